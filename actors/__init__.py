@@ -1,0 +1,1 @@
+"""What lives inside a worker process: a reward model's contract on a live engine. Knows nothing of datasets."""

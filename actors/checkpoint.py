@@ -1,0 +1,152 @@
+"""A model as it lies on disk or on the hub: where it is, what its files say, and a fingerprint of its weights."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from actors.errors import ModelError
+
+BUILT_IN = Path(__file__).resolve().parent.parent / "tiny_models"
+_SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
+_SAMPLE = 4096
+
+
+def locate(model: str) -> str:
+    """What to load for a `--model`: the folder of a built-in model, a local folder, or else the hub id as it is.
+
+    Resolved wherever it is used, since a worker may hold the repository in another place than the driver.
+    """
+    if model.startswith("tiny-") and not Path(model).exists():
+        folder = BUILT_IN / model.removeprefix("tiny-")
+        if not (folder / "config.json").exists():
+            known = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
+            raise ModelError(f"there is no built-in model {model!r}; there are {known}")
+        return str(folder)
+    return model
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The small files of a model, in a local folder; the weights may still be on the hub."""
+
+    folder: Path
+    hub_commit: str | None
+
+    @classmethod
+    def find(cls, model: str, revision: str | None) -> "Checkpoint":
+        """Find a model's files, fetching the small ones of a hub model. Raises `ModelError` if there is no such model."""
+        place = locate(model)
+        folder = Path(place)
+        if folder.is_dir():
+            if revision is not None:
+                raise ModelError(f"--revision {revision} is for hub models, and {place} is a local folder")
+            if not (folder / "config.json").is_file():
+                raise ModelError(f"{place} holds no config.json; a model folder has config.json, a tokenizer and weights")
+            return cls(folder, None)
+        if place.startswith((".", "/", "~")) or place.count("/") != 1:
+            raise ModelError(f"there is no model folder {place}; give a folder, a hub id (owner/name) or a tiny-* model")
+        return cls._fetch(place, revision)
+
+    @classmethod
+    def _fetch(cls, hub_id: str, revision: str | None) -> "Checkpoint":
+        from huggingface_hub import snapshot_download
+
+        try:
+            folder = snapshot_download(hub_id, revision=revision, allow_patterns=_SMALL_FILES)
+        except Exception as error:  # the hub's client raises a dozen unrelated types, offline, missing and gated alike
+            raise ModelError(
+                f"{hub_id} is no local folder, and it can't be had from the hub: {error}. "
+                "Check the id, the network, and HF_TOKEN if the model is gated"
+            ) from error
+        return cls(Path(folder), Path(folder).name)
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """`config.json`."""
+        try:
+            config: Mapping[str, Any] = json.loads((self.folder / "config.json").read_text())
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{self.folder / 'config.json'} can't be read: {error}") from error
+        return config
+
+    @property
+    def architecture(self) -> str:
+        """The first of `architectures`, or an empty string."""
+        return str((self.config.get("architectures") or [""])[0])
+
+    @property
+    def labels(self) -> int:
+        """How many outputs the head has. transformers writes `num_labels` only as the length of `id2label`, default 2."""
+        if "num_labels" in self.config:
+            return int(self.config["num_labels"])
+        return len(self.config.get("id2label") or (0, 1))
+
+    @property
+    def dtype(self) -> str:
+        """The precision that the checkpoint names; float32 if it names none, as transformers does."""
+        return str(self.config.get("dtype") or self.config.get("torch_dtype") or "float32")
+
+    @property
+    def max_model_len(self) -> int | None:
+        """The longest prompt in tokens, if the config says it."""
+        length = self.config.get("max_position_embeddings")
+        return length if isinstance(length, int) else None
+
+    @cached_property
+    def tensors(self) -> frozenset[str]:
+        """The names of the weights, from the safetensors headers; empty if the weights aren't here as safetensors."""
+        return frozenset(
+            name for file in self._weight_files() for name in json.loads(_header(file)) if name != "__metadata__"
+        )
+
+    def fingerprint(self) -> str:
+        """Tells two sets of weights apart: the hub commit, or a hash of names, sizes, safetensors headers and samples."""
+        if self.hub_commit is not None:
+            return f"hub:{self.hub_commit}"
+        files = self._weight_files()
+        if not files:
+            raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
+        digest = hashlib.sha256()
+        for file in files:
+            digest.update(f"{file.name}:{file.stat().st_size}:".encode())
+            for sample in _samples(file):
+                digest.update(sample)
+        return f"sha256:{digest.hexdigest()[:32]}"
+
+    def hash_of(self, *names: str) -> str:
+        """A hash of some of the small files; a missing one counts as such."""
+        digest = hashlib.sha256()
+        for name in names:
+            path = self.folder / name
+            digest.update(f"{name}:".encode() + (path.read_bytes() if path.exists() else b"-"))
+        return f"sha256:{digest.hexdigest()[:32]}"
+
+    def _weight_files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.safetensors"))
+
+
+def _header(file: Path) -> bytes:
+    """The JSON header of a safetensors file: eight bytes of little-endian length, then the header."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 0 < length <= os.path.getsize(file) - 8:
+            raise ModelError(f"{file} is no safetensors file, or not all of it; fetch it again")
+        return stream.read(length)
+
+
+def _samples(file: Path) -> Iterator[bytes]:
+    """The header, and both ends of each tensor: a retrained model of the same shape differs only in its numbers."""
+    header = _header(file)
+    yield header
+    with file.open("rb") as stream:
+        for name, tensor in json.loads(header).items():
+            if name != "__metadata__":
+                start, end = (8 + len(header) + offset for offset in tensor["data_offsets"])
+                for at in (start, max(start, end - _SAMPLE)):
+                    stream.seek(at)
+                    yield stream.read(min(_SAMPLE, end - at))

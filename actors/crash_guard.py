@@ -1,0 +1,62 @@
+"""The bound on crash loops. A ledger outside the engines' processes counts their deaths, and what they died of.
+
+A block of work is entered before an engine gets it and left when its scores are there. A block that is entered again
+without having been left has cost an engine its life. Twice, and it is a suspect: its requests run alone, one by one, until
+the one that kills is known. And engines that die again and again without any work done in between end the run.
+"""
+
+from collections import Counter
+
+from actors.errors import CrashLoop
+
+SUSPECT = 2
+"""Deaths that make work a suspect. One may be the machine's fault."""
+
+
+class Ledger:
+    """Counts deaths. Lives where the driver lives; engines' processes call it across the cluster."""
+
+    def __init__(self, max_deaths: int) -> None:
+        self._max_deaths = max_deaths
+        self._open: set[str] = set()
+        self._deaths: Counter[str] = Counter()
+        self._started: set[str] = set()
+        self._in_a_row = 0
+        self._last_error = ""
+
+    def starting(self, holder: str) -> bool:
+        """An engine's process starts; returns whether one of this holder did before, and so must have died.
+
+        Raises `CrashLoop` if engines died too often without any work in between.
+        """
+        again = holder in self._started
+        self._in_a_row += again
+        self._started.add(holder)
+        if self._in_a_row >= self._max_deaths:
+            cause = self._last_error or "their processes ended without a word; the system may have killed them"
+            self._last_error = f"engines died {self._in_a_row} times with no work done in between. The last error: {cause}"
+            raise CrashLoop(self._last_error)
+        return again
+
+    def deaths(self, work: str) -> int:
+        """How many engines this work has cost; asked before entering, when earlier work still open is dead work."""
+        return self._deaths[work] + (work in self._open)
+
+    def enter(self, work: str) -> None:
+        """An engine gets this work now."""
+        if work in self._open:
+            self._deaths[work] += 1
+        self._open.add(work)
+
+    def leave(self, work: str) -> None:
+        """The work is done, and the engine alive."""
+        self._open.discard(work)
+        self._in_a_row = 0
+
+    def died(self, error: str) -> None:
+        """The last words of an engine's process."""
+        self._last_error = error
+
+    def last_error(self) -> str:
+        """What the last engine died of, as far as it could say."""
+        return self._last_error

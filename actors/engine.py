@@ -1,0 +1,93 @@
+"""What Assay asks of an inference engine, and what it gets back. One module implements it on vLLM, one fakes it.
+
+An engine owns an event loop in a thread of its own. Its coroutines run there and nowhere else: `submit` takes a coroutine
+across, so a block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's
+loop, through a bounded queue, and leaving it aborts the request.
+"""
+
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Task(StrEnum):
+    """What an engine is started for; one engine does one of them."""
+
+    CLASSIFY = "classify"
+    GENERATE = "generate"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How text is generated. `verdict_ids` are token ids whose log-probability is wanted at every position."""
+
+    max_tokens: int
+    n: int = 1
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    schema: str | None = None
+    adapter: str | None = None
+    verdict_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The raw outputs of a head for one prompt: logits with the stored bias, never an activation.
+
+    `cached_tokens` came out of the prefix cache, `computed_tokens` went through the model; their sum is the prompt.
+    """
+
+    values: tuple[float, ...]
+    cached_tokens: int
+    computed_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One sample of text. `finish_reason` is vLLM's: `stop` if the model ended by itself, `length` if it was cut off.
+
+    `logprobs` has one mapping per entry of `token_ids` (token id to natural-log probability before temperature), empty
+    unless `Sampling.verdict_ids` asked for it. A stream yields the text so far, with `finish_reason` None until the end.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    logprobs: tuple[Mapping[int, float], ...]
+    cached_tokens: int
+    computed_tokens: int
+
+
+class Engine(Protocol):
+    """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt in tokens, including what is generated."""
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
+
+    async def pool(self, ids: Sequence[int], request_id: str) -> Pooled:
+        """The head's raw outputs at the last token of `ids`. Raises `EngineError` if the engine refuses the prompt."""
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        """`sampling.n` samples."""
+
+    def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
+        """The text as it grows, read from the caller's loop; closing the iterator aborts the request."""
+
+    async def abort(self, request_id: str) -> None:
+        """Give up on a request; unknown ids are fine."""
+
+    async def health(self) -> None:
+        """Returns if the engine can work, raises `EngineDead` if it can't."""
+
+    def close(self) -> None:
+        """Stop the engine and its processes. Safe to call twice."""

@@ -1,0 +1,67 @@
+"""Which of vLLM's engine arguments are the user's to set, and what the others are. Imports no vLLM."""
+
+import difflib
+from collections.abc import Mapping, Set
+from typing import Any
+
+from actors.engine import Task
+from actors.errors import SettingsError
+from actors.settings import EngineSettings
+
+OURS = {
+    "model": "`model` of the model settings is it",
+    "revision": "`revision` of the model settings is it",
+    "dtype": "`dtype` of the model settings is it",
+    "max_model_len": "`max_model_len` of the render settings is it",
+    "tensor_parallel_size": "`tensor_parallel` is it",
+    "pipeline_parallel_size": "`pipeline_parallel` is it",
+    "runner": "it follows from the model's family",
+    "convert": "it follows from the model's family",
+    "pooler_config": "rewards are raw logits of the last token",
+    "skip_tokenizer_init": "it follows from the model's family",
+    "logprobs_mode": "verdicts are raw log-probabilities",
+    "enable_log_requests": "user text stays out of logs",
+}
+"""Arguments that Assay sets, and why or where."""
+
+
+SPARE_ADAPTERS = 1
+"""Places for LoRA adapters that stay empty on a CPU. There, vLLM 0.29 to 0.32 reads the last place for a request without an
+adapter when its batch holds one with (vLLM pull request 48421), and an empty place changes nothing."""
+
+
+def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
+    """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set."""
+    for name in user:
+        if name in OURS:
+            raise SettingsError(f"engine_args can't hold {name!r}: {OURS[name]}")
+        if name not in known:
+            close = difflib.get_close_matches(name, known - OURS.keys())
+            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see vLLM's AsyncEngineArgs"
+            raise SettingsError(f"engine_args holds {name!r}, which vLLM doesn't know: {hint}")
+
+
+def engine_arguments(task: Task, settings: EngineSettings, *, on_cpu: bool) -> dict[str, Any]:
+    """Arguments beside the model's own: defaults that the user's win over, then those that are Assay's."""
+    arguments: dict[str, Any] = {"disable_log_stats": True, "trust_remote_code": False}
+    if settings.tensor_parallel * settings.pipeline_parallel > 1:
+        arguments["distributed_executor_backend"] = "mp"
+    if on_cpu:
+        # Compiling takes longer than it saves, and its cache isn't safe between layouts. In a pipeline enforce_eager
+        # fails on CPU (the tensors passed between stages are never allocated); a compilation that does nothing works.
+        arguments |= (
+            {"enforce_eager": True}
+            if settings.pipeline_parallel == 1
+            else {"compilation_config": {"mode": 2, "backend": "eager"}}
+        )
+    arguments |= settings.engine_args
+    if on_cpu and arguments.get("enable_lora"):
+        arguments["max_loras"] = arguments.get("max_loras", 1) + SPARE_ADAPTERS
+    return arguments | {
+        "runner": "pooling" if task is Task.CLASSIFY else "generate",
+        "convert": "classify" if task is Task.CLASSIFY else "auto",
+        "skip_tokenizer_init": task is Task.CLASSIFY,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "pipeline_parallel_size": settings.pipeline_parallel,
+        "enable_log_requests": False,
+    }

@@ -1,0 +1,33 @@
+"""Which engine a model runs on."""
+
+from collections.abc import Mapping
+
+from actors.checkpoint import locate
+from actors.engine import Engine
+from actors.fake_engine import FakeEngine, Fault, Faults
+from actors.models import RewardModel
+from actors.settings import EngineSettings
+
+
+def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
+    """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message."""
+    if settings.engine == "fake":
+        return _fake_engine(model, **settings.engine_args)
+    from actors.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
+
+    return VllmEngine(
+        locate(model.model),
+        revision=model.revision,
+        task=model.family.task,
+        dtype=model.dtype,
+        max_model_len=model.max_model_len,
+        settings=settings,
+    )
+
+
+def _fake_engine(
+    model: RewardModel, at: Mapping[str, str] | None = None, die_after: int | None = None, latency_s: float = 0.0
+) -> FakeEngine:
+    """A fake engine; its engine arguments are the faults that a test wants to see handled."""
+    faults = Faults({int(token): Fault(fault) for token, fault in (at or {}).items()}, die_after)
+    return FakeEngine(model.labels, model.max_model_len, latency_s=latency_s, faults=faults)

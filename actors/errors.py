@@ -1,0 +1,81 @@
+"""Every exception that Assay raises on purpose.
+
+    AssayError
+    +-- UserError             the command can't be carried out as given; the message says what to do (exit code 2)
+    |   +-- SettingsError     a value, or a combination of values, that isn't allowed
+    |   +-- SourceError       an input that is missing, unreadable or of no known shape
+    |   +-- OutputError       a folder that can't take this run
+    |   +-- ModelError        a model that isn't a reward model Assay can read
+    |   `-- ExpressionError   a filter that names or compares what isn't there
+    +-- EngineError           the engine couldn't do its work
+    |   +-- EngineDead        it is gone, and every request that it held with it
+    |   +-- EngineTimeout     one request passed its deadline and was aborted; the engine goes on
+    |   `-- CrashLoop         it died too often for another start to make sense
+    +-- RunStopped            a run ended early on purpose; the same command goes on from there (exit code 3)
+    +-- AuditError            the parts of a run don't add up to its input (exit code 4)
+    `-- Rejected              one row or response can't be judged as it is; never leaves the core
+
+A bad row is never an exception outside the function that finds it: it is a `Score` with a status and a reason.
+"""
+
+from actors.records import Reason
+
+
+class AssayError(Exception):
+    """Base of every error that Assay raises on purpose."""
+
+
+class UserError(AssayError):
+    """The command can't be carried out as given."""
+
+
+class SettingsError(UserError):
+    """A value, or a combination of values, that isn't allowed."""
+
+
+class SourceError(UserError):
+    """An input that is missing, unreadable or of no known shape."""
+
+
+class OutputError(UserError):
+    """A folder that can't take this run."""
+
+
+class ModelError(UserError):
+    """A model that isn't a reward model Assay can read."""
+
+
+class ExpressionError(UserError):
+    """A filter expression that names or compares what isn't there."""
+
+
+class EngineError(AssayError):
+    """The engine couldn't do its work."""
+
+
+class EngineDead(EngineError):
+    """The engine is gone, and every request that it held with it."""
+
+
+class EngineTimeout(EngineError):
+    """One request passed its deadline and was aborted; the engine goes on."""
+
+
+class CrashLoop(EngineError):
+    """The engine died too often for another start to make sense."""
+
+
+class RunStopped(AssayError):
+    """A run ended early on purpose; what it committed stays, and the same command goes on from there."""
+
+
+class AuditError(AssayError):
+    """The parts of a run don't add up to its input."""
+
+
+class Rejected(AssayError):
+    """One row or response that can't be judged as it is."""
+
+    def __init__(self, reason: Reason, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else str(reason))
+        self.reason = reason

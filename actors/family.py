@@ -1,0 +1,104 @@
+"""What a family of reward models is: how it is asked, and how its answer is read. `actors/models/` has one file for each.
+
+A family is a stateless object. It turns a request into questions, a question into the exact text that the model's
+authors rendered, and the engine's raw outputs into a reward. Everything else (tokens, length, engines, Ray) is shared.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from actors.checkpoint import Checkpoint
+from actors.engine import Task
+from actors.errors import ModelError, SettingsError
+from actors.records import Message, Reading, Role, ScoreRequest
+
+ChatTemplate = Callable[[Sequence[Message]], str]
+"""The checkpoint's own chat template, without a generation prompt. Raises `Rejected` if the template refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A conversation to be judged, and which responses of its request (by position) the answer is about."""
+
+    messages: tuple[Message, ...]
+    judges: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A published model of a family."""
+
+    id: str
+    note: str
+
+
+class Family(ABC):
+    """One kind of reward model. The default asks about one response at a time, with the conversation before it."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    models: ClassVar[tuple[KnownModel, ...]]
+    task: ClassVar[Task] = Task.CLASSIFY
+    control_texts: ClassVar[tuple[str, ...]] = ()
+    """Texts that speak for the template beside the tokenizer's special tokens."""
+
+    @abstractmethod
+    def serves(self, checkpoint: Checkpoint) -> bool:
+        """Whether this family reads this checkpoint, by the facts in its config.json."""
+
+    @abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the model's outputs, as they appear in `scores`."""
+
+    @abstractmethod
+    def card_weights(self) -> Mapping[str, float]:
+        """The weights of the outputs in the reward, as the model card has them."""
+
+    @abstractmethod
+    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
+        """The exact text that the model was trained to read, up to the token where the reward is."""
+
+    @abstractmethod
+    def read(self, values: Sequence[float]) -> Mapping[str, float]:
+        """The named outputs in the head's raw outputs."""
+
+    def roles(self) -> frozenset[Role] | None:
+        """The roles that `text` can render, or None if the checkpoint's template decides."""
+        return None
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Raise `ModelError` if the checkpoint isn't what the family needs it to be."""
+        if checkpoint.tensors and "score.weight" not in checkpoint.tensors:
+            raise ModelError(
+                f"{checkpoint.folder} has no score.weight: it is a {checkpoint.architecture} without its reward head, "
+                "which would be filled with random numbers. Give the reward model's own checkpoint"
+            )
+
+    def last_token(self) -> str | None:
+        """The token where the reward is read, if the family knows it: it must be one token, and the prompt's last."""
+        return None
+
+    def questions(self, request: ScoreRequest) -> Iterator[Question]:
+        """What to ask. A family that compares responses overrides this."""
+        for position, response in enumerate(request.responses):
+            yield Question((*request.context, Message(Role.ASSISTANT, response.content)), (position,))
+
+    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
+        """The weights of the reward: the user's own, or the card's. Raises `SettingsError` for an unknown output."""
+        if own is None:
+            return self.card_weights()
+        if unknown := sorted(own.keys() - set(self.outputs())):
+            raise SettingsError(
+                f"weights name {', '.join(unknown)}, which {self.name} doesn't have; it has {', '.join(self.outputs())}"
+            )
+        if not any(own.values()):
+            raise SettingsError("all weights are 0, so every reward would be 0; give at least one that isn't")
+        return own
+
+    def reading(self, values: Sequence[float], weights: Mapping[str, float]) -> Reading:
+        """The reward: the weighted sum of the named outputs."""
+        scores = self.read(values)
+        return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores)

@@ -1,0 +1,79 @@
+"""The families of reward models that Assay reads: one file each, found by being here.
+
+Adding a family is adding a file with a `FAMILY` in it (`actors/family.py` says what it holds) and its test.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from actors.checkpoint import Checkpoint
+from actors.errors import ModelError
+from actors.family import Family
+from actors.settings import Dtype, ModelSettings, RenderSettings
+
+
+@dataclass(frozen=True)
+class RewardModel:
+    """A model with its contract: everything that workers need to load it and to read it. Small and picklable."""
+
+    model: str
+    revision: str | None
+    family_name: str
+    labels: int
+    dtype: str
+    max_model_len: int
+    weights: Mapping[str, float]
+    fingerprint: str
+    template_hash: str
+    tokenizer_hash: str
+
+    @property
+    def family(self) -> Family:
+        """The contract."""
+        return families()[self.family_name]
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """All families by name."""
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
+    return {module.FAMILY.name: module.FAMILY for module in modules}
+
+
+def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
+    """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know."""
+    checkpoint = Checkpoint.find(settings.model, settings.revision)
+    family = _family_of(settings.model, checkpoint)
+    family.check(checkpoint)
+    limit = checkpoint.max_model_len
+    max_model_len = render.max_model_len or limit
+    if max_model_len is None:
+        raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
+    if limit is not None and max_model_len > limit:
+        raise ModelError(f"--max-model-len {max_model_len} is more than {settings.model} takes ({limit})")
+    return RewardModel(
+        model=settings.model,
+        revision=checkpoint.hub_commit,
+        family_name=family.name,
+        labels=checkpoint.labels,
+        dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
+        max_model_len=max_model_len,
+        weights=family.weights(settings.weights),
+        fingerprint=checkpoint.fingerprint(),
+        template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
+        tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
+    )
+
+
+def _family_of(model: str, checkpoint: Checkpoint) -> Family:
+    candidates = [family for family in families().values() if family.serves(checkpoint)]
+    if len(candidates) == 1:
+        return candidates[0]
+    found = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
+    if candidates:
+        raise ModelError(f"{found}; that could be any of {', '.join(family.name for family in candidates)}")
+    known = "; ".join(f"{family.name}: {family.summary}" for family in families().values())
+    raise ModelError(f"{found}, which no family of reward models here reads. There are {known}")

@@ -1,0 +1,159 @@
+"""The vocabulary of Assay: what is judged, and what comes of it. Imports nothing of Assay.
+
+A `ScoreRequest` is a context with one or more named responses. Rendering turns it into a `RenderedRequest`: prompts as
+token ids, and the responses that were rejected on the way. The scorer turns that into one `Score` per response.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+
+class Role(StrEnum):
+    """Who speaks in a conversation."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class Status(StrEnum):
+    """What became of a response. Only `SCORED` carries a number."""
+
+    SCORED = "scored"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+class Reason(StrEnum):
+    """Why a response has no reward. The first group is read off the row, the second off the model."""
+
+    NOT_UTF8 = "not_utf8"
+    BROKEN_JSON = "broken_json"
+    NOT_AN_OBJECT = "not_an_object"
+    TOO_DEEP = "too_deep"
+    RECORD_TOO_LARGE = "record_too_large"
+    LONE_SURROGATE = "lone_surrogate"
+    MISSING_FIELD = "missing_field"
+    WRONG_TYPE = "wrong_type"
+    NO_MESSAGES = "no_messages"
+    UNKNOWN_ROLE = "unknown_role"
+    TOOL_CALL = "tool_call"
+    NO_FINAL_ASSISTANT = "no_final_assistant"
+    COLUMN_COLLISION = "column_collision"
+    CONTENT_NOT_TEXT = "content_not_text"
+    EMPTY_CONTENT = "empty_content"
+    CONTROL_TOKEN = "control_token"
+    ROLE_NOT_IN_TEMPLATE = "role_not_in_template"
+    TEMPLATE_REFUSED = "template_refused"
+    TOO_LONG = "too_long"
+
+    NOT_FINITE = "not_finite"
+    ENGINE_REFUSED = "engine_refused"
+    ENGINE_TIMEOUT = "engine_timeout"
+    ENGINE_KILLER = "engine_killer"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An assistant turn to be judged, under the name it has in its row: `final`, `A`, `chosen`, `rejected[2]`, `turn[3]`."""
+
+    name: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """A context, and the responses to it that are judged; `principles` are what a principle-following judge goes by."""
+
+    context: tuple[Message, ...]
+    responses: tuple[Response, ...]
+    principles: tuple[str, ...] = ()
+
+    @property
+    def prompt_hash(self) -> str:
+        """16 hex digits that are equal for equal contexts, on every machine and in every process."""
+        digest = hashlib.sha256()
+        for message in self.context:
+            content = message.content.encode("utf-8", "surrogatepass")
+            digest.update(f"{message.role}:{len(content)}:".encode())
+            digest.update(content)
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One question to the engine: its token ids, and the positions (in its request) of the responses it judges."""
+
+    ids: Sequence[int]
+    judges: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedResponse:
+    """A response after rendering: `reason` says why it can't be judged, `truncated` that turns before it were dropped."""
+
+    name: str
+    reason: Reason | None = None
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedRequest:
+    """A request made ready for the engine. A response that isn't rejected is judged by at least one prompt."""
+
+    prompt_hash: str
+    responses: tuple[RenderedResponse, ...]
+    prompts: tuple[Prompt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a family read off the engine's answer: the reward and the model's named outputs."""
+
+    reward: float
+    scores: Mapping[str, float]
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number is one: a NaN or an infinity is a failure, never a reward."""
+        return math.isfinite(self.reward) and all(map(math.isfinite, self.scores.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What became of one response. `reward` and `scores` are there if, and only if, `status` is `SCORED`."""
+
+    status: Status
+    reason: Reason | None = None
+    reward: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    prompt_tokens: int | None = None
+    truncated: bool = False
+
+    @classmethod
+    def scored(cls, reading: Reading, prompt_tokens: int) -> Self:
+        """A reward as the model gave it."""
+        return cls(Status.SCORED, None, reading.reward, reading.scores, prompt_tokens)
+
+    @classmethod
+    def rejected(cls, reason: Reason) -> Self:
+        """The response can't be judged as it is."""
+        return cls(Status.REJECTED, reason)
+
+    @classmethod
+    def failed(cls, reason: Reason, prompt_tokens: int | None = None) -> Self:
+        """The model was asked, and gave no usable answer."""
+        return cls(Status.FAILED, reason, prompt_tokens=prompt_tokens)

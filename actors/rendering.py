@@ -1,0 +1,255 @@
+"""From a conversation to token ids: the chat template, safety against control tokens in content, the length policy.
+
+Token ids are made here and nowhere else. The text is rendered first and tokenized without added special tokens, so a
+prompt has exactly the special tokens that the template wrote: never a second BOS.
+"""
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from actors.checkpoint import Checkpoint
+from actors.errors import ModelError, Rejected
+from actors.family import Family, Question
+from actors.models import RewardModel
+from actors.records import Message, Prompt, Reason, RenderedRequest, RenderedResponse, Role, ScoreRequest
+from actors.settings import ControlTokens, RenderSettings, TooLong
+
+TEMPLATE_DATE = datetime(2024, 7, 26, tzinfo=UTC)
+"""Some templates print today's date: then a score would change overnight. This is the day that Llama 3's fall back on."""
+
+_PROBE = "assay probe text"
+
+
+class Renderer:
+    """Renders requests for one model. Holds the tokenizer, so it is made once per process."""
+
+    def __init__(self, model: RewardModel, settings: RenderSettings) -> None:
+        from transformers import AutoTokenizer  # seconds of import, which --help and the settings do without
+
+        checkpoint = Checkpoint.find(model.model, model.revision)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
+        self._family: Family = model.family
+        self._settings = settings
+        self._limit = model.max_model_len
+        self._control_texts = self._find_control_texts()
+        self._control = re.compile(_any_of(self._control_texts))
+        self._control_ids = self._find_control_ids()
+        self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
+        self._roles = self._family.roles() or self._template_roles()
+        self._longest_text = self._find_longest_text()
+        self._check_last_token()
+
+    def render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
+        """Render requests in order. A response that can't be judged is there with its reason, and without a prompt."""
+        drafts = [_Draft(request) for request in requests]
+        asked = [asked for draft in drafts for asked in self._ask(draft)]
+        for one, ids in zip(asked, self._tokenize([one.text for one in asked]), strict=True):
+            self._fit(one, ids)
+        return [draft.finished() for draft in drafts]
+
+    def tokenize(self, text: str) -> list[int]:
+        """The ids of a rendered text."""
+        return self._tokenize([text])[0]
+
+    def _ask(self, draft: "_Draft") -> Iterator["_Asked"]:
+        for question in self._family.questions(draft.request):
+            try:
+                messages = self._safe(question.messages)
+                text = self._text(messages)
+                if len(text) > self._longest_text:  # certain without tokenizing what may be gigabytes
+                    messages = self._shortened(messages)
+                    text = self._text(messages)
+            except Rejected as rejected:
+                draft.reject(question, rejected.reason)
+            else:
+                yield _Asked(draft, question, messages, text)
+
+    def _safe(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The messages, none of which speaks for the template. Raises `Rejected` otherwise."""
+        for message in messages:
+            if message.role not in self._roles:
+                raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
+        if not any(self._control.search(message.content) for message in messages):
+            return messages
+        if self._settings.control_tokens is ControlTokens.REJECT:
+            raise Rejected(Reason.CONTROL_TOKEN)
+        return tuple(Message(message.role, self._neutralised(message.content)) for message in messages)
+
+    def _neutralised(self, content: str) -> str:
+        """A space after its first character breaks a control token up; one that is left is rejected."""
+        broken = re.sub(f"(?=(?:{self._control.pattern}))(?s:.)", r"\g<0> ", content)
+        if self._control.search(broken):
+            raise Rejected(Reason.CONTROL_TOKEN)
+        return broken
+
+    def _text(self, messages: Sequence[Message]) -> str:
+        text = self._family.text(messages, self._template)
+        if messages[-1].content.strip() not in text:
+            raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Rejected(Reason.LONE_SURROGATE) from None
+        return text
+
+    def _fit(self, asked: "_Asked", ids: list[int]) -> None:
+        """Take the prompt if it fits; else reject it, or drop the oldest turns until it does."""
+        draft, question, messages, _ = asked
+        try:
+            if len(ids) > self._limit:
+                messages = self._shortened(messages)
+                ids = self.tokenize(self._text(messages))
+            if self._count_controls(ids) > self._controls_of(tuple(message.role for message in messages)):
+                raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
+        except Rejected as rejected:
+            draft.reject(question, rejected.reason)
+        else:
+            draft.take(question, ids, truncated=len(messages) < len(question.messages))
+
+    def _shortened(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Without the first exchanges after a system turn, as few as need be. The last one is never dropped."""
+        if self._settings.too_long is TooLong.REJECT:
+            raise Rejected(Reason.TOO_LONG)
+        head = 1 if messages[0].role is Role.SYSTEM else 0
+        users = [at for at, message in enumerate(messages) if message.role is Role.USER and at > head]
+        first = bisect_left(users, True, key=lambda at: self._fits((*messages[:head], *messages[at:])))
+        if first == len(users):
+            raise Rejected(Reason.TOO_LONG)
+        return (*messages[:head], *messages[users[first] :])
+
+    def _fits(self, messages: Sequence[Message]) -> bool:
+        text = self._text(messages)
+        return len(text) <= self._longest_text and len(self.tokenize(text)) <= self._limit
+
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        ids: list[list[int]] = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)[
+            "input_ids"
+        ]
+        return ids
+
+    def _template(self, messages: Sequence[Message]) -> str:
+        """The checkpoint's own chat template."""
+        if not self._tokenizer.chat_template:
+            raise ModelError(f"{self._tokenizer.name_or_path} has no chat template, so nobody knows how it is asked")
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                [{"role": message.role.value, "content": message.content} for message in messages],
+                tokenize=False,
+                add_generation_prompt=False,
+                strftime_now=TEMPLATE_DATE.strftime,
+            )
+        except Exception as error:  # a template may raise anything: its own raise_exception, a TypeError inside Jinja
+            raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
+        return text
+
+    def _template_roles(self) -> frozenset[Role]:
+        """The roles whose text the template really prints: one that it ignores would be dropped without a word."""
+        question, answer = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
+        probes = {
+            Role.USER: (Message(Role.USER, _PROBE), answer),
+            Role.ASSISTANT: (question, Message(Role.ASSISTANT, _PROBE)),
+            Role.SYSTEM: (Message(Role.SYSTEM, _PROBE), question, answer),
+            Role.TOOL: (question, answer, Message(Role.TOOL, _PROBE), answer),
+        }
+        roles = frozenset(role for role, messages in probes.items() if self._prints(messages))
+        if missing := {Role.USER, Role.ASSISTANT} - roles:
+            raise ModelError(
+                f"the chat template of {self._tokenizer.name_or_path} doesn't print what {' and '.join(sorted(missing))} "
+                "say, so no conversation can be judged with it; the checkpoint needs one for plain conversations"
+            )
+        return roles
+
+    def _prints(self, messages: Sequence[Message]) -> bool:
+        try:
+            return _PROBE in self._template(messages)
+        except Rejected:
+            return False
+
+    def _find_control_texts(self) -> set[str]:
+        """The tokenizer's special tokens, added ones that the template writes, and the family's own."""
+        template = str(self._tokenizer.chat_template or "")
+        added = {token.content: token.special for token in self._tokenizer.added_tokens_decoder.values()}
+        written = {text for text, special in added.items() if special or text in template}
+        texts = written | {*self._tokenizer.all_special_tokens, *self._family.control_texts}
+        return {text for text in texts if text.strip()}  # added runs of spaces are text like any other
+
+    def _find_control_ids(self) -> set[int]:
+        """The unknown token isn't one: it stands for ordinary text."""
+        vocabulary = self._tokenizer.get_vocab()
+        ids = {vocabulary[text] for text in self._control_texts if text in vocabulary}
+        return ids - {self._tokenizer.unk_token_id}
+
+    def _count_controls(self, ids: Sequence[int]) -> int:
+        return sum(map(self._control_ids.__contains__, ids))
+
+    def _count_controls_of(self, roles: tuple[Role, ...]) -> int:
+        """How many control tokens the template itself writes for a conversation of these roles."""
+        return self._count_controls(self.tokenize(self._text([Message(role, _PROBE) for role in roles])))
+
+    def _find_longest_text(self) -> float:
+        """No prompt that fits has more characters.
+
+        A token covers as many as are in its name, or four times that after Unicode composition. A tokenizer that makes one
+        token of endless spaces, or of an endless word that it doesn't know, has no such bound.
+        """
+        longest = 4 * max(map(len, self._tokenizer.get_vocab()))
+        runs = self._tokenize([character * 2 * longest for character in " \na\U0010ffff"])
+        return self._limit * longest if all(len(run) > 1 for run in runs) else math.inf
+
+    def _check_last_token(self) -> None:
+        token = self._family.last_token()
+        if token is None:
+            return
+        probe = self.tokenize(self._text((Message(Role.USER, _PROBE), Message(Role.ASSISTANT, _PROBE))))
+        if probe[-1:] != [self._tokenizer.get_vocab().get(token)]:
+            raise ModelError(
+                f"{self._tokenizer.name_or_path}: {token}, where the reward is read, must be one token and the prompt's "
+                f"last, but the tokenizer makes {self._tokenizer.convert_ids_to_tokens(self.tokenize(token))} of it"
+            )
+
+
+class _Asked(NamedTuple):
+    """A question, the part of its conversation that is asked about, and the text of that."""
+
+    draft: "_Draft"
+    question: Question
+    messages: tuple[Message, ...]
+    text: str
+
+
+class _Draft:
+    """A request while it is being rendered."""
+
+    def __init__(self, request: ScoreRequest) -> None:
+        self.request = request
+        self._reasons: dict[int, Reason] = {}
+        self._truncated: set[int] = set()
+        self._prompts: list[Prompt] = []
+
+    def reject(self, question: Question, reason: Reason) -> None:
+        for position in question.judges:
+            self._reasons.setdefault(position, reason)
+
+    def take(self, question: Question, ids: Sequence[int], truncated: bool) -> None:
+        self._prompts.append(Prompt(ids, question.judges))
+        if truncated:
+            self._truncated.update(question.judges)
+
+    def finished(self) -> RenderedRequest:
+        responses = tuple(
+            RenderedResponse(response.name, self._reasons.get(position), position in self._truncated)
+            for position, response in enumerate(self.request.responses)
+        )
+        return RenderedRequest(self.request.prompt_hash, responses, tuple(self._prompts))
+
+
+def _any_of(texts: set[str]) -> str:
+    """A pattern for any of the texts; the longest first, so that a token isn't taken for its own prefix."""
+    return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"

@@ -1,0 +1,69 @@
+"""Frozen, validated settings of the core. They travel to workers as they are, and are written beside the results."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Dtype(StrEnum):
+    """The precision a model runs in; `auto` is the one its checkpoint names."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class TooLong(StrEnum):
+    """What becomes of a conversation longer than the model takes."""
+
+    REJECT = "reject"
+    TRIM_TURNS = "trim-turns"
+
+
+class ControlTokens(StrEnum):
+    """What becomes of a template's control tokens inside somebody's text."""
+
+    REJECT = "reject"
+    NEUTRALISE = "neutralise"
+
+
+class ModelSettings(Settings):
+    """Which reward model, and how its numbers become one reward."""
+
+    model: str = Field(description="a local folder, a hub id, or one of the built-in tiny-* models")
+    revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
+    dtype: Dtype = Field(default=Dtype.AUTO, description="precision to run in")
+    weights: dict[str, float] | None = Field(
+        default=None, description="weights of the named outputs in the reward, instead of the model card's"
+    )
+
+
+class RenderSettings(Settings):
+    """How a conversation becomes a prompt."""
+
+    too_long: TooLong = Field(default=TooLong.REJECT, description="reject, or drop the oldest whole turns")
+    control_tokens: ControlTokens = Field(
+        default=ControlTokens.REJECT, description="reject text that holds a control token, or break the token up"
+    )
+    max_model_len: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="longest prompt in tokens, if shorter than the model's own limit"
+    )
+
+
+class EngineSettings(Settings):
+    """How an engine is started."""
+
+    engine: Literal["vllm", "fake"] = Field(default="vllm", description="fake: made-up numbers, to try a pipeline out")
+    tensor_parallel: int = Field(default=1, ge=1, description="GPUs of one node that share a layer")
+    pipeline_parallel: int = Field(default=1, ge=1, description="groups of GPUs that share the layers out")
+    request_timeout_s: float = Field(default=600.0, gt=0, description="longest wait for one prompt once admitted")
+    max_in_flight: int = Field(default=512, ge=1, description="prompts given to the engine at a time")
+    engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")

@@ -1,0 +1,354 @@
+"""An engine on vLLM's AsyncLLM: the only module of Assay that imports vLLM.
+
+Prompts go in as token ids; raw logits, or text, come out. vLLM's engine core is a process of its own, with more processes
+below it, and AsyncLLM talks to it from our event loop. What it doesn't do by itself is done here:
+
+- it queues without bound: at most `max_in_flight` requests are inside vLLM, the others wait outside;
+- a request that arrives around the death of the engine core is never answered: every admitted request has a deadline, and
+  a watcher looks at the engine core and fails all requests at once when it is gone;
+- an engine core that is told to end gives its requests up with empty answers: those are a death, not answers;
+- the engine core outlives a process that is killed: a tether ends it;
+- an out-of-vocabulary token id reaches the model when vLLM holds no tokenizer, and ends it: it is refused before.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from actors.admission import Admission
+from actors.engine import Generation, Pooled, Sampling, Task
+from actors.engine_arguments import SPARE_ADAPTERS, check_arguments, engine_arguments
+from actors.errors import EngineDead, EngineError, EngineTimeout
+from actors.last_words import LastWords
+from actors.loop_thread import LoopThread
+from actors.mailbox import Mailbox
+from actors.settings import EngineSettings
+from actors.tether import Tether
+
+# vLLM reads these when it is imported, and the processes it starts inherit them; what the user has set is kept.
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # no calls home
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # INFO is some fifty lines for a start
+os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout belongs to our commands
+os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # to fork a process with threads (ours, Ray's) can hang
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; the default takes a large part of the machine
+os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", "3600")  # 340B weights take longer to load than the default, 600
+
+from vllm import PoolingParams, SamplingParams
+from vllm.config import PoolerConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensInput, tokens_input
+from vllm.logger import DEFAULT_LOGGING_CONFIG
+from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+T = TypeVar("T")
+
+WATCH_INTERVAL_S = 0.5
+PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step takes this long
+SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave; those killed before leave shared memory behind
+
+
+class VllmEngine:
+    """A reward model or a judge on vLLM: one thread of this process, and vLLM's own processes."""
+
+    def __init__(
+        self,
+        model_path: str,
+        *,
+        revision: str | None,
+        task: Task,
+        dtype: str,
+        max_model_len: int | None,
+        settings: EngineSettings,
+        hf_overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Returns when the engine is ready.
+
+        Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
+        if the model can't be started.
+        """
+        check_arguments(settings.engine_args, {field.name for field in fields(AsyncEngineArgs)})
+        arguments = engine_arguments(task, settings, on_cpu=current_platform.is_cpu()) | {
+            "model": model_path,
+            "revision": revision,
+            "dtype": dtype,
+            "max_model_len": max_model_len,
+            "hf_overrides": {**settings.engine_args.get("hf_overrides", {}), **(hf_overrides or {})},
+        }
+        if task is Task.CLASSIFY:
+            arguments["pooler_config"] = PoolerConfig(task="classify", use_activation=False)
+        self._admission = Admission(settings.max_in_flight, settings.request_timeout_s)
+        self._adapters: dict[str, LoRARequest] = {}
+        self._adapter_lock = asyncio.Lock()
+        self._probe: asyncio.Task[None] | None = None
+        self._last_words = LastWords(DEFAULT_LOGGING_CONFIG)
+        self._tether = Tether()
+        self._closing = threading.Lock()
+        self._thread = LoopThread("vllm-engine")
+        try:
+            self._thread.submit(self._start(arguments)).result()
+        except BaseException:
+            self._clean_up()
+            raise
+
+    async def _start(self, arguments: Mapping[str, Any]) -> None:
+        # Blocks the loop, which has nothing else to do yet. AsyncLLM is made on the loop so that it listens to the
+        # engine core from the start.
+        try:
+            with self._last_words.listening(), self._tether.held():
+                self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        except Exception as error:
+            cause = self._last_words.read() or _root_message(error)
+            raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
+        model = self._engine.vllm_config.model_config
+        self._max_model_len = int(model.max_model_len)
+        self._vocabulary = int(model.get_vocab_size())
+        self._labels = _labels(model.hf_config, model.hf_text_config)
+        lora = self._engine.vllm_config.lora_config
+        self._most_adapters = lora.max_loras - SPARE_ADAPTERS if lora and current_platform.is_cpu() else None
+        self._processes = tuple(getattr(self._engine.engine_core.resources.engine_manager, "processes", ()))
+        self._watcher = asyncio.create_task(self._watch())
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt in tokens, including what is generated."""
+        return self._max_model_len
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The engine core's processes on this machine; their workers are below them."""
+        return tuple(process.pid for process in self._processes)
+
+    @property
+    def held(self) -> int:
+        """How many requests wait for vLLM or are inside it."""
+        return self._admission.held
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
+        return self._thread.submit(work)
+
+    async def pool(self, ids: Sequence[int], request_id: str) -> Pooled:
+        """The head's raw outputs at the last token of `ids`. Raises `EngineError` if the engine refuses the prompt."""
+        prompt = self._prompt(ids)
+        params = PoolingParams(task="classify", use_activation=False)
+        async with self._admitted(request_id):
+            output = await _last(self._engine.encode(prompt, params, request_id))
+        if getattr(output, "error", None) is not None:
+            raise EngineError(f"vLLM failed request {request_id}: {output.error}")
+        values = tuple(output.outputs.data.flatten().tolist())
+        if not values:
+            raise self._given_up()
+        if len(values) != self._labels:
+            raise EngineError(f"the model has {self._labels} outputs, and vLLM returned {len(values)}")
+        return Pooled(values, *_cached_and_computed(output))
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        """`sampling.n` samples."""
+        output = await _last(self._outputs(ids, sampling, request_id, RequestOutputKind.FINAL_ONLY))
+        samples = _samples(output)
+        if len(samples) != sampling.n:
+            raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
+        return samples
+
+    async def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
+        """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
+
+        A reader slower than the model skips states of the text, never its end.
+        """
+        if sampling.n != 1:
+            raise EngineError(f"a stream is one sample, not {sampling.n}")
+        mailbox: Mailbox[Any] = Mailbox()
+
+        async def fill() -> None:
+            async with aclosing(self._outputs(ids, sampling, request_id, RequestOutputKind.CUMULATIVE)) as outputs:
+                async for output in outputs:
+                    mailbox.put(output)
+
+        async with aclosing(mailbox.until(self.submit(fill()))) as outputs:
+            async for output in outputs:
+                yield _samples(output)[0]
+
+    async def abort(self, request_id: str) -> None:
+        """Give up on a request, which fails with `EngineError`; unknown ids are fine."""
+        self._admission.abort(request_id)
+
+    async def health(self) -> None:
+        """Returns if the engine core answers, raises `EngineDead` if it can't."""
+        self._admission.check()
+        if self._probe is None or self._probe.done():  # one question at a time, however many ask
+            self._probe = asyncio.create_task(self._ask())
+        await asyncio.shield(self._probe)
+        self._admission.check()
+
+    def close(self) -> None:
+        """Stop the engine and its processes. Safe to call twice."""
+        with self._closing:
+            try:
+                self._thread.submit(self._stop()).result()
+            except EngineDead:  # it was closed before
+                return
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        self._thread.stop()
+        self._tether.release()
+        self._last_words.forget()
+
+    async def _stop(self) -> None:
+        self._watcher.cancel()
+        self._admission.die("it was closed")
+        if self._engine.output_handler is not None:
+            self._engine.output_handler.cancel()  # else it logs the end of the engine core as an error
+        await asyncio.to_thread(self._engine.shutdown, timeout=SHUTDOWN_TIMEOUT_S)
+
+    async def _outputs(
+        self, ids: Sequence[int], sampling: Sampling, request_id: str, kind: RequestOutputKind
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's own outputs of a generation."""
+        prompt = self._prompt(ids)
+        async with self._admitted(request_id):
+            params = _sampling_params(sampling, kind)
+            adapter = await self._adapter(sampling.adapter)
+            async with aclosing(self._engine.generate(prompt, params, request_id, lora_request=adapter)) as outputs:
+                async for output in outputs:
+                    for sample in output.outputs:
+                        if sample.finish_reason == "abort":
+                            raise self._given_up()
+                        if sample.finish_reason == "error":
+                            raise EngineError(f"vLLM failed request {request_id}")
+                    yield output
+
+    @asynccontextmanager
+    async def _admitted(self, request_id: str) -> AsyncIterator[None]:
+        """A place inside vLLM, whose errors come out of it as ours. vLLM aborts the request of a cancelled block."""
+        try:
+            async with self._admission.place(request_id):
+                yield
+        except EngineTimeout:
+            await self.health()  # one slow request, or an engine that answers nobody?
+            raise
+        except EngineError:
+            raise
+        except EngineDeadError as error:
+            raise self._died("its engine core failed") from error
+        except Exception as error:
+            self._admission.check()
+            raise EngineError(f"vLLM refused request {request_id}: {_root_message(error)}") from error
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            for process in self._processes:
+                if not process.is_alive():
+                    self._died(f"its process {process.pid} ended with exit code {process.exitcode}")
+            if self._engine.errored:
+                self._died("its engine core failed")
+
+    async def _ask(self) -> None:
+        """One question to the engine core."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                await self._engine.engine_core.get_supported_tasks_async()
+        except TimeoutError:
+            self._died(f"it answered nothing for {PROBE_TIMEOUT_S:g} s")
+        except EngineDeadError:
+            self._died("its engine core failed")
+
+    def _given_up(self) -> EngineDead:
+        """vLLM ends a request that nobody aborted only when it ends itself."""
+        return self._died("its engine core is shutting down")
+
+    def _died(self, how: str) -> EngineDead:
+        """Fail every request. The first cause is the one that is told, with what the processes had logged by then."""
+        words = self._last_words.read()
+        return self._admission.die(how if words is None else f"{how}: {words}")
+
+    def _prompt(self, ids: Sequence[int]) -> TokensInput:
+        """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one ends the engine."""
+        prompt = list(ids)
+        if not prompt:
+            raise EngineError("the prompt has no tokens")
+        for token in (min(prompt), max(prompt)):
+            if not 0 <= token < self._vocabulary:
+                raise EngineError(f"token id {token} is outside the vocabulary of {self._vocabulary} tokens")
+        return tokens_input(prompt)
+
+    async def _adapter(self, path: str | None) -> LoRARequest | None:
+        """An adapter, loaded before its first request: one that can't be read would else end the engine."""
+        if path is None:
+            return None
+        async with self._adapter_lock:
+            if path not in self._adapters:
+                if len(self._adapters) == self._most_adapters:
+                    raise EngineError(f"more than {self._most_adapters} adapters on a CPU; set `max_loras` in engine_args")
+                adapter = LoRARequest(path, len(self._adapters) + 1, path)
+                await self._engine.add_lora(adapter)
+                self._adapters[path] = adapter
+            return self._adapters[path]
+
+
+async def _last(outputs: AsyncGenerator[Any, None]) -> Any:
+    """The last output of a request; only a finished one ends the series without an error."""
+    async with aclosing(outputs):
+        async for output in outputs:
+            last = output
+    return last
+
+
+def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingParams:
+    return SamplingParams(
+        n=sampling.n,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        max_tokens=sampling.max_tokens,
+        stop=list(sampling.stop),
+        output_kind=kind,
+        # Never beside `logprobs=n`: on vLLM's first runner one such request in a batch takes it from all others.
+        logprob_token_ids=list(sampling.verdict_ids) or None,
+        structured_outputs=None if sampling.schema is None else StructuredOutputsParams(json=sampling.schema),
+    )
+
+
+def _samples(output: Any) -> tuple[Generation, ...]:
+    cached, computed = _cached_and_computed(output)
+    return tuple(
+        Generation(
+            text=sample.text,
+            token_ids=tuple(sample.token_ids),
+            finish_reason=sample.finish_reason,
+            logprobs=tuple({token: entry.logprob for token, entry in row.items()} for row in sample.logprobs or ()),
+            cached_tokens=cached,
+            computed_tokens=computed,
+        )
+        for sample in sorted(output.outputs, key=lambda sample: sample.index)
+    )
+
+
+def _cached_and_computed(output: Any) -> tuple[int, int]:
+    cached = output.num_cached_tokens or 0
+    return cached, len(output.prompt_token_ids) - cached
+
+
+def _labels(config: Any, text_config: Any) -> int:
+    """How many outputs the head has. One made of rows of the language model's head is known only inside the engine."""
+    rows = getattr(config, "classifier_from_token", None)
+    if rows:
+        return 1 if getattr(config, "method", None) == "from_2_way_softmax" else len(rows)
+    return int(text_config.num_labels)
+
+
+def _root_message(error: BaseException) -> str:
+    """The message of the error that started a chain of errors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Measurements, each one a command: `make bench ARGS=memory`."""

@@ -1,0 +1,118 @@
+"""Memory and rows per second of the main job on the fake engine: does memory grow with the corpus?
+
+Scores 200,000 and then 1,000,000 short conversations, each in a process of its own, with Ray's object store capped at
+300 MB. Prints the peak of the unique set size, summed over the driver and all of Ray's workers, and the ratio of both.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+SIZES = (200_000, 1_000_000)
+OBJECT_STORE_BYTES = 300 * 10**6
+SAMPLE_EVERY_S = 1.0
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`memory`, or `memory ROWS ROWS` for other sizes."""
+    if arguments and arguments[0] == "--one":
+        _one(Path(arguments[1]), Path(arguments[2]))
+        return
+    sizes = tuple(map(int, arguments)) or SIZES
+    with tempfile.TemporaryDirectory() as folder:
+        figures = [_measured(Path(folder), rows) for rows in sizes]
+    small, large = figures[0], figures[-1]
+    print(f"peak memory, {sizes[-1]:,} rows against {sizes[0]:,}: {large['peak_mb'] / small['peak_mb']:.2f} times")
+
+
+def _measured(folder: Path, rows: int) -> dict[str, float]:
+    corpus = folder / f"{rows}.jsonl"
+    with corpus.open("w") as stream:
+        for number in range(rows):
+            turns = [("user", f"What is {number} + {number % 97}?"), ("assistant", f"It is {number + number % 97}.")]
+            row = {"id": number, "messages": [{"role": role, "content": content} for role, content in turns]}
+            stream.write(json.dumps(row) + "\n")
+    command = [sys.executable, "-m", "bench", "memory", "--one", str(corpus), str(folder / f"scored-{rows}")]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    rates = "min {rows_per_s_min:,.0f}, median {rows_per_s:,.0f}, max {rows_per_s_max:,.0f}".format(**figures)
+    print(f"{rows:>9,} rows in {figures['seconds']:,.0f} s, peak {figures['peak_mb']:,.0f} MB; rows/s over 10 s: {rates}")
+    return figures
+
+
+def _one(corpus: Path, output: Path) -> None:
+    """Score one corpus in this process, and print what it took as JSON."""
+    import ray
+
+    from pipelines import score
+
+    ray.init(
+        address="local", num_cpus=4, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, log_to_driver=False
+    )
+    watch = _Watch(output)
+    started = time.monotonic()
+    summary = score(str(corpus), str(output), model="tiny-attributes", engine="fake")
+    seconds = time.monotonic() - started
+    watch.stop()
+    ray.shutdown()
+    assert summary.scored == summary.rows
+    print(json.dumps({"seconds": seconds, "peak_mb": watch.peak / 1e6, **watch.rates()}))
+
+
+class _Watch:
+    """Samples memory, and the rows committed, until it is stopped."""
+
+    def __init__(self, output: Path) -> None:
+        self.peak = 0
+        self._output = output
+        self._done: list[tuple[float, int]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        self._over.set()
+        self._thread.join()
+
+    def rates(self) -> dict[str, float]:
+        """Rows per second over windows of ten samples, once the first part was there."""
+        busy = [sample for sample in self._done if sample[1]] or [(0.0, 0), (1.0, 0)]
+        windows = list(zip(busy[:-10:10], busy[10::10], strict=False)) or [(busy[0], busy[-1])]
+        rates = [(rows - before) / max(at - since, 1e-9) for (since, before), (at, rows) in windows]
+        names = ("rows_per_s_min", "rows_per_s", "rows_per_s_max")
+        return dict(zip(names, (min(rates), statistics.median(rates), max(rates)), strict=True))
+
+    def _sample(self) -> None:
+        while not self._over.wait(SAMPLE_EVERY_S):
+            self.peak = max(self.peak, sum(_unique_bytes(process) for process in _processes()))
+            names = [path.stem.split("-") for path in (self._output / "parts").glob("*.parquet")]
+            self._done.append((time.monotonic(), sum(int(pieces[3]) for pieces in names)))
+
+
+def _processes() -> list[psutil.Process]:
+    """The driver and its workers; the object store's shared memory isn't unique to any of them."""
+    own = psutil.Process()
+    return [own, *(child for child in own.children(recursive=True) if "ray::" in _title(child))]
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _unique_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().uss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,19 @@
+"""What happens to a dataset: `from pipelines import score, keep`.
+
+The two are loaded when they are first asked for: they bring Ray with them, and `assay --help` does without it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.api import keep, score
+
+__all__ = ["keep", "score"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from pipelines import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,180 @@
+"""The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
+
+import enum
+import json
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import click
+import yaml
+
+from actors.errors import AssayError, AuditError, SettingsError, UserError
+from actors.settings import Settings
+from pipelines.options import Leaf, build, leaves
+from pipelines.settings import FilterSettings, ScoreSettings
+
+Command = Callable[..., None]
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 the audit failed."""
+    # Ray's core prints errors that are none (an actor whose arguments lie in its object store) into the progress line.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        cli(standalone_mode=False, prog_name="assay")
+    except click.exceptions.Abort:
+        _fail("interrupted; what is written stays, and the same command goes on from there", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except AuditError as error:
+        _fail(str(error), 4)
+    except UserError as error:
+        _fail(str(error), 2)
+    except AssayError as error:
+        _fail(f"{error}\nWhat is written stays, and the same command goes on from there", 3)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"assay: {message}", err=True)
+    sys.exit(code)
+
+
+def settings_options(settings: type[Settings], *but: str) -> Callable[[Command], Command]:
+    """One click option for every single setting, with its default and its description."""
+
+    def decorate(command: Command) -> Command:
+        for leaf in reversed(list(leaves(settings))):
+            if leaf.name not in but:
+                command = _option(leaf)(command)
+        return command
+
+    return decorate
+
+
+def _option(leaf: Leaf) -> Callable[[Command], Command]:
+    kind, flag = _plain(leaf.field.annotation), f"--{leaf.name.replace('_', '-')}"
+    text = leaf.field.description
+    if kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag, is_flag=True, default=None, help=text)
+    if typing.get_origin(kind) is dict:
+        return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_mapping, help=text)
+    default = None if leaf.field.is_required() else leaf.field.default
+    shown = f"{text}  [default: {default}]" if default not in (None, "") else text
+    return click.option(flag, type=_click_type(kind), default=None, required=leaf.field.is_required(), help=shown)
+
+
+def _plain(annotation: Any) -> Any:
+    """The type without `Annotated` and `| None`."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return _plain(next(kind for kind in typing.get_args(annotation) if kind is not type(None)))
+    return annotation
+
+
+def _click_type(kind: Any) -> Any:
+    if typing.get_origin(kind) is typing.Literal:
+        return click.Choice(typing.get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return click.Choice([member.value for member in kind])
+    return kind
+
+
+def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise SettingsError(f"--{parameter.name} takes NAME=VALUE, and {wrong[0]!r} isn't")
+    return {name: yaml.safe_load(value) for name, _, value in pairs} or None
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def cli() -> None:
+    """Trustworthy rewards on massive corpora: score with any reward model, filter by the scores."""
+
+
+@cli.command()
+def models() -> None:
+    """List the reward models that Assay knows."""
+    from actors.models import families
+
+    for family in families().values():
+        for model in family.models:
+            click.echo(f"{model.id:<40} {family.name:<12} {model.note}")
+    click.echo("\nAny other checkpoint of these kinds works too:")
+    for family in families().values():
+        click.echo(f"  {family.name:<12} {family.summary}")
+
+
+@cli.command()
+@click.argument("inputs", nargs=-1, required=True)
+@click.argument("output")
+@settings_options(ScoreSettings, "inputs", "output")
+@json_option
+def score(as_json: bool, **options: Any) -> None:
+    """Score the corpus INPUTS (files, globs, folders) into the folder OUTPUT.
+
+    The same command again goes on where an earlier one ended.
+    """
+    _score(build(ScoreSettings, _given(options)), as_json)
+
+
+@cli.command("filter")
+@click.argument("scored")
+@click.argument("output", required=False)
+@settings_options(FilterSettings, "scored", "output")
+@json_option
+def filter_(as_json: bool, **options: Any) -> None:
+    """Keep the rows of the folder SCORED that meet a condition, in the folder OUTPUT; without OUTPUT, count them."""
+    _filter(build(FilterSettings, _given(options)), as_json)
+
+
+@cli.command()
+@click.argument("recipe")
+@json_option
+def run(recipe: str, as_json: bool) -> None:
+    """Score, and then filter, as the file RECIPE says."""
+    from pipelines.recipe import read_recipe
+
+    steps = read_recipe(recipe)
+    _score(steps.score, as_json)
+    if steps.filter is not None:
+        _filter(steps.filter, as_json)
+
+
+def _score(settings: ScoreSettings, as_json: bool) -> None:
+    from pipelines import scoring
+    from pipelines.progress import Lines
+    from pipelines.report import show_scored
+
+    summary = scoring.score(settings, Lines())
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        show_scored(summary, settings)
+
+
+def _filter(settings: FilterSettings, as_json: bool) -> None:
+    from pipelines import filtering
+    from pipelines.report import show_kept
+
+    summary = filtering.keep(settings)
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        show_kept(summary, settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The columns of a scored corpus: what is carried over from the input, and what Assay adds."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actors.errors import SourceError
+from actors.records import Score
+from pipelines.readers import RECORD, RESERVED
+from pipelines.sources import InputFile, Kind
+
+ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
+REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
+PROMPT_TOKENS, TRUNCATED = "prompt_tokens", "truncated"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The schema of a run's parts: the carried input columns, then ours under the prefix."""
+
+    carried: pa.Schema
+    outputs: tuple[str, ...]
+    prefix: str
+
+    @property
+    def ours(self) -> pa.Schema:
+        """Assay's columns. `row` and `response_name` identify a response; `prompt_hash` groups responses to a prompt."""
+        fields = [
+            (ROW, pa.string()),
+            (RESPONSE, pa.string()),
+            (PROMPT_HASH, pa.string()),
+            (REWARD, pa.float64()),
+            (SCORES, pa.struct([(name, pa.float64()) for name in self.outputs])),
+            (STATUS, pa.string()),
+            (REASON, pa.string()),
+            (PROMPT_TOKENS, pa.int32()),
+            (TRUNCATED, pa.bool_()),
+        ]
+        return pa.schema([(self.prefix + name, kind) for name, kind in fields])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns of a part."""
+        return pa.schema([*self.carried, *self.ours])
+
+    def collision(self, names: Iterable[str]) -> str | None:
+        """The first of the input's names that is one of ours, if any; SQL doesn't tell `Reward` from `reward`."""
+        taken = {name.lower() for name in self.ours.names} | ({RECORD} if self.is_json else set())
+        return next((name for name in names if name.lower() in taken), None)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether rows are carried as their raw record."""
+        return RECORD in self.carried.names and pa.types.is_large_binary(self.carried.field(RECORD).type)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise `SourceError` if a carried column, or a name of the input, is one of ours."""
+        own = self.carried.names[1:] if self.is_json else self.carried.names
+        name = self.collision([*own, *names])
+        if name == RECORD:
+            raise SourceError(f"the input has a field {RECORD!r}, where Assay keeps the raw record; rename it there")
+        if name is not None:
+            raise SourceError(
+                f"the input has a column {name!r}, which is one of the columns that Assay adds; "
+                f"rename ours with --prefix, e.g. --prefix judge_ for judge_{name.removeprefix(self.prefix)}"
+            )
+
+    def table(self, carried: pa.Table, rows: Sequence[tuple[str, str, str | None, Score]]) -> pa.Table:
+        """A part: one row per response, given as (row, response name, prompt hash, score)."""
+        scores = [score for *_, score in rows]
+        values: list[Sequence[Any]] = [
+            [row for row, *_ in rows],
+            [name for _, name, *_ in rows],
+            [prompt_hash for *_, prompt_hash, _ in rows],
+            [score.reward for score in scores],
+            [dict(score.scores) if score.reward is not None else None for score in scores],
+            [score.status.value for score in scores],
+            [score.reason and score.reason.value for score in scores],
+            [score.prompt_tokens for score in scores],
+            [score.truncated for score in scores],
+        ]
+        ours = [pa.array(column, field.type) for column, field in zip(values, self.ours, strict=True)]
+        return pa.table([*carried.columns, *ours], self.schema)
+
+
+def carried_columns(files: Sequence[InputFile], sample: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """What is carried over: every column of Parquet files, or the raw record and the flat scalars of JSON rows."""
+    kinds = {file.kind is Kind.PARQUET for file in files}
+    if len(kinds) > 1:
+        raise SourceError("the input mixes Parquet with JSON files; score them into two folders")
+    if kinds == {True}:
+        return _unified(files)
+    return pa.schema([(RECORD, pa.large_binary()), *_flat_scalars(sample)])
+
+
+def _unified(files: Sequence[InputFile]) -> pa.Schema:
+    schema = pa.schema([])
+    for file in files:
+        own = _parquet_columns(file)
+        try:
+            schema = pa.unify_schemas([schema, own])
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            other = next((other for other in files if not _agree(_parquet_columns(other), own)), files[0])
+            raise SourceError(f"the columns of {other.path} and {file.path} don't go together: {error}") from error
+    return schema
+
+
+def _parquet_columns(file: InputFile) -> pa.Schema:
+    schema = pq.read_schema(file.path).remove_metadata()
+    if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
+        raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")
+    if taken := sorted(RESERVED.intersection(schema.names)):
+        raise SourceError(f"{file.path} has a column {taken[0]!r}, a name that Assay needs while it works; rename it there")
+    if RECORD not in schema.names:
+        return schema
+    # Only the raw record of JSON rows is a large binary of this name (`is_json`).
+    at = schema.get_field_index(RECORD)
+    field = schema.field(at)
+    return schema.set(at, field.with_type(pa.binary())) if pa.types.is_large_binary(field.type) else schema
+
+
+def _agree(one: pa.Schema, other: pa.Schema) -> bool:
+    try:
+        pa.unify_schemas([one, other])
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+    return True
+
+
+def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
+    seen: dict[str, set[type]] = {}
+    for row in sample:
+        for name, value in row.items():
+            seen.setdefault(name, set()).update([type(value)] if value is not None else [])
+    typed = ((name, _arrow_type(types)) for name, types in seen.items())
+    unnamed = {RECORD} | RESERVED
+    return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in unnamed and _is_utf8(name)]
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether a column can have this name: JSON lets lone surrogates stand in keys too."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _arrow_type(types: set[type]) -> pa.DataType | None:
+    """The column type of a key's values; None for nested, mixed and all-null ones, which live in the record alone."""
+    if types <= {int, float} and float in types:
+        return pa.float64()
+    return {bool: pa.bool_(), int: pa.int64(), str: pa.string()}.get(next(iter(types))) if len(types) == 1 else None
+
+
+def scalar_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as a column of the frozen type; a value that doesn't fit it is null here, and whole in the record."""
+    try:
+        return pa.array([value if _fits(value, kind) else None for value in values], kind)
+    except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+        return pa.array([value if _fits(value, kind) and _storable(value, kind) else None for value in values], kind)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind):
+        return type(value) in (int, float)
+    return type(value) is {pa.bool_(): bool, pa.int64(): int, pa.string(): str}[kind]
+
+
+def _storable(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+        return False
+    return True

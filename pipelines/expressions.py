@@ -1,0 +1,289 @@
+"""The condition of a filter: SQL over the columns of a scored corpus, checked before any work, evaluated by DuckDB.
+
+A condition looks at one response at a time, comes out the same whenever and wherever it is evaluated, and compares like
+with like. DuckDB alone would read `status = 1` as text and `reward >= '10'` as a number; here both are errors. Null is
+not true: a response without a reward doesn't meet `reward < 1`. NaN in a column of the input counts as the largest number.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+from actors.errors import ExpressionError
+from pipelines.columns import STATUS, Columns
+
+_ROWS = "rows_of_the_filter"
+_ALONE = "a filter looks at one response at a time"
+_REFUSED = {
+    "SUBQUERY": f"{_ALONE}, and a subquery would look at others",
+    "WINDOW": f"{_ALONE}, and a window function looks at others",
+    "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
+    "PARAMETER": "there is nothing to fill a parameter in with",
+}
+_FAMILIES = {
+    "number": ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint",
+               "uhugeint", "bignum", "float", "double", "decimal"),
+    "text": ("varchar", "enum", "uuid"),
+    "moment": ("date", "timestamp", "timestamp with time zone", "timestamp_s", "timestamp_ms", "timestamp_ns"),
+}  # fmt: skip
+_FAMILY = {kind: family for family, kinds in _FAMILIES.items() for kind in kinds}
+
+Node = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that was checked, and the columns that it needs."""
+
+    text: str
+    columns: tuple[str, ...]
+
+    @classmethod
+    def check(cls, text: str, columns: Columns) -> Self:
+        """Check a condition against the columns of a corpus. Raises `ExpressionError` with what would be right."""
+        with _connect() as connection:
+            rows = _visible(connection, columns)
+            try:
+                root = _parse(connection, text)
+                _check_nodes(connection, root)
+                _check_types(connection, text, root)
+            except (ExpressionError, duckdb.Error, RecursionError) as error:
+                raise ExpressionError(_explained(connection, text, str(error), rows)) from error
+        asked = {name.casefold() for name in _names(root)}
+        needed = tuple(name for name in rows.column_names if name.casefold() in asked)
+        return cls(text, needed or (columns.prefix + STATUS,))
+
+
+class Evaluator:
+    """Evaluates a condition, table by table."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        self._connection = _connect()
+
+    def __call__(self, table: pa.Table) -> pa.ChunkedArray:
+        """Whether each row meets the condition. Raises `ExpressionError` if a value can't be computed with."""
+        self._connection.register(_ROWS, table.select(self._condition.columns))
+        try:
+            relation = self._connection.sql(_select(self._condition.text))
+            return pc.fill_null(relation.to_arrow_table().column(0), False)
+        except duckdb.Error as error:
+            raise ExpressionError(
+                f"the condition can't be evaluated: {_first_line(error)}\n  {self._condition.text}\n"
+                "try_cast(x as double) is null where x is no number, and try(...) where something else can't be computed"
+            ) from error
+
+
+def _connect() -> DuckDBPyConnection:
+    """A DuckDB that sees what it is given, and neither files nor Python's variables. One thread, and rows in order."""
+    connection = duckdb.connect(
+        config={
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "threads": 1,
+        }
+    )
+    connection.execute("set TimeZone = 'UTC'")  # else a moment written as text means another one on each machine
+    connection.execute("set lock_configuration = true")
+    return connection
+
+
+def _select(condition: str, where: str = "") -> str:
+    return f"select ({condition}\n) from {_ROWS} {where}"  # the newline ends a comment
+
+
+def _visible(connection: DuckDBPyConnection, columns: Columns) -> pa.Table:
+    """One row of nulls in the columns that a condition may name; registered as the rows that it looks at.
+
+    DuckDB doesn't tell names apart by case: of two that differ in nothing else, ours is the one that counts, or the first.
+    """
+    fields: dict[str, pa.Field] = {}
+    for field in [*columns.ours, *columns.carried]:
+        if field.name.casefold() not in fields and _readable(connection, field):
+            fields[field.name.casefold()] = field
+    schema = pa.schema([field.with_nullable(True) for field in fields.values()])
+    rows = pa.table([pa.nulls(1, field.type) for field in schema], schema)
+    connection.register(_ROWS, rows)
+    return rows
+
+
+def _readable(connection: DuckDBPyConnection, field: pa.Field) -> bool:
+    try:
+        connection.register(_ROWS, pa.schema([field]).empty_table())
+        connection.sql(f"from {_ROWS}")
+    except duckdb.NotImplementedException:  # 16-bit floats, 256-bit decimals
+        return False
+    return True
+
+
+def _parse(connection: DuckDBPyConnection, text: str) -> Node:
+    """The syntax tree of the condition, which must be one expression and nothing more."""
+    document = _serialized(connection, f"select {text}")
+    if document["error"]:
+        raise ExpressionError(document["error_message"])
+    statements = document["statements"]
+    selected = statements[0]["node"].get("select_list", [])
+    expected = _serialized(connection, "select true")["statements"][0]["node"]
+    if len(statements) > 1 or len(selected) != 1 or statements[0]["node"] != expected | {"select_list": selected}:
+        raise ExpressionError("a filter is one condition: what could stand after WHERE, and nothing else")
+    root: Node = selected[0]
+    if root["alias"]:
+        raise ExpressionError(f"a condition can't be given a name, and this one is called {root['alias']}")
+    return root
+
+
+def _serialized(connection: DuckDBPyConnection, statement: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(_value(connection, "json_serialize_sql($1)", statement))
+    return document
+
+
+def _value(connection: DuckDBPyConnection, expression: str, parameter: str) -> str:
+    return str(connection.execute(f"select {expression}", [parameter]).fetchall()[0][0])
+
+
+def _check_nodes(connection: DuckDBPyConnection, root: Node) -> None:
+    """Refuse what looks at other rows, and what comes out otherwise each time."""
+    for node in _walk(root):
+        if why := _REFUSED.get(node["class"]):
+            raise ExpressionError(why)
+    used = sorted({node["function_name"] for node in _walk(root) if node["class"] == "FUNCTION"})
+    found = connection.execute(
+        "select function_name, bool_and(function_type = 'aggregate'), bool_or(stability <> 'CONSISTENT') "
+        "from duckdb_functions() where list_contains($1, function_name) group by 1 order by 1",
+        [used],
+    ).fetchall()
+    for name, aggregates, volatile in found:
+        if aggregates:
+            raise ExpressionError(f"{_ALONE}, and {name}() sums several up")
+        if volatile:
+            raise ExpressionError(
+                f"{name}() comes out otherwise each time, so that nobody could say again what was kept; "
+                "for a sample use hash(row) % 10 = 0, for a moment write it out"
+            )
+
+
+def _check_types(connection: DuckDBPyConnection, text: str, root: Node) -> None:
+    """Bind the condition, compare the types of what it compares, and evaluate it once, on nulls."""
+    connection.sql(f"select 1 from {_ROWS} where ({text}\n)")  # refuses whatever works on several rows
+    relation = connection.sql(_select(text))
+    if (kind := relation.types[0]).id != "boolean":
+        raise ExpressionError(f"it is {kind}, and a condition must be BOOLEAN")
+    for node in _walk(root, into_lambdas=False):
+        for operands, wanted in ((_alike(node), None), (_truths(node), "boolean")):
+            _check_families(connection, operands, wanted)
+    relation.fetchall()  # a text constant that can't be converted shows here
+
+
+def _alike(node: Node) -> Sequence[Node]:
+    """The parts of an expression that must be of one family of types."""
+    match node["class"], node["type"]:
+        case "COMPARISON", _:
+            return [node["left"], node["right"]]
+        case "BETWEEN", _:
+            return [node["input"], node["lower"], node["upper"]]
+        case "OPERATOR", "COMPARE_IN" | "COMPARE_NOT_IN" | "OPERATOR_COALESCE":
+            return list(node["children"])
+        case "CASE", _:
+            return [*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]]
+    return []
+
+
+def _truths(node: Node) -> Sequence[Node]:
+    """The parts of an expression that must be true or false."""
+    match node["class"], node["type"]:
+        case ("CONJUNCTION", _) | ("OPERATOR", "OPERATOR_NOT"):
+            return list(node["children"])
+        case "CASE", _:
+            return [check["when_expr"] for check in node["case_checks"]]
+    return []
+
+
+def _check_families(connection: DuckDBPyConnection, operands: Sequence[Node], wanted: str | None) -> None:
+    if not operands:
+        return
+    kinds = _relation(connection, operands).types
+    families = {_FAMILY.get(kind.id, kind.id) for kind in kinds if kind.id != "null"} | ({wanted} if wanted else set())
+    texts = [node for node, kind in zip(operands, kinds, strict=True) if _FAMILY.get(kind.id) == "text"]
+    if families == {"moment", "text"} and all(node["class"] == "CONSTANT" for node in texts):
+        return  # ts > '2026-01-01', the usual way to write it
+    if len(families) > 1:
+        written = [_written(connection, [node]) for node in operands]
+        typed = ", ".join(f"{text} is {kind}" for text, kind in zip(written, kinds, strict=True))
+        if wanted:
+            raise ExpressionError(f"{typed}: what AND, OR, NOT and WHEN work on must be BOOLEAN")
+        way_out = "decode(x) makes text of bytes" if "blob" in families else "try_cast(x as double) makes a number of text"
+        raise ExpressionError(f"{typed}: only like can be compared with like; {way_out}")
+
+
+def _relation(connection: DuckDBPyConnection, expressions: Sequence[Node]) -> DuckDBPyRelation:
+    return connection.sql(f"select {_written(connection, expressions)} from {_ROWS}")
+
+
+def _written(connection: DuckDBPyConnection, expressions: Sequence[Node]) -> str:
+    document = _serialized(connection, "select true")
+    document["statements"][0]["node"]["select_list"] = list(expressions)
+    return _value(connection, "json_deserialize_sql($1)", json.dumps(document)).removeprefix("SELECT ")
+
+
+def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
+    """All expressions in the tree. Inside a lambda are names that only it knows."""
+    stack: list[Any] = [root]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, list):
+            stack += found
+        elif isinstance(found, dict):
+            if "class" in found:
+                yield found
+            if into_lambdas or found.get("class") != "LAMBDA":
+                stack += found.values()
+
+
+def _names(root: Node) -> Iterator[str]:
+    """Everything that may be a column's name: `a`, `rows.a`, `a.field`, and the first `a` of `a.lower()`."""
+    for node in _walk(root):
+        if node["class"] == "COLUMN_REF":
+            yield from node["column_names"]
+        elif node["class"] == "FUNCTION":
+            yield from node["qualified_name"]["path"][:-1]
+
+
+def _explained(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table) -> str:
+    """The whole message. What DuckDB says is its first line, without the name of the error."""
+    problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
+    hint = []
+    if missing := re.match(r'Referenced column "(.+)" not found', problem):
+        problem = f"there is no column {missing[1]}"
+        if f'"{missing[1]}"' in text:
+            literal = missing[1].replace("'", "''")
+            hint = [f"Text is written in single quotes: '{literal}' (what is in double quotes is a column's name)"]
+    connection.register(_ROWS, rows)
+    reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
+    keywords = {name for (name,) in reserved.fetchall()}
+    relation = connection.sql(f"from {_ROWS}")
+    columns = zip(relation.columns, relation.types, strict=True)
+    listed = (f"  {line}" for name, kind in columns for line in _listed(name, kind, keywords))
+    return "\n".join([f"the condition can't be used: {problem}", f"  {text}", *hint, "The columns are:", *listed])
+
+
+def _listed(name: str, kind: Any, keywords: set[str]) -> Iterator[str]:
+    plain = re.fullmatch(r"[A-Za-z_]\w*", name) and name.lower() not in keywords
+    written = name if plain else '"' + name.replace('"', '""') + '"'
+    if kind.id != "struct":
+        yield f"{written}: {kind}"
+        return
+    for field, inner in kind.children:
+        yield from (f"{written}.{line}" for line in _listed(field, inner, keywords))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n")[0]

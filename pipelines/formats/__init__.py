@@ -1,0 +1,25 @@
+"""How an input row becomes requests: one file per shape, pure functions, nothing heavy imported.
+
+row = parse(line)                              # bytes -> dict, or Rejected
+shape = detect(sample)                         # or SHAPES["messages"]
+asked = requests(shape, row, turns="final")    # RowRequests: what to score, and what can't be
+"""
+
+from pipelines.formats.lines import MAX_DEPTH, parse
+from pipelines.formats.registry import SHAPES, Turns, detect, requests
+from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
+from pipelines.formats.shape import Shape
+
+__all__ = [
+    "MAX_DEPTH",
+    "ONLY_RESPONSE",
+    "SHAPES",
+    "Row",
+    "RowRequests",
+    "Shape",
+    "Turns",
+    "Unjudgeable",
+    "detect",
+    "parse",
+    "requests",
+]

@@ -1,0 +1,112 @@
+"""The rules that all shapes share: what counts as text, as a message, as a conversation and as a prompt.
+
+Each function takes a JSON value of any type and returns what it stands for, or raises `Rejected`.
+"""
+
+from actors.errors import Rejected
+from actors.records import Message, Reason, Role
+from pipelines.formats.rows import Exchange, Row
+
+ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "tool": Role.TOOL,
+    "function": Role.TOOL,
+}
+
+
+def field(row: Row, key: str) -> object:
+    """What the row holds under the key, null included."""
+    if key not in row:
+        raise Rejected(Reason.MISSING_FIELD, key)
+    return row[key]
+
+
+def text(value: object) -> str:
+    """A string as it is; a list of text parts put end to end, with nothing between them."""
+    if value is None:
+        raise Rejected(Reason.EMPTY_CONTENT)
+    found = "".join(map(_part, value)) if isinstance(value, list) else value
+    if not isinstance(found, str):
+        raise Rejected(Reason.CONTENT_NOT_TEXT, type(value).__name__)
+    if not found.strip():
+        raise Rejected(Reason.EMPTY_CONTENT)
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise Rejected(Reason.LONE_SURROGATE) from None
+    return found
+
+
+def _part(part: object) -> str:
+    content = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
+    if not isinstance(content, str):
+        raise Rejected(Reason.CONTENT_NOT_TEXT, "a part that isn't text")
+    return content
+
+
+def message(value: object) -> Message:
+    """One turn, of text. A tool call is refused because no reward model's template here renders it."""
+    if not isinstance(value, dict):
+        raise Rejected(Reason.WRONG_TYPE, "a message that isn't an object")
+    name = field(value, "role")
+    if not isinstance(name, str):
+        raise Rejected(Reason.WRONG_TYPE, "a role that isn't a string")
+    if name not in ROLES:
+        raise Rejected(Reason.UNKNOWN_ROLE)
+    role = ROLES[name]
+    if role is Role.ASSISTANT and (value.get("tool_calls") or value.get("function_call")):
+        raise Rejected(Reason.TOOL_CALL)
+    return Message(role, text(field(value, "content")))
+
+
+def entries(value: object) -> list[object]:
+    """A list of at least one thing that should be a message."""
+    if value is None or value == []:
+        raise Rejected(Reason.NO_MESSAGES)
+    if not isinstance(value, list):
+        raise Rejected(Reason.WRONG_TYPE, "messages that aren't a list")
+    return value
+
+
+def conversation(value: object) -> tuple[Message, ...]:
+    """At least one turn; the first that is bad decides."""
+    return tuple(map(message, entries(value)))
+
+
+def final(turns: tuple[Message, ...]) -> Exchange:
+    """The last turn, which must be the assistant's, and all that goes before it."""
+    if turns[-1].role is not Role.ASSISTANT:
+        raise Rejected(Reason.NO_FINAL_ASSISTANT)
+    return Exchange(turns[:-1], turns[-1].content)
+
+
+def question(value: object) -> tuple[Message, ...]:
+    """A context: what the user says, or the messages so far."""
+    return conversation(value) if isinstance(value, list) else (Message(Role.USER, text(value)),)
+
+
+def prompt(row: Row) -> tuple[Message, ...]:
+    """The row's `prompt`, after its `system` where it has one that isn't null or blank."""
+    system = row.get("system")
+    turns = question(field(row, "prompt"))
+    if system is None or (isinstance(system, str) and not system.strip()):
+        return turns
+    return (Message(Role.SYSTEM, text(system)), *turns)
+
+
+def answer(value: object) -> str:
+    """A response: its text, or a message of the assistant's."""
+    return final((message(value),)).answer if isinstance(value, dict) else text(value)
+
+
+def is_message(value: object) -> bool:
+    """Whether this was meant as a message, readable or not: for telling shapes apart."""
+    return isinstance(value, dict) and "role" in value
+
+
+def is_conversation(value: object) -> bool:
+    """Whether this was meant as a list of messages: for telling shapes apart."""
+    return isinstance(value, list) and any(map(is_message, value))

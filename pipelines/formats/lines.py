@@ -1,0 +1,54 @@
+"""One line of a JSONL file, as bytes, to the object that it holds."""
+
+import json
+
+from actors.errors import Rejected
+from actors.records import Reason
+
+MAX_DEPTH = 100
+"""Objects and lists inside one another. Far below what Python's own stack bears (about 1,000, less where the caller
+is deep already), so that a row has the same outcome wherever it is read."""
+
+
+def parse(line: bytes) -> dict[str, object]:
+    """The object on this line, or `Rejected`: not_utf8, broken_json, too_deep or not_an_object.
+
+    A byte-order mark at the start and a CR at the end are let pass. A blank line is broken JSON: skip it before.
+    """
+    try:
+        # Decoded here: given bytes, json.loads guesses at UTF-16 and UTF-32.
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Rejected(Reason.NOT_UTF8, f"at byte {error.start}") from None
+    try:
+        # The standard library and not orjson, because a row is rejected for what is judged and for nothing else in
+        # it: integers of any size stay exact (orjson: 2**70 becomes a float), NaN and Infinity pass (orjson: error),
+        # and so do lone surrogates (orjson: error). Of a duplicate key, the last one counts, as everywhere.
+        value = json.loads(text)
+    except RecursionError:
+        raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        raise Rejected(Reason.BROKEN_JSON, f"{error.msg} at character {error.pos}") from None
+    except ValueError:  # an integer of more than 4,300 digits: Python's guard against quadratic time
+        raise Rejected(Reason.BROKEN_JSON, "an integer too long to read") from None
+    # Counting brackets costs nothing and spares most rows the walk.
+    if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
+        raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels")
+    if not isinstance(value, dict):
+        raise Rejected(Reason.NOT_AN_OBJECT, f"a JSON {type(value).__name__}")
+    return value
+
+
+def _deeper_than(value: object, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [item for container in level for item in _items(container) if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _items(container: object) -> list[object]:
+    if isinstance(container, dict):
+        return list(container.values())
+    return container if isinstance(container, list) else []

@@ -1,0 +1,65 @@
+"""Preference pairs, in the forms of TRL, OpenRLHF, NeMo and ultrafeedback_binarized.
+
+{"prompt"?: str | messages, "chosen": str | message | messages, "rejected": the same, "system"?: str}
+
+A string or a single message answers the prompt. A list of messages is, in this order of preference:
+- without a prompt, the whole conversation (TRL, implicit);
+- with a prompt of messages, the whole conversation if it begins with them, else what follows them (TRL, explicit);
+- with a prompt of text, what follows it if the assistant speaks first, else the whole conversation
+  (ultrafeedback_binarized, whose prompt repeats the first user turn).
+Of a whole conversation nothing is added or taken away: `system` counts only where the prompt does.
+"""
+
+from functools import partial
+
+from actors.records import Message, Role
+from pipelines.formats.content import answer, conversation, field, final, is_conversation, is_message, prompt, question
+from pipelines.formats.rows import Exchange, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+
+SIDES = ("chosen", "rejected")
+
+
+def looks_like(row: Row) -> bool:
+    """Two sides, at least one of them readable, that are whole conversations or come with a prompt."""
+    sides = [row.get(side) for side in SIDES]
+    if not all(side in row for side in SIDES) or any(map(_unreadable, sides)):
+        return False
+    if any(isinstance(side, str) or is_message(side) for side in sides):
+        return row.get("prompt") is not None
+    return any(map(is_conversation, sides))
+
+
+def _unreadable(side: object) -> bool:
+    return isinstance(side, list) and not is_conversation(side)
+
+
+def read(row: Row) -> RowRequests:
+    """`chosen` and `rejected`: one request, or two where their contexts differ."""
+    return gather({side: partial(_exchange, row, side) for side in SIDES})
+
+
+def _exchange(row: Row, side: str) -> Exchange:
+    value = field(row, side)
+    if not isinstance(value, list):
+        return Exchange(prompt(row), answer(value))
+    context, said = final(conversation(value))
+    return Exchange(context if _whole(row.get("prompt"), context) else prompt(row) + context, said)
+
+
+def _whole(given: object, context: tuple[Message, ...]) -> bool:
+    if given is None:
+        return True
+    if isinstance(given, list):
+        start = question(given)
+        return context[: len(start)] == start
+    return bool(context) and context[0].role in (Role.SYSTEM, Role.USER)
+
+
+PREFERENCE = Shape(
+    "preference",
+    "a chosen and a rejected response to one prompt (TRL, ultrafeedback_binarized)",
+    "chosen and rejected: text, message or messages; prompt: text or messages, optional if they hold the conversation",
+    looks_like,
+    read,
+)

@@ -1,0 +1,25 @@
+"""A prompt and its one response: {"prompt": str | messages, "response": str | message, "system"?: str}."""
+
+from pipelines.formats.content import answer, field, is_conversation, is_message, prompt
+from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+
+
+def looks_like(row: Row) -> bool:
+    """A prompt that is a string or messages, and a response that is a string or a message."""
+    asked, said = row.get("prompt"), row.get("response")
+    return (isinstance(asked, str) or is_conversation(asked)) and (isinstance(said, str) or is_message(said))
+
+
+def read(row: Row) -> RowRequests:
+    """The response, named `final`."""
+    return gather({ONLY_RESPONSE: lambda: Exchange(prompt(row), answer(field(row, "response")))})
+
+
+PROMPT_RESPONSE = Shape(
+    "prompt-response",
+    "a prompt and one response to it (HelpSteer), with an optional system prompt",
+    "prompt: text or messages; response: text or message; system (optional): text",
+    looks_like,
+    read,
+)

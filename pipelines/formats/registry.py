@@ -1,0 +1,72 @@
+"""All shapes by name, which one a file has, and how a row of it is read."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from actors.errors import Rejected, SettingsError, SourceError
+from actors.records import Reason
+from pipelines.formats.judgebench import JUDGEBENCH
+from pipelines.formats.messages import MESSAGES
+from pipelines.formats.preference import PREFERENCE
+from pipelines.formats.prompt_response import PROMPT_RESPONSE
+from pipelines.formats.rm_bench import RM_BENCH
+from pipelines.formats.rows import RowRequests
+from pipelines.formats.shape import Shape
+
+SHAPES: dict[str, Shape] = {shape.name: shape for shape in (MESSAGES, PROMPT_RESPONSE, PREFERENCE, JUDGEBENCH, RM_BENCH)}
+
+Turns = Literal["final", "all"]
+
+STRAY = 0.1
+"""The share of the rows with a shape that may have another one than the file's: they are rejected one by one."""
+
+KEYS_SHOWN = 20
+
+
+def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
+    """Everything that the row asks for. Never fails for what the row holds: a bad row is an outcome.
+
+    With turns="all" each assistant turn of a conversation is judged, not the last one only; a shape that doesn't
+    hold conversations raises `SettingsError`, so check `shape.read_turns` before the run.
+    """
+    read = shape.read if turns == "final" else shape.read_turns
+    if read is None:
+        able = ", ".join(name for name, known in SHAPES.items() if known.read_turns)
+        raise SettingsError(f"turns='all' needs rows that hold a conversation ({able}), these are {shape.name!r}")
+    if not isinstance(row, dict):
+        return RowRequests.broken(Reason.NOT_AN_OBJECT)
+    try:
+        return read(row)
+    except Rejected as error:
+        return RowRequests.broken(error.reason)
+
+
+def detect(rows: Sequence[object]) -> Shape:
+    """The one shape of a sample of rows, or `SourceError`.
+
+    It must fit at least half of the sample, so that a few broken rows don't matter but a file of another kind isn't
+    read for the sake of them; and of the rows with any shape at least nine in ten, with no other shape fitting more
+    than one in ten: below that the file is a mixture, or holds its responses twice, and the user must choose.
+    """
+    fits = [[shape for shape in SHAPES.values() if isinstance(row, dict) and shape.looks_like(row)] for row in rows]
+    fitting = sum(map(bool, fits))
+    votes = Counter(shape.name for found in fits for shape in found).most_common()
+    if not votes or 2 * fitting < len(rows):
+        raise SourceError(_none_fits(rows, fitting))
+    rivals = [name for name, count in votes[1:] if count > STRAY * fitting]
+    if rivals or votes[0][1] < (1 - STRAY) * fitting:
+        counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
+        raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME")
+    return SHAPES[votes[0][0]]
+
+
+def _none_fits(rows: Sequence[object], fitting: int) -> str:
+    keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
+    seen = ", ".join(ascii(key[:40]) for key, _ in keys[:KEYS_SHOWN]) or "none"
+    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    known = "".join(f"\n  {shape.name}: {shape.needs}" for shape in SHAPES.values())
+    return (
+        f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
+        f"Keys seen: {seen}{more}. Rename the fields, or choose with --format NAME. Shapes, and what they need:{known}"
+    )

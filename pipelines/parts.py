@@ -1,0 +1,233 @@
+"""The commit log of a run: a part that exists is done.
+
+    scored/
+      manifest.json                                   what was done, and the summary at the end
+      parts/000000-000000000000-000000065536-512-510-2-0.parquet
+             file   start        end          rows scored rejected failed
+      ends/000003-000001048576                        where a compressed file or an array turned out to end
+
+A part is written under a temporary name and then linked to its own, so it is there whole or not at all, and never twice.
+Parts of a file tile it; names alone tell what is missing.
+"""
+
+import itertools
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actors.errors import AuditError, OutputError
+from actors.records import Score, Status
+from pipelines.sources import InputFile, Range
+
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
+_END_NAME = re.compile(r"(\d+)-(\d+)")
+
+
+class Counts(NamedTuple):
+    """Input rows, and what became of their responses."""
+
+    rows: int = 0
+    scored: int = 0
+    rejected: int = 0
+    failed: int = 0
+
+    @property
+    def responses(self) -> int:
+        """All responses, whatever became of them."""
+        return self.scored + self.rejected + self.failed
+
+    def __add__(self, other: object) -> "Counts":
+        if not isinstance(other, Counts):
+            return NotImplemented
+        return Counts(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    @classmethod
+    def of(cls, rows: int, scores: Iterable[Score]) -> Self:
+        """Count scores."""
+        by_status = dict.fromkeys(Status, 0)
+        for score in scores:
+            by_status[score.status] += 1
+        return cls(rows, *by_status.values())
+
+
+class Part(NamedTuple):
+    """A committed stretch of a file."""
+
+    file: int
+    range: Range
+    counts: Counts
+
+    @property
+    def name(self) -> str:
+        """The file name, which says it all."""
+        return f"{self.file:06d}-{self.range.start:012d}-{self.range.end:012d}-{'-'.join(map(str, self.counts))}.parquet"
+
+    @classmethod
+    def parse(cls, name: str) -> "Part | None":
+        """A part from its name; None for any other file."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        file, start, end, *counts = map(int, match.groups())
+        part = cls(file, Range(start, end), Counts(*counts))
+        return part if part.name == name else None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The folder of a run. Small and picklable: workers commit through it."""
+
+    folder: str
+
+    @property
+    def parts_folder(self) -> Path:
+        """Where the parts are."""
+        return Path(self.folder) / "parts"
+
+    @property
+    def _ends_folder(self) -> Path:
+        return Path(self.folder) / "ends"
+
+    def create(self) -> None:
+        """Make the folders. Raises `OutputError` if they can't be made or written."""
+        try:
+            for folder in (self.parts_folder, self._ends_folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            for leftover in self.parts_folder.glob("*.tmp"):
+                leftover.unlink()
+            probe = self.parts_folder / f"{uuid.uuid4().hex}.tmp"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise OutputError(f"{self.folder} can't be written: {error.strerror} ({error.filename})") from error
+
+    def delete(self) -> None:
+        """Delete the run's parts. Raises `OutputError` if that fails: what stays would count as done in the next run."""
+        try:
+            for folder in (self.parts_folder, self._ends_folder):
+                if folder.exists():
+                    shutil.rmtree(folder)
+        except OSError as error:
+            raise OutputError(f"the run in {self.folder} can't be deleted: {error}") from error
+
+    def commit(self, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> bool:
+        """Write a part, or leave the one of this name alone; returns whether it was written now."""
+        final = self.parts_folder / part.name
+        temporary = self.parts_folder / f"{uuid.uuid4().hex}.tmp"
+        try:
+            pq.write_table(table.replace_schema_metadata(dict(metadata)), temporary, compression="zstd")
+            _sync(temporary)
+            os.link(temporary, final)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def listing(self) -> list[Part]:
+        """All parts, by file and position."""
+        names = (Part.parse(entry.name) for entry in os.scandir(self.parts_folder))
+        return sorted(part for part in names if part is not None)
+
+    def end_seen(self, file: InputFile, extent: int) -> None:
+        """Note where a file ends that only reading to its end could tell."""
+        (self._ends_folder / f"{file.index:06d}-{extent:012d}").touch()
+
+    def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
+        """Where each file ends, as far as that is known."""
+        names = (_END_NAME.fullmatch(entry.name) for entry in os.scandir(self._ends_folder))
+        seen = {int(name[1]): int(name[2]) for name in names if name}
+        return {file.index: seen.get(file.index) if file.extent is None else file.extent for file in files}
+
+    def repair(self) -> list[Part]:
+        """Drop parts that overlap an older one (a dead driver's late writer); returns them. What they leave is a gap."""
+        dropped: list[Part] = []
+        for cluster in _clusters(self.listing()):
+            kept: list[Part] = []
+            for part in sorted(cluster, key=self._age) if len(cluster) > 1 else cluster:
+                if any(part.range.start < other.range.end and other.range.start < part.range.end for other in kept):
+                    (self.parts_folder / part.name).unlink()
+                    dropped.append(part)
+                else:
+                    kept.append(part)
+        return dropped
+
+    def _age(self, part: Part) -> tuple[int, Part]:
+        return (self.parts_folder / part.name).stat().st_mtime_ns, part
+
+
+def by_file(parts: Iterable[Part]) -> dict[int, list[Part]]:
+    """Parts grouped by file, in their order."""
+    grouped: dict[int, list[Part]] = {}
+    for part in parts:
+        grouped.setdefault(part.file, []).append(part)
+    return grouped
+
+
+def _clusters(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Sorted parts, those together that overlap: of a million parts, few have to be compared."""
+    cluster: list[Part] = []
+    end = 0
+    for part in parts:
+        if cluster and (part.file != cluster[0].file or part.range.start >= end):
+            yield cluster
+            cluster = []
+        end = max(end, part.range.end) if cluster else part.range.end
+        cluster.append(part)
+    if cluster:
+        yield cluster
+
+
+def gaps(done: Sequence[Range], extent: int) -> list[Range]:
+    """What is missing from [0, extent). `done` is sorted and doesn't overlap."""
+    edges = [Range(0, 0), *done, Range(extent, extent)]
+    between = (Range(before.end, after.start) for before, after in itertools.pairwise(edges))
+    return [gap for gap in between if gap.start < gap.end]
+
+
+def audit(files: Sequence[InputFile], extents: Mapping[int, int | None], parts: Sequence[Part]) -> Counts:
+    """Prove from the names that every file is covered once and to its end. Raises `AuditError` naming what isn't."""
+    grouped = by_file(parts)
+    if strangers := grouped.keys() - {file.index for file in files}:
+        raise AuditError(f"there are parts of files that the manifest doesn't know: {sorted(strangers)}")
+    problems = [problem for file in files for problem in _problems(file, extents[file.index], grouped.get(file.index, []))]
+    if problems:
+        raise AuditError("the parts don't add up to the input:\n  " + "\n  ".join(problems[:20]))
+    return sum((part.counts for part in parts), Counts())
+
+
+def _problems(file: InputFile, extent: int | None, parts: Sequence[Part]) -> Iterable[str]:
+    if extent is None:
+        yield f"{file.name}: it wasn't read to its end"
+        return
+    position = 0
+    for part in parts:
+        length = part.range.end - part.range.start
+        if length <= 0 or (file.kind.by_ordinal and part.counts.rows != length):
+            yield f"{file.name}: {part.name} says that {length} positions hold {part.counts.rows} rows"
+        if part.range.start < position:
+            yield f"{file.name}: {part.range.start} to {position} is there twice ({part.name})"
+        elif part.range.start > position:
+            yield f"{file.name}: {position} to {part.range.start} is missing"
+        position = max(position, part.range.end)
+    if position < extent:
+        yield f"{file.name}: {position} to {extent} is missing"
+    elif position > extent:
+        yield f"{file.name}: there are parts beyond its end at {extent}"
+
+
+def _sync(path: Path) -> None:
+    """A part that survives only in a cache would be a name without its rows after a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

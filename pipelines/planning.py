@@ -1,0 +1,120 @@
+"""What a run is going to do, settled before the first row: the files, their shape, the columns, the model."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from actors.errors import Rejected, SettingsError
+from actors.models import resolve
+from pipelines.columns import Columns, carried_columns
+from pipelines.formats import SHAPES, Shape, detect, parse
+from pipelines.preparing import Preparation
+from pipelines.readers import BLANK, raw_rows
+from pipelines.settings import CorpusSettings, ScoreSettings, Turns
+from pipelines.sources import InputFile, Kind, Unit, find, limited
+
+_SAMPLE_ROWS = 1000
+_SAMPLE_ROWS_PER_FILE = 50
+_FILES_MEASURED = 10
+_FEWEST_PART_ROWS, _MOST_PART_ROWS = 64, 4096  # about 200 parts in between: progress shows, and they are few to list
+_SMALLEST_BLOCK = 64 * 1024
+_PREPARED_GROWTH = 3  # a prepared row is its record, its flat columns, and four bytes per token, of three to four bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, settled."""
+
+    files: tuple[InputFile, ...]
+    preparation: Preparation
+    part_rows: int
+    block_bytes: int
+
+
+def plan(settings: ScoreSettings) -> Plan:
+    """Settle a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model."""
+    corpus = settings.corpus
+    if settings.append and corpus.limit is not None:
+        raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
+    files = find(corpus.inputs)
+    sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
+    shape = _shape(corpus, sample)
+    model = resolve(settings.model, settings.render)
+    objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
+    columns = Columns(carried_columns(files, objects), model.family.outputs(), settings.prefix)
+    columns.check(name for row in objects for name in row)
+    if corpus.limit is not None:
+        files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
+    preparation = Preparation(model, settings.render, shape.name, corpus.turns, columns)
+    rows, row_bytes = _size(files, corpus)
+    part_rows = settings.work.part_rows or max(_FEWEST_PART_ROWS, min(_MOST_PART_ROWS, int(rows / 200)))
+    return Plan(tuple(files), preparation, part_rows, max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH)))
+
+
+def _size(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:
+    """About how many rows there are, and how many bytes a row has."""
+    if files and files[0].kind is Kind.PARQUET:
+        rows = sum(file.extent or 0 for file in files)
+        return rows, sum(file.size for file in files) / max(rows, 1)
+    first = (
+        len(row.record or b"")
+        for file in files[:_FILES_MEASURED]
+        for row in itertools.islice(raw_rows(Unit(file, None), corpus.max_record_bytes), _SAMPLE_ROWS_PER_FILE)
+    )
+    sizes = [size for size in first if size] or [1]
+    mean = sum(sizes) / len(sizes)
+    return sum(file.size for file in files) / mean, mean
+
+
+def _shape(corpus: CorpusSettings, sample: Sequence[object]) -> Shape:
+    if corpus.format is not None and corpus.format not in SHAPES:
+        raise SettingsError(f"--format {corpus.format} is no shape that Assay knows; it knows {', '.join(SHAPES)}")
+    if corpus.format is not None:
+        shape = SHAPES[corpus.format]
+    elif sample:
+        shape = detect(sample)
+    else:
+        shape = SHAPES["messages"]  # an empty corpus has every shape
+    if corpus.turns is Turns.ALL and shape.read_turns is None:
+        raise SettingsError(f"--turns all is for rows that hold a conversation, and these are {shape.name}")
+    return shape
+
+
+def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
+    """The first rows of a file, as objects; None for one that isn't JSON."""
+    if file.kind is Kind.PARQUET:
+        yield from _first_parquet_rows(file)
+        return
+    rows = (row for row in raw_rows(Unit(file, None), corpus.max_record_bytes) if row.note != BLANK)
+    for row in itertools.islice(rows, _SAMPLE_ROWS_PER_FILE):
+        try:
+            yield parse(row.record) if row.record is not None else None
+        except Rejected:
+            yield None
+
+
+def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
+    with pq.ParquetFile(file.path) as parquet:
+        batch = next(parquet.iter_batches(_SAMPLE_ROWS_PER_FILE), None)
+        rows: list[dict[str, Any]] = batch.to_pylist() if batch is not None else []
+        return rows
+
+
+def _ends(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iterator[int | None]:
+    """Where each file ends if only the first `limit` rows of the corpus count; None for a file that counts whole."""
+    left = limit
+    for file in files:
+        if left == 0:
+            yield 0
+        elif file.kind is Kind.PARQUET:
+            taken = min(left, file.extent or 0)
+            left -= taken
+            yield taken
+        else:
+            rows = (row for row in raw_rows(Unit(file, None), max_record_bytes) if row.note != BLANK)
+            first = list(itertools.islice(((row.start, row.end) for row in rows), left))
+            left -= len(first)
+            yield first[-1][1] if first and left == 0 else None

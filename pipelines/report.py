@@ -1,0 +1,46 @@
+"""What a person sees at the end: counts, reasons, and quantiles to choose a threshold by."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.filtering import KeepSummary
+from pipelines.settings import FilterSettings, ScoreSettings
+from pipelines.summary import QUANTILES, Summary
+
+
+def show_scored(summary: Summary, settings: ScoreSettings) -> None:
+    """Print the closing tables of a scored corpus."""
+    console = Console(highlight=False)
+    counts = Table(box=SIMPLE_HEAD)
+    for name in ("input rows", "responses", "scored", "rejected", "failed", "truncated", "prompt tokens"):
+        counts.add_column(name, justify="right")
+    numbers = (summary.rows, summary.responses, summary.scored, summary.rejected, summary.failed, summary.truncated)
+    counts.add_row(*(f"{number:,}" for number in (*numbers, summary.prompt_tokens)))
+    console.print(counts)
+    if summary.reasons:
+        console.print("Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items()))
+    if summary.quantiles:
+        quantiles = Table(box=None, padding=(0, 1, 0, 0))  # the names and seven numbers fit into 80 columns
+        quantiles.add_column("quantile", no_wrap=True)
+        for quantile in QUANTILES:
+            quantiles.add_column({0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"{quantile:.0%}"), justify="right")
+        for name, values in summary.quantiles.items():
+            quantiles.add_row(name, *(f"{value:.3f}" for value in values))
+        console.print(quantiles)
+    if settings.engine.engine == "fake":
+        console.print("These numbers are made up: --engine fake is for trying a pipeline out")
+    console.print(
+        f"Scored corpus: {settings.output.rstrip('/')}/parts/*.parquet, and manifest.json beside it", soft_wrap=True
+    )
+
+
+def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
+    """Print what a filter kept."""
+    console = Console(highlight=False)
+    share = summary.kept / summary.responses if summary.responses else 0.0
+    console.print(f"Kept {summary.kept:,} of {summary.responses:,} responses ({share:.1%})")
+    if summary.not_kept:
+        console.print("Not kept: " + ", ".join(f"{count:,} {why}" for why, count in summary.not_kept.items()))
+    if settings.output is not None:
+        console.print(f"Kept rows: {settings.output}", soft_wrap=True)

@@ -1,0 +1,126 @@
+"""The step that scores and commits. Nothing after it depends on how Ray Data cuts its blocks.
+
+Every row knows which stretch of which file it is; a block is cut where these stretches don't join, and each piece becomes
+a part. What goes on to the driver is one row of counts per part.
+"""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from actors.batch_actor import BatchActor
+from actors.records import Reason, RenderedRequest, Score
+from actors.settings import EngineSettings
+from pipelines.parts import Counts, Part, Parts
+from pipelines.preparing import Outcome, Preparation, PreparedRow, prepared_rows
+from pipelines.readers import END, FILE, START
+from pipelines.sources import Range
+
+_SIDE_BY_SIDE = 16
+"""Stretches of a block that are scored at a time."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What the step needs in its process."""
+
+    engine: EngineSettings
+    preparation: Preparation
+    parts: Parts
+    names: Mapping[int, str]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring rows of one file, out of one block."""
+
+    file: int
+    range: Range
+    table: pa.Table
+    rows: Sequence[PreparedRow | None]
+
+    @property
+    def requests(self) -> list[RenderedRequest]:
+        """Everything to be scored, in order."""
+        return [request for row in self.rows if row is not None for request in row.requests]
+
+
+class ScoreStep:
+    """Ray Data's actor class: a scorer that commits what it scored."""
+
+    def __init__(self, settings: StepSettings, ledger: Any) -> None:
+        self._settings = settings
+        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
+        # Ray gives a restarted actor the lost task from its start, with what had been committed of it.
+        committed = settings.parts.listing() if self._actor.is_restart else []
+        self._done = {(part.file, part.range): part for part in committed}
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """Score and commit a block; returns one row per part."""
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:  # a block of many small files must keep the engine busy too
+            return pa.Table.from_pylist(list(threads.map(self._commit, stretches(block))))
+
+    def _commit(self, stretch: Stretch) -> dict[str, Any]:
+        if done := self._done.get((stretch.file, stretch.range)):
+            return _told(done, [])
+        work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
+        scores = iter(self._actor.score(work, stretch.requests))
+        outcomes = [row.outcomes([next(scores) for _ in row.requests]) if row else [] for row in stretch.rows]
+        judged = [outcome.score for row in outcomes for outcome in row]
+        part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), judged))
+        self._keep_killers(stretch, outcomes)
+        self._settings.parts.commit(part, self._table(stretch, outcomes), self._settings.metadata)
+        return _told(part, judged)
+
+    def _table(self, stretch: Stretch, outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
+        columns = self._settings.preparation.columns
+        counts = [len(row) for row in outcomes]
+        repeated = pa.array(list(itertools.chain.from_iterable([at] * count for at, count in enumerate(counts))), pa.int64())
+        carried = stretch.table.select(columns.carried.names).take(repeated)
+        name = self._settings.names[stretch.file]
+        starts = stretch.table.column(START).to_pylist()
+        rows = [(f"{name}:{start}", *outcome) for start, row in zip(starts, outcomes, strict=True) for outcome in row]
+        return columns.table(carried, rows)
+
+    def _keep_killers(self, stretch: Stretch, outcomes: Sequence[Sequence[Outcome]]) -> None:
+        """Write a row that kills engines aside with its token ids, so that the crash can be reproduced."""
+        for row, found in zip(stretch.rows, outcomes, strict=True):
+            if row is None or not any(outcome.score.reason is Reason.ENGINE_KILLER for outcome in found):
+                continue
+            folder = Path(self._settings.parts.folder) / "engine_killers"
+            folder.mkdir(exist_ok=True)
+            prompts = [list(map(int, prompt.ids)) for request in row.requests for prompt in request.prompts]
+            name = f"{stretch.file:06d}-{stretch.range.start:012d}-{stretch.rows.index(row)}.json"
+            (folder / name).write_text(json.dumps({"file": self._settings.names[stretch.file], "prompts": prompts}))
+
+
+def _told(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
+    """What the driver is told of a part."""
+    reasons = Counter(score.reason.value for score in scores if score.reason is not None)
+    return {
+        "file": part.file,
+        "start": part.range.start,
+        "end": part.range.end,
+        **part.counts._asdict(),
+        "tokens": sum(score.prompt_tokens or 0 for score in scores),
+        "reasons": json.dumps(reasons),
+    }
+
+
+def stretches(block: pa.Table) -> Iterator[Stretch]:
+    """Cut a block where its rows aren't neighbours in one file."""
+    files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
+    rows = prepared_rows(block)
+    joins = (files[at] == files[at - 1] and starts[at] == ends[at - 1] for at in range(1, len(files)))
+    edges = [0, *(at for at, joined in enumerate(joins, start=1) if not joined), len(files)]
+    for first, last in itertools.pairwise(edges):
+        stretch = Range(starts[first], ends[last - 1])
+        yield Stretch(files[first], stretch, block.slice(first, last - first), rows[first:last])

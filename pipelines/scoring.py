@@ -1,0 +1,199 @@
+"""The main job: a corpus in, a scored corpus out.
+
+1. Settle the plan, and open the output folder with it.
+2. While something is missing: read it, prepare it on CPUs, score it on the engines and commit it, part by part.
+3. Audit the parts, sum them up, and close the manifest.
+
+A killed run, a lost part and new input are all the same case of step 2.
+"""
+
+import functools
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.data import ActorPoolStrategy, DataContext, Dataset
+
+from actors.crash_guard import Ledger
+from actors.errors import OutputError, RunStopped
+from actors.settings import EngineSettings
+from pipelines import planning
+from pipelines.datasource import CorpusSource
+from pipelines.manifest import Manifest, made_with, read_manifest
+from pipelines.parts import Counts, Parts, audit, by_file, gaps
+from pipelines.preparing import Preparation, prepare
+from pipelines.progress import Progress, Silent
+from pipelines.score_step import ScoreStep, StepSettings
+from pipelines.session import ray_session
+from pipelines.settings import ScoreSettings
+from pipelines.sources import Unit, check_unchanged, cut
+from pipelines.summary import Summary, summarise
+
+_OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
+_STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
+
+_PASSES = 3
+"""One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on its way: the plan, and the folder that it fills."""
+
+    settings: ScoreSettings
+    manifest: Manifest
+    preparation: Preparation
+    parts: Parts
+    part_rows: int
+    block_bytes: int
+
+    def missing(self) -> list[Unit]:
+        """The units of work that aren't done."""
+        extents = self.parts.extents(self.manifest.files)
+        done = by_file(self.parts.listing())
+        units: list[Unit] = []
+        for file in self.manifest.files:
+            ranges = [part.range for part in done.get(file.index, [])]
+            extent = extents[file.index]
+            open_ranges = None if extent is None else gaps(ranges, extent)
+            units += cut(file, open_ranges, ranges, self.settings.work.unit_bytes)
+        return units
+
+
+def score(settings: ScoreSettings, progress: Progress | None = None) -> Summary:
+    """Score a corpus into a folder, or go on where an earlier run of the same settings ended.
+
+    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError`
+    if what was written doesn't add up to the input.
+    """
+    progress = progress or Silent()
+    run = open_run(settings, planning.plan(settings))
+    with ray_session():
+        _complete(run, progress)
+    counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
+    summary = summarise(str(run.parts.parts_folder), run.manifest.columns, counts)
+    replace(run.manifest, summary=summary.as_json()).write(settings.output)
+    return summary
+
+
+def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
+    """Open the output folder: new, to go on with, or to add new input to."""
+    folder = os.path.abspath(settings.output)  # a worker's own folder may be another one
+    parts = Parts(folder)
+    manifest = Manifest.of(plan, settings)
+    earlier = read_manifest(folder)
+    if earlier is None and _in_use(Path(folder)):
+        raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
+    if earlier is not None and settings.overwrite:
+        parts.delete()
+    elif earlier is not None:
+        earlier.check(manifest)
+        if settings.append:
+            check_unchanged(earlier.files)
+            manifest = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
+        else:
+            manifest = replace(manifest, files=earlier.check_files(plan.files), columns=earlier.columns)
+    manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
+    parts.create()
+    return Run(
+        settings, manifest, replace(plan.preparation, columns=manifest.columns), parts, plan.part_rows, plan.block_bytes
+    )
+
+
+def _in_use(folder: Path) -> bool:
+    """Whether a folder without a manifest holds anything but what a run that was killed at its very start leaves."""
+    return folder.is_dir() and any(entry.suffix != ".tmp" for entry in folder.iterdir())
+
+
+def _complete(run: Run, progress: Progress) -> None:
+    with progress.running(run.manifest.files, run.parts.listing()):
+        for _ in range(_PASSES):
+            run.parts.repair()
+            units = run.missing()
+            if not units:
+                return
+            _score_units(run, units, progress)
+
+
+def _score_units(run: Run, units: Sequence[Unit], progress: Progress) -> None:
+    """Score units of work. Whatever goes wrong in a worker ends here as a `RunStopped` that says so."""
+    ledger: Any = ray.remote(num_cpus=0)(Ledger).remote(run.settings.work.max_engine_deaths)
+    done = Counts()
+    try:
+        for part in _dataset(run, units, ledger).iter_rows():
+            done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
+            progress.part_done(part)
+            _check_failures(done, run.settings.work.max_failed_fraction)
+    except ray.exceptions.RayError as error:
+        raise RunStopped(_why(error, ray.get(ledger.last_error.remote()))) from error
+
+
+def _dataset(run: Run, units: Sequence[Unit], ledger: Any) -> Dataset:
+    """The pipeline of Ray Data: read, prepare, score. It gives one row per part that was committed."""
+    context = DataContext.get_current()
+    # A task is what an actor's death costs, and the least that an actor gets: about a part, not 128 MiB of them.
+    context.target_max_block_size = run.block_bytes
+    context.enable_progress_bars = False  # ours shows responses and reasons, theirs blocks and operators
+    work, engine = run.settings.work, run.settings.engine
+    step = StepSettings(
+        engine=engine,
+        preparation=run.preparation,
+        parts=run.parts,
+        names={file.index: file.name for file in run.manifest.files},
+        metadata={"assay": json.dumps(made_with(run.settings))},
+    )
+    gpus = _gpus_per_engine(engine)
+    return (
+        ray.data.read_datasource(
+            CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes), override_num_blocks=len(units)
+        )
+        .map_batches(functools.partial(prepare, preparation=run.preparation), batch_size=None, batch_format="pyarrow")
+        .map_batches(
+            ScoreStep,
+            fn_constructor_args=(step, ledger),
+            batch_size=run.part_rows,
+            batch_format="pyarrow",
+            # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
+            # actor that took a whole one would leave too few to read with.
+            num_cpus=0.5,
+            num_gpus=gpus or None,
+            compute=ActorPoolStrategy(
+                size=work.replicas or _replicas(gpus),
+                # Several blocks at a time keep the engine busy while one of them ends and is written.
+                max_concurrent_calls_per_actor=4,
+                enable_true_multi_threading=True,
+            ),
+        )
+    )
+
+
+def _gpus_per_engine(engine: EngineSettings) -> int:
+    return engine.tensor_parallel * engine.pipeline_parallel if engine.engine == "vllm" and _gpus() else 0
+
+
+def _replicas(gpus_per_engine: int) -> int:
+    return max(1, _gpus() // gpus_per_engine) if gpus_per_engine else 1
+
+
+def _gpus() -> int:
+    return int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+
+
+def _check_failures(done: Counts, most: float) -> None:
+    if done.failed > 100 and done.failed > most * done.responses:
+        raise RunStopped(f"{done.failed} of {done.responses} responses failed, which is more than --max-failed-fraction")
+
+
+def _why(error: Exception, engine_error: str) -> str:
+    """The cause in a worker: an error of ours or of the storage, an engine's last words, or all that Ray says.
+
+    Ray Data raises an error of its own from the one in a worker, and of that only its traceback arrives here.
+    """
+    traceback = str(error)
+    told = _OURS.findall(traceback) or ([engine_error] if engine_error else _STORAGE.findall(traceback))
+    return str(told[0] if told else error)

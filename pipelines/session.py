@@ -1,0 +1,56 @@
+"""Where a run's Ray is: the cluster that `RAY_ADDRESS` names (as under `ray job submit`), or a private one for this run."""
+
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+
+from actors.errors import RunStopped
+
+_ATTEMPTS = 3
+
+
+@contextlib.contextmanager
+def ray_session() -> Iterator[None]:
+    """A Ray to run on. One that is there already is used and left as it is."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if "RAY_ADDRESS" not in os.environ:
+        # Ray guards a private cluster with a token. Without one from us it writes one into the user's home, which every
+        # later `ray start` on this machine would then demand. RAY_AUTH_MODE is the user's to set.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if ray.is_initialized():
+        yield
+        return
+    # "local", or Ray joins whatever cluster a neighbour left an address file for. Two CPUs at the least: with one, the
+    # reading and the scoring would wait for each other for ever.
+    private: dict[str, Any] = (
+        {}
+        if "RAY_ADDRESS" in os.environ
+        else {"address": "local", "num_cpus": max(2, os.cpu_count() or 2), "include_dashboard": False}
+    )
+    start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it tells of every dataset's plan and end
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def start_ray(**options: Any) -> None:
+    """`ray.init`, more than once: it gives a new cluster 30 s to start, and a busy machine takes longer.
+
+    Raises `RunStopped` if Ray doesn't start.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            ray.init(**options)
+        except Exception as error:
+            ray.shutdown()
+            if attempt == _ATTEMPTS:
+                raise RunStopped(f"Ray doesn't start: {error}") from error
+        else:
+            return

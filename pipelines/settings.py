@@ -1,0 +1,68 @@
+"""What a run is told: the same settings for the command line, a recipe and Python. Imports nothing heavy."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from actors.settings import EngineSettings, ModelSettings, RenderSettings, Settings
+
+
+class Turns(StrEnum):
+    """Which assistant turns of a conversation are judged."""
+
+    FINAL = "final"
+    ALL = "all"
+
+
+class CorpusSettings(Settings):
+    """What is read, and how its rows are understood."""
+
+    inputs: tuple[str, ...] = Field(min_length=1, description="files, globs and folders")
+    format: str | None = Field(default=None, description="shape of the rows, instead of finding it by looking")
+    turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every one")
+    limit: Annotated[int, Field(ge=1)] | None = Field(default=None, description="read only the first N input rows")
+    max_record_bytes: int = Field(default=64 * 2**20, ge=1, description="longer JSON records are rejected unread")
+
+
+class WorkSettings(Settings):
+    """How the work is cut up. None of this changes a number, and all of it may change when a run is resumed."""
+
+    replicas: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="engines side by side; as many as the cluster's GPUs carry, or one without GPUs"
+    )
+    part_rows: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="most input rows in a part, which is what a crash costs; by the corpus's size if not given"
+    )
+    unit_bytes: int = Field(default=16 * 2**20, ge=1, description="most bytes of plain JSONL for one read task")
+    max_engine_deaths: int = Field(default=6, ge=1, description="engine deaths in a row that end the run")
+    max_failed_fraction: float = Field(default=0.5, gt=0, le=1, description="share of failed responses that ends the run")
+
+
+class ScoreSettings(Settings):
+    """Everything that `score` is told."""
+
+    corpus: CorpusSettings
+    output: str = Field(description="folder for the scored parts and the manifest")
+    model: ModelSettings
+    render: RenderSettings = RenderSettings()
+    engine: EngineSettings = EngineSettings()
+    work: WorkSettings = WorkSettings()
+    prefix: str = Field(default="", pattern=r"^[A-Za-z_]\w*$|^$", description="put before the names of our columns")
+    overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
+    append: bool = Field(default=False, description="take new input files into an earlier run")
+
+
+class FilterSettings(Settings):
+    """Everything that `keep` is told."""
+
+    scored: str = Field(description="folder of a scored corpus")
+    output: str | None = Field(default=None, description="folder for the kept rows; none only counts them")
+    keep: str = Field(min_length=1, description="SQL condition over the columns of the scored corpus")
+    format: Literal["jsonl", "parquet"] | None = Field(
+        default=None, description="jsonl for a corpus that was JSON, parquet for one that was Parquet"
+    )
+    fields: bool = Field(default=True, description="add our columns to JSONL rows; without, the original bytes")
+    rest: str | None = Field(default=None, description="folder for everything else, with the reason why")
+    partial: bool = Field(default=False, description="filter a run that isn't complete")
+    overwrite: bool = Field(default=False, description="delete an earlier result in the output folders first")

@@ -1,0 +1,277 @@
+"""Engines that die: whose fault it was, how often they may, and that a suspect runs alone."""
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from actors.batch_actor import BatchActor, _Gate
+from actors.crash_guard import SUSPECT, Ledger
+from actors.errors import CrashLoop
+from actors.fake_engine import FakeEngine, Fault, Faults
+from actors.models import families
+from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
+from actors.scorer import Scorer
+
+PATIENCE = 30.0  # seconds, for a thread that should come at once
+
+
+# The ledger.
+
+
+def test_work_that_was_left_has_cost_nothing() -> None:
+    ledger = Ledger(max_deaths=3)
+    for _ in range(5):
+        assert ledger.deaths("part-1") == 0
+        ledger.enter("part-1")
+        ledger.leave("part-1")
+
+
+def test_work_that_was_open_twice_is_a_suspect() -> None:
+    ledger = Ledger(max_deaths=3)
+    for deaths in range(4):
+        assert ledger.deaths("part-1") == deaths
+        assert (ledger.deaths("part-1") >= SUSPECT) == (deaths >= 2)
+        ledger.enter("part-1")
+    assert ledger.deaths("part-2") == 0
+
+
+def test_suspicion_outlives_success() -> None:
+    ledger = Ledger(max_deaths=3)
+    for _ in range(3):
+        ledger.enter("part-1")
+    ledger.leave("part-1")
+    assert ledger.deaths("part-1") == 2
+
+
+def test_engines_that_die_without_work_done_end_the_run() -> None:
+    ledger = Ledger(max_deaths=3)
+    for _ in range(3):
+        ledger.starting("actor-1")
+        ledger.died("out of memory on device 3")
+    with pytest.raises(CrashLoop, match=r"engines died 3 times with no work done .* out of memory on device 3"):
+        ledger.starting("actor-1")
+
+
+def test_deaths_of_all_actors_count_together() -> None:
+    ledger = Ledger(max_deaths=2)
+    for actor in ("actor-1", "actor-2", "actor-1"):
+        ledger.starting(actor)
+    with pytest.raises(CrashLoop, match="may have killed them"):
+        ledger.starting("actor-2")
+
+
+def test_the_first_start_of_an_actor_is_no_death() -> None:
+    ledger = Ledger(max_deaths=1)
+    for actor in range(100):
+        ledger.starting(f"actor-{actor}")
+
+
+def test_work_done_in_between_forgives() -> None:
+    ledger = Ledger(max_deaths=2)
+    for number in range(20):
+        ledger.starting("actor-1")
+        ledger.enter(f"part-{number}")
+        ledger.leave(f"part-{number}")
+
+
+def test_work_begun_forgives_nothing() -> None:
+    ledger = Ledger(max_deaths=2)
+    for number in range(2):
+        ledger.starting("actor-1")
+        ledger.enter(f"part-{number}")
+    with pytest.raises(CrashLoop):
+        ledger.starting("actor-1")
+
+
+def test_a_ledger_tells_the_last_error_and_travels() -> None:
+    ledger = Ledger(max_deaths=2)
+    assert ledger.last_error() == ""
+    ledger.died("first")
+    ledger.died("second")
+    assert pickle.loads(pickle.dumps(ledger)).last_error() == "second"
+
+
+# The gate.
+
+
+class Watched(threading.Condition):
+    """Tells when a thread waits on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waits = threading.Semaphore(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._waits.release()
+        return super().wait(timeout)
+
+    def somebody_waits(self) -> bool:
+        return self._waits.acquire(timeout=PATIENCE)
+
+
+class Visitor:
+    """A thread that goes through a gate, and stays inside until it is let go."""
+
+    def __init__(self, way: AbstractContextManager[None]) -> None:
+        self.inside = threading.Event()
+        self._let_go = threading.Event()
+        self._thread = threading.Thread(target=self._visit, args=[way], daemon=True)
+        self._thread.start()
+
+    def _visit(self, way: AbstractContextManager[None]) -> None:
+        with way:
+            self.inside.set()
+            self._let_go.wait(PATIENCE)
+
+    def arrives(self) -> bool:
+        return self.inside.wait(PATIENCE)
+
+    def leaves(self) -> None:
+        self._let_go.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def gate() -> _Gate:
+    made = _Gate()
+    made._changed = Watched()
+    return made
+
+
+def somebody_waits(gate: _Gate) -> bool:
+    watched: Any = gate._changed
+    return bool(watched.somebody_waits())
+
+
+def test_many_are_beside_each_other(gate: _Gate) -> None:
+    visitors = [Visitor(gate.beside_others()) for _ in range(4)]
+    assert all(visitor.arrives() for visitor in visitors)
+    for visitor in visitors:
+        visitor.leaves()
+
+
+def test_one_alone_waits_for_all_who_are_inside_and_lets_nobody_in(gate: _Gate) -> None:
+    inside = [Visitor(gate.beside_others()) for _ in range(2)]
+    assert all(visitor.arrives() for visitor in inside)
+    suspect = Visitor(gate.alone())
+    assert somebody_waits(gate)
+    later = Visitor(gate.beside_others())
+    assert somebody_waits(gate)
+
+    inside[0].leaves()
+    assert somebody_waits(gate)  # the suspect looked again, and one is still inside
+    assert not suspect.inside.is_set()
+    inside[1].leaves()
+    assert suspect.arrives()
+    assert not later.inside.is_set()
+
+    suspect.leaves()
+    assert later.arrives()
+    later.leaves()
+
+
+def test_two_suspects_are_not_alone_together(gate: _Gate) -> None:
+    first = Visitor(gate.alone())
+    assert first.arrives()
+    second = Visitor(gate.alone())
+    assert somebody_waits(gate)
+    assert not second.inside.is_set()
+    first.leaves()
+    assert second.arrives()
+    second.leaves()
+
+
+@pytest.mark.parametrize("way", [_Gate.beside_others, _Gate.alone])
+def test_an_error_inside_opens_the_gate_again(gate: _Gate, way: Callable[[_Gate], AbstractContextManager[None]]) -> None:
+    with pytest.raises(ZeroDivisionError), way(gate):
+        raise ZeroDivisionError
+    with gate.alone():
+        pass
+
+
+# The search for a request that kills, in an actor whose process dies as an exception.
+
+DEADLY = 13
+
+
+class ProcessEnded(Exception):
+    """In place of a process's end."""
+
+
+class Actor(BatchActor):
+    """A batch actor without Ray."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        ledger.starting("actor-1")
+        family = families()["scalar"]
+        self._ledger = ledger
+        self._gate = _Gate()
+        self._engine = FakeEngine(1, 100, faults=Faults(at={DEADLY: Fault.DIE}))
+        self._scorer = Scorer(family, family.card_weights(), self._engine)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._ledger, method)(*arguments)
+
+    def stop(self) -> None:
+        self._engine.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(code: int) -> None:
+        raise ProcessEnded(code)
+
+    monkeypatch.setattr(os, "_exit", end)
+
+
+def score(ledger: Ledger, work: str, requests: list[RenderedRequest]) -> tuple[list[tuple[Score, ...]], int]:
+    """Score a block, starting actors as Ray does; and how many of them died."""
+    for deaths in range(100):
+        actor = Actor(ledger)
+        try:
+            return actor.score(work, requests), deaths
+        except ProcessEnded:
+            continue
+        finally:
+            actor.stop()
+    raise AssertionError("they died for ever")
+
+
+def block(*tokens: int) -> list[RenderedRequest]:
+    """Requests of one prompt of one token each."""
+    return [RenderedRequest("hash", (RenderedResponse("final"),), (Prompt([token], (0,)),)) for token in tokens]
+
+
+def test_harmless_work_is_scored_at_once() -> None:
+    scores, deaths = score(Ledger(2), "part-1", block(1, 2, 3))
+    assert [one.status for (one,) in scores] == [Status.SCORED] * 3
+    assert deaths == 0
+
+
+def test_the_request_that_kills_is_found_and_the_others_are_scored() -> None:
+    requests = block(1, 2, DEADLY, 3, DEADLY, 4)
+    ledger = Ledger(10)
+    scores, deaths = score(ledger, "part-1", requests)
+    assert [one.reason for (one,) in scores] == [None, None, Reason.ENGINE_KILLER, None, Reason.ENGINE_KILLER, None]
+    assert deaths == SUSPECT + 2 * SUSPECT
+    harmless, _ = score(Ledger(2), "part-1", block(1, 2, 3, 3, 4, 4))
+    assert [one for one in scores if one[0].reason is None] == [harmless[at] for at in (0, 1, 2, 4)]
+    assert ledger.deaths("part-2") == 0
+
+
+def test_the_responses_of_a_killer_that_were_rejected_before_stay_so() -> None:
+    responses = (RenderedResponse("A", Reason.CONTROL_TOKEN), RenderedResponse("B"))
+    scores, _ = score(Ledger(10), "part-1", [RenderedRequest("hash", responses, (Prompt([DEADLY], (1,)),))])
+    assert [one.reason for one in scores[0]] == [Reason.CONTROL_TOKEN, Reason.ENGINE_KILLER]
+    assert [one.status for one in scores[0]] == [Status.REJECTED, Status.FAILED]
+
+
+def test_an_engine_that_dies_of_everything_ends_the_run() -> None:
+    with pytest.raises(CrashLoop, match="a prompt killed it"):
+        score(Ledger(3), "part-1", block(DEADLY, DEADLY))

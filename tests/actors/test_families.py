@@ -1,0 +1,226 @@
+"""What each family makes of a head's outputs, and which models it takes."""
+
+import importlib
+import pickle
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import actors.models
+from actors.checkpoint import Checkpoint
+from actors.errors import ModelError, SettingsError
+from actors.family import Family
+from actors.models import RewardModel, families, resolve
+from actors.records import Reading
+from actors.settings import Dtype, ModelSettings, RenderSettings
+from tests.models import (
+    ATTRIBUTES,
+    ATTRIBUTES_CONFIG,
+    ATTRIBUTES_WEIGHTS,
+    SCALAR,
+    SCALAR_CONFIG,
+    SCALAR_WEIGHTS,
+    request,
+    reward_model,
+    user,
+    write_model,
+)
+
+NINE = (9.0, 8.0, 7.0, 6.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
+"""Outputs of the attribute head, each of which shows in a sum."""
+
+
+def attributes() -> Family:
+    return families()["attributes"]
+
+
+def scalar() -> Family:
+    return families()["scalar"]
+
+
+def close(reading: Reading) -> Any:
+    return pytest.approx(reading.reward, abs=1e-12)
+
+
+# The contract of every family.
+
+
+def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
+    files = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
+    found = [importlib.import_module(f"actors.models.{file}").FAMILY for file in files]
+    assert all(isinstance(family, Family) for family in found)
+    assert sorted(family.name for family in found) == sorted(families())
+    assert len(families()) == len(files)
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_a_family_says_what_it_is_and_its_weights_name_its_outputs(family: Family) -> None:
+    assert family.summary
+    assert family.source
+    assert family.models
+    assert family.outputs()
+    assert set(family.card_weights()) <= set(family.outputs())
+    assert family.weights(None) == family.card_weights()
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_each_response_is_asked_about_with_its_context(family: Family) -> None:
+    asked = request(user("Hi"), to=["A", "B"])
+    questions = list(family.questions(asked))
+    assert [question.judges for question in questions] == [(0,), (1,)]
+    assert [question.messages[:-1] for question in questions] == [asked.context] * 2
+    assert [question.messages[-1].content for question in questions] == ["A", "B"]
+
+
+# How the outputs are read.
+
+
+def test_the_five_trained_attributes_are_read_and_the_others_are_not() -> None:
+    assert attributes().read(NINE) == {
+        "helpfulness": 1.0, "correctness": 0.1, "coherence": 0.01, "complexity": 0.001, "verbosity": 0.0001
+    }  # fmt: skip
+
+
+def test_the_reward_has_the_weights_of_the_model_card() -> None:
+    reading = attributes().reading(NINE, attributes().weights(None))
+    assert close(reading) == 0.3 * 1.0 + 0.74 * 0.1 + 0.46 * 0.01 + 0.47 * 0.001 - 0.33 * 0.0001
+    assert reading.scores == attributes().read(NINE)
+
+
+def test_the_reward_is_that_of_the_documentation_of_nvidia() -> None:
+    values = (0.0, 0.0, 0.0, 0.0, 1.6171875, 1.6484375, 3.3125, 0.546875, 0.515625)
+    assert attributes().reading(values, attributes().weights(None)).reward == pytest.approx(3.32, abs=0.005)
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_attributes_in_another_order_give_another_reward(at: int) -> None:
+    swapped = [*NINE[:at], NINE[at + 1], NINE[at], *NINE[at + 2 :]]
+    weights = attributes().weights(None)
+    right, wrong = attributes().reading(NINE, weights), attributes().reading(swapped, weights)
+    assert (right == wrong) == (at + 1 < 4)  # among the untrained ones it doesn't matter
+
+
+def test_weights_of_ones_own_replace_the_cards() -> None:
+    own = attributes().weights({"correctness": 2.0, "verbosity": -1.0})
+    reading = attributes().reading(NINE, own)
+    assert close(reading) == 2.0 * 0.1 - 0.0001
+    assert set(reading.scores) == set(attributes().outputs())
+
+
+def test_a_weight_of_an_unknown_output_is_refused() -> None:
+    with pytest.raises(SettingsError, match="weights name humor, which attributes doesn't have; it has helpfulness, corr"):
+        attributes().weights({"humor": 1.0, "helpfulness": 1.0})
+
+
+@pytest.mark.parametrize("own", [{}, {"helpfulness": 0.0}])
+def test_weights_that_make_every_reward_zero_are_refused(own: dict[str, float]) -> None:
+    with pytest.raises(SettingsError, match="every reward would be 0"):
+        attributes().weights(own)
+
+
+@pytest.mark.parametrize("values", [NINE[:8], (*NINE, 0.0)])
+def test_a_head_of_another_size_is_an_error(values: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        attributes().read(values)
+
+
+def test_a_scalar_is_the_reward() -> None:
+    assert scalar().reading((-1.25,), scalar().weights(None)) == Reading(-1.25, {"score": -1.25})
+    with pytest.raises(ValueError, match="values to unpack"):
+        scalar().read((1.0, 2.0))
+
+
+# Which model a family takes.
+
+
+def test_the_built_in_models_are_found() -> None:
+    attribute_model, scalar_model = reward_model(ATTRIBUTES), reward_model(SCALAR)
+    assert (attribute_model.family.name, attribute_model.labels) == ("attributes", 9)
+    assert (scalar_model.family.name, scalar_model.labels) == ("scalar", 1)
+    for model in (attribute_model, scalar_model):
+        assert (model.dtype, model.max_model_len, model.revision) == ("float32", 8192, None)
+        assert model.weights == model.family.card_weights()
+
+
+def test_a_reward_model_travels() -> None:
+    model = reward_model(ATTRIBUTES)
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy == model
+    assert copy.family is model.family
+
+
+def test_settings_win_over_the_checkpoint(tmp_path: Path) -> None:
+    path = str(write_model(tmp_path / "model"))
+    as_it_is = resolve(ModelSettings(model=path), RenderSettings())
+    assert (as_it_is.dtype, as_it_is.max_model_len) == ("bfloat16", 8192)
+    own = resolve(ModelSettings(model=path, dtype=Dtype.FLOAT32, weights={"score": -1.0}), RenderSettings(max_model_len=100))
+    assert (own.dtype, own.max_model_len, own.weights) == ("float32", 100, {"score": -1.0})
+
+
+def refusal(folder: Path, config: Mapping[str, Any], weights: Mapping[str, int] = SCALAR_WEIGHTS) -> str:
+    """Why a model with such a config isn't taken."""
+    path = write_model(folder / "model", config=config, weights=weights)
+    with pytest.raises(ModelError) as refused:
+        reward_model(path)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, "a LlamaForCausalLM with 1 labels"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "a LlamaForSequenceClassification with 3 labels"),
+        ({"id2label": None}, "a LlamaForSequenceClassification with 2 labels"),
+        ({"num_labels": 5}, "a LlamaForSequenceClassification with 5 labels"),
+        ({"id2label": ATTRIBUTES_CONFIG["id2label"]}, "a LlamaForSequenceClassification with 9 labels"),
+        ({"architectures": None}, "a model without architectures with 1 labels"),
+    ],
+)
+def test_what_no_family_reads_is_refused_and_the_families_are_named(
+    tmp_path: Path, change: Mapping[str, Any], found: str
+) -> None:
+    message = refusal(tmp_path, {**SCALAR_CONFIG, **change})
+    assert f"{found}, which no family of reward models here reads" in message
+    assert all(f"{family.name}: {family.summary}" in message for family in families().values())
+
+
+def test_a_model_that_two_families_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(attributes()), "serves", lambda self, checkpoint: True)
+    assert "that could be any of attributes, scalar" in refusal(tmp_path, SCALAR_CONFIG)
+
+
+@pytest.mark.parametrize("config", [SCALAR_CONFIG, ATTRIBUTES_CONFIG])
+def test_a_model_without_its_head_is_refused(tmp_path: Path, config: Mapping[str, Any]) -> None:
+    message = refusal(tmp_path, config, {"model.embed_tokens.weight": 10, "score.bias": 9})
+    assert "has no score.weight" in message
+    assert "random numbers" in message
+
+
+def test_an_attribute_head_without_its_bias_is_refused(tmp_path: Path) -> None:
+    weights = {name: size for name, size in ATTRIBUTES_WEIGHTS.items() if name != "score.bias"}
+    message = refusal(tmp_path, ATTRIBUTES_CONFIG, weights)
+    assert "has no score.bias" in message
+    assert "Convert the checkpoint again" in message
+
+
+def test_a_length_beyond_the_models_own_is_refused() -> None:
+    with pytest.raises(ModelError, match="--max-model-len 8193 is more than tiny-scalar takes"):
+        reward_model(SCALAR, max_model_len=8193)
+    assert reward_model(SCALAR, max_model_len=8192).max_model_len == 8192
+
+
+def test_a_length_that_the_config_doesnt_say_is_asked_for(tmp_path: Path) -> None:
+    config = {key: value for key, value in SCALAR_CONFIG.items() if key != "max_position_embeddings"}
+    assert "give --max-model-len" in refusal(tmp_path, config)
+    assert reward_model(tmp_path / "model", max_model_len=100).max_model_len == 100
+
+
+def test_a_checkpoint_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", config=ATTRIBUTES_CONFIG, weights=ATTRIBUTES_WEIGHTS)
+    checkpoint = Checkpoint.find(str(path), None)
+    assert checkpoint.tensors == {"model.embed_tokens.weight", "score.bias", "score.weight"}
+    model: RewardModel = reward_model(path)
+    assert (model.family_name, model.labels) == ("attributes", 9)

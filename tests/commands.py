@@ -1,0 +1,112 @@
+"""The command line as a user runs it, in processes that tests may kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.conftest import REPOSITORY
+
+PATIENCE_S = 300.0
+ENGINE_ACTOR = "MapBatches(ScoreStep)"
+
+
+def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        _command(arguments),
+        cwd=REPOSITORY,
+        env=_environment(environment),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def summary(*arguments: object) -> dict[str, Any]:
+    """Run a command that must succeed, with --json."""
+    done = assay(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@contextmanager
+def running(*arguments: object) -> Iterator[psutil.Process]:
+    """A command under way, in a process group of its own; what is left of it at the end is killed."""
+    process = subprocess.Popen(
+        _command(arguments), cwd=REPOSITORY, env=_environment({}), stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    driver = psutil.Process(process.pid)
+    try:
+        yield driver
+    finally:
+        family = _family(driver)
+        process.kill()
+        process.wait()
+        for member in family:
+            kill(member)
+        psutil.wait_procs(family, timeout=PATIENCE_S)
+
+
+def kill(process: psutil.Process) -> None:
+    """As the kernel does it when memory runs out."""
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return
+
+
+def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
+    """Wait until something is so, or the command has ended. Fails if neither happens."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition() and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """The committed parts of a run."""
+    return sorted((folder / "parts").glob("*.parquet"))
+
+
+def actors_of(driver: psutil.Process) -> list[psutil.Process]:
+    """The processes of a command that hold an engine."""
+    return [process for process in _family(driver) if ENGINE_ACTOR in _title(process)]
+
+
+def engines_of(driver: psutil.Process) -> list[psutil.Process]:
+    """vLLM's own processes of a command."""
+    return [process for process in _family(driver) if "EngineCore" in _title(process)]
+
+
+def _family(driver: psutil.Process) -> list[psutil.Process]:
+    try:
+        return driver.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
+
+
+def _command(arguments: tuple[object, ...]) -> list[str]:
+    return [sys.executable, "-m", "pipelines", *map(str, arguments)]
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    """The tests' environment, less what would make the command join the tests' own Ray."""
+    return {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | more

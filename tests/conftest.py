@@ -1,0 +1,35 @@
+"""What all tests share: a quiet, private Ray, and the sample data where it is there."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before Ray and vLLM are imported: they read these once.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_enable_metrics_collection", "0")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+pytest_plugins = ["tests.engines"]
+
+# Machines are shared: how long an example takes says nothing about the code.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Public sample data that isn't part of the repository."""
+    folder = REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        message = f"{folder} isn't there: it holds public benchmark data that the repository doesn't ship"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder

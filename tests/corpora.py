@@ -1,0 +1,59 @@
+"""Corpora made for tests, and how tests run the main job."""
+
+import gzip
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.options import build
+from pipelines.parts import Parts
+from pipelines.settings import ScoreSettings
+
+
+def chat(question: str, answer: str, **more: Any) -> dict[str, Any]:
+    """A conversation of two turns, as a JSON row."""
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}], **more}
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    """Different conversations."""
+    return [chat(f"What is {number} + 1?", f"It is {number + 1}.", id=number) for number in range(count)]
+
+
+def lines(objects: Iterable[object]) -> bytes:
+    """As JSONL."""
+    return b"".join(json.dumps(row).encode() + b"\n" for row in objects)
+
+
+def write(path: Path, data: bytes) -> Path:
+    """Write a corpus; compressed as its name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    elif path.suffix == ".zst":
+        data = pa.compress(data, codec="zstd", asbytes=True)
+    path.write_bytes(data)
+    return path
+
+
+def settings(inputs: Path | Sequence[Path], output: Path, **options: Any) -> ScoreSettings:
+    """Settings of a run on the fake engine, unless told otherwise."""
+    paths = (inputs,) if isinstance(inputs, Path) else inputs
+    flat = {"model": "tiny-attributes", "engine": "fake", **options}
+    return build(ScoreSettings, {"inputs": tuple(map(str, paths)), "output": str(output), **flat})
+
+
+def scored(output: Path) -> list[dict[str, Any]]:
+    """All rows of a scored folder, in the order of the input."""
+    parts = Parts(str(output))
+    tables = [pq.read_table(parts.parts_folder / part.name) for part in parts.listing()]
+    return [row for table in tables for row in table.to_pylist()]
+
+
+def outcome_of(output: Path) -> list[tuple[str | None, str | None]]:
+    """Status and reason of every response, in the order of the input."""
+    return [(row["status"], row["reason"]) for row in scored(output)]

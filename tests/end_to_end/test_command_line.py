@@ -1,0 +1,118 @@
+"""The command line, as a person meets it: help, mistakes, and what is printed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.commands import assay
+from tests.conftest import REPOSITORY
+from tests.corpora import lines, rows, write
+
+FAKE = ("--model", "tiny-attributes", "--engine", "fake")
+
+
+def test_help_and_models_load_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom pipelines.__main__ import cli\n"
+        "for words in (['--help'], ['score', '--help'], ['filter', '--help'], ['models']):\n"
+        "    result = CliRunner().invoke(cli, words)\n"
+        "    assert result.exit_code == 0 and len(result.output) > 200, result\n"
+        "assert not {'ray', 'torch', 'vllm', 'transformers', 'pyarrow', 'duckdb'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(100)) + b"broken\n")
+    done = assay("score", corpus, tmp_path / "scored", *FAKE)
+    assert done.returncode == 0, done.stderr
+    assert "100%  101 responses" in done.stderr
+    assert "\r" not in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "Without a reward: 1 broken_json" in done.stdout
+    assert "median" in done.stdout
+    assert "made up" in done.stdout
+    kept = assay(
+        "filter", tmp_path / "scored", tmp_path / "kept", "--keep", "reward >= 0 and scores.correctness > -9", "--json"
+    )
+    counts = json.loads(kept.stdout)
+    written = (tmp_path / "kept" / "kept-00000.jsonl").read_bytes().splitlines()
+    assert len(written) == counts["kept"] > 0
+    assert all(json.loads(line)["reward"] >= 0 for line in written)
+    assert counts["kept"] + sum(counts["not_kept"].values()) == 101
+
+
+def test_a_recipe_does_both(tmp_path: Path) -> None:
+    write(tmp_path / "c.jsonl", lines(rows(20)))
+    recipe = f"""
+score:
+  corpus: {{inputs: [{tmp_path}/c.jsonl]}}
+  output: {tmp_path}/scored
+  model: {{model: tiny-attributes}}
+  engine: {{engine: fake}}
+filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is not null"}}
+"""
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    done = assay("run", tmp_path / "recipe.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "Kept 20 of 20 responses" in done.stdout
+    (tmp_path / "recipe.yaml").write_text(recipe.replace("engine: fake", "engin: fake"))
+    wrong = assay("run", tmp_path / "recipe.yaml")
+    assert wrong.returncode == 2
+    assert "score.engine.engin is no setting; engin isn't known; did you mean engine" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("missing.jsonl", "out", *FAKE), "no file, folder or match for missing.jsonl"),
+        (("c.txt", "out", *FAKE), "no ending that Assay knows"),
+        (("c.jsonl", "c.jsonl", *FAKE), "is a file"),
+        (("c.jsonl", "used", *FAKE), "holds something else than a scored corpus"),
+        (("c.jsonl", "out", "--model", "tiny-nothing"), "there is no built-in model 'tiny-nothing'"),
+        (("c.jsonl", "out", "--model", "./nowhere"), "there is no model folder ./nowhere"),
+        (("c.jsonl", "out", "--model", "./headless"), "has no score.weight"),
+        (("c.jsonl", "out", "--model", "./unbiased"), "has no score.bias"),
+        (("c.jsonl", "out", "--model", "./causal"), "which no family of reward models here reads"),
+        (("c.jsonl", "out", *FAKE, "--weights", "wit=1"), "wit, which attributes doesn't have; it has helpfulness"),
+        (("c.jsonl", "out", *FAKE, "--format", "sharegpt"), "--format sharegpt is no shape that Assay knows"),
+        (("c.jsonl", "out", *FAKE, "--part-rows", "0"), "part_rows = 0: should be greater than or equal to 1"),
+        (("c.jsonl", "out", *FAKE, "--max-model-len", "99999"), "is more than tiny-attributes takes"),
+        (("odd.jsonl", "out", *FAKE), "no known shape fits these rows"),
+    ],
+)
+def test_a_mistake_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
+) -> None:
+    write(tmp_path / "c.jsonl", lines(rows(3)))
+    write(tmp_path / "odd.jsonl", lines([{"a": 1}]))
+    write(tmp_path / "c.txt", b"")
+    write(tmp_path / "used" / "thesis.doc", b"")
+    _models(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", "score", *arguments],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "", "HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _models(folder: Path) -> None:
+    """Folders that look like reward models and are none."""
+    built_in = REPOSITORY / "tiny_models" / "attributes"
+    weights = load_file(built_in / "model.safetensors")
+    config = json.loads((built_in / "config.json").read_text())
+    for name, drop in (("headless", "score.weight"), ("unbiased", "score.bias"), ("causal", "")):
+        (folder / name).mkdir()
+        architecture = "NemotronForCausalLM" if name == "causal" else config["architectures"][0]
+        (folder / name / "config.json").write_text(json.dumps(config | {"architectures": [architecture]}))
+        save_file({key: value for key, value in weights.items() if key != drop}, folder / name / "model.safetensors")

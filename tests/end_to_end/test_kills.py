@@ -1,0 +1,103 @@
+"""Processes are killed at bad moments; the same command goes on, and the output is as if nothing had happened.
+
+A few moments in every test run, many more under `make chaos`. What is killed is chosen by a seeded generator; when, by
+how far the run is.
+"""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import actors_of, assay, kill, parts_of, running, summary, wait_until
+from tests.corpora import lines, rows, write
+
+ROWS = 1500
+SLOW = "latency_s=0.05"  # made-up scores come too fast to be interrupted
+
+
+def score(corpus: Path, output: Path, *more: object) -> tuple[object, ...]:
+    return ("score", corpus, output, "--model", "tiny-attributes", "--engine", "fake", *more)
+
+
+def exported(scored: Path, folder: Path) -> bytes:
+    """Every response with everything that was found out about it, as the filter writes it."""
+    summary("filter", scored, folder, "--keep", "true")
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("kept-*.jsonl")))
+
+
+def corpus_of(folder: Path, name: str) -> Path:
+    broken = [b"{broken\n", b"\n", b"\xff\n"]
+    good = [json.dumps(row).encode() + b"\n" for row in rows(ROWS)]
+    mixed = [line for at, row in enumerate(good) for line in ([row] if at % 100 else [row, *broken])]
+    return write(folder / name, b"".join(mixed))
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(folder)}
+
+
+def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> None:
+    """Kill drivers after random numbers of parts, and actors in between; then let the command end."""
+    luck = random.Random(seed)
+    for _ in range(kills):
+        before = stamps(output)
+        goal = len(before) + luck.randint(0, 12)
+        cut = ("--part-rows", luck.randint(15, 60), "--unit-bytes", luck.randint(3000, 60000))
+        with running(*score(corpus, output, "--engine-args", SLOW, *cut)) as driver:
+            wait_until(lambda goal=goal: len(parts_of(output)) >= goal, driver)  # type: ignore[misc]
+            if luck.random() < 0.5 and (actors := actors_of(driver)):
+                kill(luck.choice(actors))
+                wait_until(lambda goal=goal: len(parts_of(output)) > goal, driver)  # type: ignore[misc]
+            kill(driver)
+        after = stamps(output)
+        assert {name: after[name] for name in before} == before, "a committed part was written again"
+    summary(*score(corpus, output))
+
+
+@pytest.mark.parametrize(("name", "seed", "kills"), [("c.jsonl", 1, 3), ("c.jsonl.gz", 2, 2)])
+def test_killed_runs_end_as_calm_ones(tmp_path: Path, name: str, seed: int, kills: int) -> None:
+    _compare(tmp_path, name, seed, kills)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10, 16))
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.jsonl.zst"])
+def test_many_kills(tmp_path: Path, name: str, seed: int) -> None:
+    _compare(tmp_path, name, seed, kills=4)
+
+
+def _compare(tmp_path: Path, name: str, seed: int, kills: int) -> None:
+    corpus = corpus_of(tmp_path, name)
+    calm = summary(*score(corpus, tmp_path / "calm"))
+    assert (calm["rows"], calm["scored"], calm["rejected"]) == (ROWS + 30, ROWS, 30)
+    killed_until_done(corpus, tmp_path / "out", seed, kills)
+    assert _counts(summary(*score(corpus, tmp_path / "out"))) == _counts(calm)
+    assert exported(tmp_path / "out", tmp_path / "kept-out") == exported(tmp_path / "calm", tmp_path / "kept-calm")
+
+
+def _counts(found: dict[str, Any]) -> dict[str, Any]:
+    """Without the quantiles, whose sketch depends on how the parts are cut."""
+    return {name: value for name, value in found.items() if name != "quantiles"}
+
+
+def test_a_planted_gap_and_a_planted_overlap_are_noticed(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
+    summary(*score(corpus, tmp_path / "out", "--part-rows", 10))
+    first, second, *_ = parts_of(tmp_path / "out")
+    moved = first.read_bytes()
+    first.unlink()
+    gap = assay("filter", tmp_path / "out", "--keep", "true")
+    assert gap.returncode == 2
+    assert "c.jsonl: 0 to" in gap.stderr
+    start, end = second.name.split("-")[1:3]
+    first.write_bytes(moved)
+    (second.parent / second.name.replace(start, f"{int(start) - 5:012d}").replace(end, f"{int(end):012d}")).write_bytes(
+        moved
+    )
+    overlap = assay("filter", tmp_path / "out", "--keep", "true")
+    assert overlap.returncode == 4
+    assert "there twice" in overlap.stderr

@@ -1,0 +1,61 @@
+"""The main job on real vLLM, on real data, as a user runs it; and what happens when vLLM's process is killed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.corpora import lines, scored, write
+
+PAIRS = 220
+"""Held-out pairs through the whole pipeline; 95 % of them must be ranked right."""
+
+
+def _pairs() -> list[dict[str, object]]:
+    from tiny_models.synthetic import pairs
+
+    return [
+        {"prompt": pair.context, "chosen": pair.chosen, "rejected": pair.rejected} for pair in pairs(99, PAIRS, "held-out")
+    ]
+
+
+@pytest.mark.parametrize("model", ["tiny-attributes", "tiny-scalar"])
+def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", lines(_pairs()))
+    counts = summary("score", corpus, tmp_path / "out", "--model", model)
+    assert counts["scored"] == 2 * PAIRS
+    rewards = [row["reward"] for row in scored(tmp_path / "out")]
+    right = sum(chosen > rejected for chosen, rejected in zip(rewards[::2], rewards[1::2], strict=True))
+    assert right >= 0.95 * PAIRS
+
+
+def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Path, shared_data: Path) -> None:
+    corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
+    arguments = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", "--part-rows", 40)
+    with running(*arguments) as driver:
+        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
+        (engine,) = engines_of(driver)
+        kill(engine)
+        wait_until(lambda: not driver.is_running(), driver)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["summary"] is not None, "the run didn't end by itself"
+    counts = summary(*arguments)
+    assert (counts["rows"], counts["responses"]) == (350, 700)
+    assert counts["scored"] >= 0.99 * 700
+    median = counts["quantiles"]["reward"][3]
+    kept = summary("filter", tmp_path / "out", tmp_path / "kept", "--keep", f"reward >= {median}")
+    assert 300 < kept["kept"] < 400
+    originals = corpus.read_bytes().splitlines()
+    for line in (tmp_path / "kept" / "kept-00000.jsonl").read_bytes().splitlines():
+        assert any(line.startswith(original[:-1]) for original in originals)
+
+
+def test_rm_bench_is_scored_and_the_best_response_found(tmp_path: Path, shared_data: Path) -> None:
+    counts = summary(
+        "score", f"{shared_data}/rm-bench/*_filtered.json", tmp_path / "out", "--model", "tiny-scalar", "--limit", 160
+    )
+    assert (counts["rows"], counts["responses"]) == (160, 960)
+    assert counts["scored"] >= 0.99 * 960
+    kept = summary("filter", tmp_path / "out", "--keep", "response_name in ('chosen[0]', 'rejected[0]')")
+    assert kept["kept"] == 320

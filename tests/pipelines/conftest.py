@@ -1,0 +1,16 @@
+"""A Ray for all tests of a session, and small corpora."""
+
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from pipelines.session import start_ray
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    """A private Ray of four logical CPUs, which every run in this process then uses."""
+    start_ray(address="local", num_cpus=4, object_store_memory=300 * 2**20, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()

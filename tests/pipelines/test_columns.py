@@ -1,0 +1,240 @@
+"""The columns of a part: what is carried over, what is ours, and that the two never meet."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.errors import SourceError
+from actors.records import Reading, Reason, Score
+from pipelines.columns import Columns, carried_columns, scalar_column
+from pipelines.readers import PREPARED, RECORD, RESERVED
+from pipelines.sources import InputFile, Kind, find
+
+any_speed = settings(deadline=None)
+JSON_FILE = InputFile(0, "x", "/x", Kind.JSONL, 0, "", 0)
+
+
+def json_columns(*sample: Mapping[str, Any], prefix: str = "") -> Columns:
+    return Columns(carried_columns([JSON_FILE], sample), ("score",), prefix)
+
+
+def parquet_files(folder: Path, *tables: pa.Table | Mapping[str, Any]) -> list[InputFile]:
+    for at, table in enumerate(tables):
+        pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), folder / f"{at}.parquet")
+    return find([str(folder)])
+
+
+def types_of(*sample: Mapping[str, Any]) -> dict[str, str]:
+    return {field.name: str(field.type) for field in carried_columns([JSON_FILE], sample)}
+
+
+# --- carried from JSON ---------------------------------------------------------------------------------------------
+
+
+def test_flat_scalars_are_carried_beside_the_record() -> None:
+    row = {"t": "x", "n": 1, "x": 0.5, "b": True, "messages": [], "o": {}, "nothing": None}
+    assert types_of(row) == {RECORD: "large_binary", "t": "string", "n": "int64", "x": "double", "b": "bool"}
+    assert types_of() == {RECORD: "large_binary"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2], "int64"),
+        ([1, None], "int64"),
+        ([1, 2.5], "double"),
+        ([2.5, None, 1], "double"),
+        ([float("nan"), 1], "double"),
+        ([2**70], "int64"),
+        ([True, None, False], "bool"),
+        (["a", None], "string"),
+        ([True, 1], None),
+        ([True, 1.5], None),
+        ([1, "a"], None),
+        ([1, [1]], None),
+        ([{"a": 1}], None),
+        ([None, None], None),
+    ],
+    ids=repr,
+)
+def test_a_key_has_one_type_or_isnt_carried(values: list[Any], kind: str | None) -> None:
+    assert types_of(*({"key": value} for value in values)).get("key") == kind
+
+
+def test_a_name_that_no_column_can_have_isnt_carried() -> None:
+    row = json.loads(r'{"\ud800": 1, "a\udfffb": 2, "": 3, "\ud83d\ude00": 4}')
+    assert types_of(row) == {RECORD: "large_binary", "": "int64", "\U0001f600": "int64"}
+
+
+def test_json_keys_named_as_our_working_columns_stay_in_the_record() -> None:
+    assert PREPARED in RESERVED
+    assert types_of(dict.fromkeys([*RESERVED, "kept"], 1)) == {RECORD: "large_binary", "kept": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "column"),
+    [
+        ([1, 2**63 - 1, 2**70, "1", 1.0, True, None], pa.int64(), [1, 2**63 - 1, None, None, None, None, None]),
+        (["a", "\ud800", 1, None, "\U0001f600"], pa.string(), ["a", None, None, None, "\U0001f600"]),
+        ([0.5, 2, True, "1", 10**400, 2**53 + 1, None], pa.float64(), [0.5, 2.0, None, None, None, None, None]),
+        ([float("inf"), float("-inf")], pa.float64(), [float("inf"), float("-inf")]),
+        ([True, 1, None, "true"], pa.bool_(), [True, None, None, None]),
+        ([], pa.int64(), []),
+    ],
+    ids=str,
+)
+def test_a_value_that_doesnt_fit_is_null(values: list[Any], kind: pa.DataType, column: list[Any]) -> None:
+    found = scalar_column(values, kind)
+    assert (found.type, found.to_pylist()) == (kind, column)
+
+
+def test_nan_is_a_float_like_any_other() -> None:
+    assert [math.isnan(value) for value in scalar_column([float("nan"), 1.0], pa.float64()).to_pylist()] == [True, False]
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.lists(st.integers())
+
+
+@any_speed
+@given(st.lists(SCALARS), st.sampled_from([pa.int64(), pa.float64(), pa.string(), pa.bool_()]))
+def test_a_column_never_invents_a_value(values: list[Any], kind: pa.DataType) -> None:
+    for value, held in zip(values, scalar_column(values, kind).to_pylist(), strict=True):
+        assert held is None or held == value or (math.isnan(held) and math.isnan(value))
+
+
+# --- carried from Parquet ------------------------------------------------------------------------------------------
+
+
+def test_parquet_columns_are_carried_as_they_are(tmp_path: Path) -> None:
+    table = pa.table({"messages": pa.array([[{"role": "user"}]]), "n": pa.array([1], pa.int8())}, metadata={"made": "by"})
+    schema = carried_columns(parquet_files(tmp_path, table), [])
+    assert schema == table.schema
+    assert schema.metadata is None
+
+
+def test_files_with_different_columns_are_unified(tmp_path: Path) -> None:
+    files = parquet_files(tmp_path, {"a": [1]}, {"b": ["x"], "a": pa.nulls(1)}, {"c": [True]})
+    assert carried_columns(files, []) == pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_())])
+
+
+def test_a_conflict_names_the_two_files_that_have_it(tmp_path: Path) -> None:
+    files = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": [1]}, {"a": [1], "b": ["x"]})
+    with pytest.raises(SourceError) as caught:
+        carried_columns(files, [])
+    assert re.findall(r"\d\.parquet", str(caught.value)) == ["1.parquet", "2.parquet"]
+    assert " b" in str(caught.value)
+
+
+def test_parquet_and_json_dont_mix(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="mixes Parquet with JSON"):
+        carried_columns([*parquet_files(tmp_path, {"a": [1]}), JSON_FILE], [])
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    files = parquet_files(tmp_path, pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]))
+    with pytest.raises(SourceError, match=r"0\.parquet has more than one column 'a'"):
+        carried_columns(files, [])
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_a_parquet_column_cant_take_the_place_of_a_working_column(tmp_path: Path, name: str) -> None:
+    files = parquet_files(tmp_path, {"a": [1]}, {name: [b"x"]})
+    with pytest.raises(SourceError, match=rf"1\.parquet has a column '{name}'"):
+        carried_columns(files, [])
+
+
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary(), pa.string()])
+def test_a_parquet_column_called_record_is_a_column_like_any_other(tmp_path: Path, kind: pa.DataType) -> None:
+    files = parquet_files(tmp_path, pa.table({"reward": [1.0], RECORD: pa.array([b"{}"], kind)}))
+    columns = Columns(carried_columns(files, []), ("score",), "second_")
+    assert columns.is_json is False
+    assert columns.carried.names == ["reward", RECORD]
+    columns.check([RECORD, "reward"])
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["row", "response_name", "reward", "scores", "status", "reason", "truncated", "Reward"])
+def test_an_input_column_of_our_name_is_refused_unless_ours_have_a_prefix(name: str) -> None:
+    with pytest.raises(SourceError, match=rf"'{name}'.*--prefix judge_ for judge_{name}"):
+        json_columns().check(["id", name])
+    json_columns(prefix="judge_").check(["id", name])
+
+
+def test_a_prefixed_name_is_one_of_ours_then() -> None:
+    columns = json_columns(prefix="judge_")
+    assert columns.ours.names[0] == "judge_row"
+    assert columns.collision(["reward", "JUDGE_reward"]) == "JUDGE_reward"
+    with pytest.raises(SourceError, match="for judge_reward"):
+        columns.check(["judge_reward"])
+
+
+def test_a_name_that_only_looks_like_ours_is_let_pass() -> None:
+    assert json_columns().collision(["rewards", "a.reward", "", "\ud800", "_row"]) is None
+
+
+@pytest.mark.parametrize("prefix", ["", "judge_"])
+def test_the_record_has_its_name_under_every_prefix(prefix: str) -> None:
+    with pytest.raises(SourceError, match=r"'record'.*rename it"):
+        json_columns(prefix=prefix).check([RECORD])
+
+
+def test_a_carried_column_that_no_sampled_row_has_is_checked_too(tmp_path: Path) -> None:
+    columns = Columns(carried_columns(parquet_files(tmp_path, {"a": [1]}, {"status": ["x"]}), []), ("score",), "")
+    with pytest.raises(SourceError, match="'status'"):
+        columns.check(["a"])
+
+
+# --- a part --------------------------------------------------------------------------------------------------------
+
+
+def part_of(columns: Columns, carried: Mapping[str, Sequence[Any]], *rows: tuple[str, str, str | None, Score]) -> pa.Table:
+    return columns.table(pa.table(carried, schema=columns.carried), rows)
+
+
+def test_a_part_holds_what_is_carried_and_what_came_of_it() -> None:
+    columns = Columns(carried_columns([JSON_FILE], [{"id": 1}]), ("help", "truth"), "j_")
+    good = Score.scored(Reading(1.5, {"help": 1.0, "truth": -2.0}), prompt_tokens=7)
+    table = part_of(
+        columns,
+        {RECORD: [b"{}", b"\xff"], "id": [5, None]},
+        ("f:0", "final", "abc", good),
+        ("f:3", "final", None, Score.rejected(Reason.NOT_UTF8)),
+    )
+    assert table.schema == columns.schema
+    assert table.to_pylist() == [
+        {
+            "record": b"{}", "id": 5, "j_row": "f:0", "j_response_name": "final", "j_prompt_hash": "abc", "j_reward": 1.5,
+            "j_scores": {"help": 1.0, "truth": -2.0}, "j_status": "scored", "j_reason": None, "j_prompt_tokens": 7,
+            "j_truncated": False,
+        },
+        {
+            "record": b"\xff", "id": None, "j_row": "f:3", "j_response_name": "final", "j_prompt_hash": None,
+            "j_reward": None, "j_scores": None, "j_status": "rejected", "j_reason": "not_utf8", "j_prompt_tokens": None,
+            "j_truncated": False,
+        },
+    ]  # fmt: skip
+
+
+def test_a_part_without_a_row_has_the_same_columns() -> None:
+    columns = json_columns({"id": 1})
+    table = part_of(columns, {RECORD: [], "id": []})
+    assert (table.num_rows, table.schema) == (0, columns.schema)
+
+
+def test_the_columns_of_a_part_survive_parquet(tmp_path: Path) -> None:
+    columns = json_columns({"id": 1})
+    score = Score.failed(Reason.NOT_FINITE, prompt_tokens=3)
+    table = part_of(columns, {RECORD: [b"{}"], "id": [1]}, ("f:0", "final", "h", score))
+    pq.write_table(table, tmp_path / "part.parquet")
+    assert pq.read_table(tmp_path / "part.parquet").equals(table)

@@ -1,0 +1,247 @@
+"""What a condition may be, and what is said of one that may not."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from actors.errors import ExpressionError
+from pipelines.columns import Columns
+from pipelines.expressions import Condition, Evaluator
+
+CARRIED = pa.schema(
+    [
+        ("record", pa.large_binary()),
+        ("topic", pa.string()),
+        ("n", pa.int64()),
+        ("seen", pa.timestamp("us", "UTC")),
+        ("Reward", pa.string()),
+        ("order", pa.string()),
+        ("half", pa.float16()),
+        ("kinds", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
+COLUMNS = Columns(CARRIED, ("helpfulness", "correctness", "odd-name"), "")
+
+
+def refused(text: str, columns: Columns = COLUMNS) -> str:
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check(text, columns)
+    assert text in str(caught.value)
+    assert "scores.correctness: DOUBLE" in str(caught.value)
+    return str(caught.value).split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("reward >= 1.0 and scores.correctness > 2.5", ("reward", "scores")),
+        ("status == 'scored'", ("status",)),
+        ("response_name = 'chosen'", ("response_name",)),
+        ("reward is not null and topic in ('a','b')", ("reward", "topic")),
+        ("REWARD > 1 or prompt_tokens not between 1 and 2", ("reward", "prompt_tokens")),
+        ("true", ("status",)),
+        ("not truncated -- every turn was read", ("truncated",)),
+        ("topic.lower() = 'a'", ("topic",)),
+        ("seen > '2026-01-01' or seen > timestamp '2026-01-01'", ("seen",)),
+        ("case when reward > 1 then n > 1.5 else n % 10 = 0 end", ("reward", "n")),
+        ('"order" = \'x\' or scores."odd-name" > 1', ("scores", "order")),
+        ("coalesce(reward, 0) > 1 and reason in ('too_long', null)", ("reward", "reason")),
+        ("hash(row) % 10 = 0", ("row",)),
+        ("try(decode(record))->>'$.meta.lang' = 'en'", ("record",)),
+        ("len(list_filter([1.0, 2.0], lambda x: x > reward)) > 1", ("reward",)),
+        ("topic ~ '^a' and topic like 'a%' and kinds = 'k'", ("topic", "kinds")),
+        ("try_cast(topic as double) > 1", ("topic",)),
+    ],
+)
+def test_a_condition_and_the_columns_that_it_needs(text: str, columns: tuple[str, ...]) -> None:
+    assert Condition.check(text, COLUMNS) == Condition(text, columns)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reward >= 'abc'",
+        "reward >= '1'",
+        "scores.correctness > '2'",
+        "status = 1",
+        "status = true",
+        "truncated = 1",
+        "topic in ('a', 1)",
+        "reward between '1' and '2'",
+        "not (n = 1 or reward = '1')",
+        "coalesce(reward, '0') > 1",
+        "reward = case when truncated then 1 else 'a' end",
+        "record = 'x'",
+    ],
+)
+def test_only_like_is_compared_with_like(text: str) -> None:
+    assert "only like can be compared with like" in refused(text)
+
+
+def test_the_message_names_the_two_types() -> None:
+    assert "scores.correctness is DOUBLE, '2' is VARCHAR" in refused("reward > 1 and scores.correctness > '2'")
+
+
+@pytest.mark.parametrize("text", ["reward", "1", "null", "topic || 'a'"])
+def test_a_condition_is_true_or_false(text: str) -> None:
+    assert "must be BOOLEAN" in refused(text)
+
+
+@pytest.mark.parametrize("text", ["status and truncated", "not status", "case when topic then true end"])
+def test_text_is_neither_true_nor_false(text: str) -> None:
+    assert "must be BOOLEAN" in refused(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "true; select 1",
+        "true) or (true",
+        "reward > 1 as x",
+        "true, true",
+        "true from t",
+        "true where true",
+        "distinct true",
+        "true limit 3",
+        "true union select true",
+        "reward >",
+    ],
+)
+def test_one_condition_and_nothing_more(text: str) -> None:
+    refused(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "count(*) > 1",
+        "reward > max(reward)",
+        "row_number() over () > 1",
+        "reward > (select max(reward) from rows_of_the_filter)",
+        "exists (from read_csv('/etc/passwd'))",
+        "reward = any([1, 2])",
+        "unnest([true])",
+        "COLUMNS('rew.*') > 1",
+        "*",
+        "reward = ?",
+        "read_text('/etc/passwd') = 'x'",
+    ],
+)
+def test_a_condition_looks_at_one_response(text: str) -> None:
+    refused(text)
+
+
+@pytest.mark.parametrize("text", ["random() < 0.5", "now() > seen", "sleep_ms(1) = 1"])
+def test_a_condition_comes_out_the_same_every_time(text: str) -> None:
+    assert "hash(row)" in refused(text)
+
+
+@pytest.mark.parametrize("text", ["seen > 'yesterday'", "reward + 'abc' > 1", "cast('x' as double) > reward"])
+def test_constants_are_converted_before_any_work(text: str) -> None:
+    refused(text)
+
+
+def test_an_endless_condition_is_refused() -> None:
+    assert "depth" in refused("reward" + " + 1" * 900 + " > 1")
+
+
+def test_an_unknown_column_is_named_and_the_others_listed() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("score > 1", COLUMNS)
+    assert str(caught.value).split("\n") == [
+        "the condition can't be used: there is no column score",
+        "  score > 1",
+        "The columns are:",
+        "  row: VARCHAR",
+        "  response_name: VARCHAR",
+        "  prompt_hash: VARCHAR",
+        "  reward: DOUBLE",
+        "  scores.helpfulness: DOUBLE",
+        "  scores.correctness: DOUBLE",
+        '  scores."odd-name": DOUBLE',
+        "  status: VARCHAR",
+        "  reason: VARCHAR",
+        "  prompt_tokens: INTEGER",
+        "  truncated: BOOLEAN",
+        "  record: BLOB",
+        "  topic: VARCHAR",
+        "  n: BIGINT",
+        "  seen: TIMESTAMP WITH TIME ZONE",
+        '  "order": VARCHAR',
+        "  kinds: VARCHAR",
+    ]
+
+
+def test_an_unknown_score_is_named() -> None:
+    assert '"wit"' in refused("scores.wit > 1")
+
+
+def test_double_quotes_around_text_are_recognised() -> None:
+    with pytest.raises(ExpressionError, match="in single quotes: 'scored'"):
+        Condition.check('status = "scored"', COLUMNS)
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("status = scored", COLUMNS)
+    assert "single quotes" not in str(caught.value)
+
+
+def test_our_columns_have_their_prefix() -> None:
+    columns = Columns(CARRIED, ("correctness",), "judge_")
+    assert Condition.check("judge_reward > 1 and judge_scores.correctness > 1", columns).columns == (
+        "judge_reward",
+        "judge_scores",
+    )
+    with pytest.raises(ExpressionError, match="judge_reward: DOUBLE"):
+        Condition.check("reward > 1", Columns(pa.schema([]), ("correctness",), "judge_"))
+
+
+def table(**columns: pa.Array) -> pa.Table:
+    names = COLUMNS.schema.names
+    length = len(next(iter(columns.values())))
+    values = [columns.get(name, pa.nulls(length, COLUMNS.schema.field(name).type)) for name in names]
+    return pa.table(values, schema=COLUMNS.schema)
+
+
+def evaluated(text: str, rows: pa.Table) -> list[bool]:
+    met: list[bool] = Evaluator(Condition.check(text, COLUMNS))(rows).to_pylist()
+    return met
+
+
+def test_null_is_not_met() -> None:
+    rows = table(reward=pa.array([2.0, None, 0.0]))
+    assert evaluated("reward > 1", rows) == [True, False, False]
+    assert evaluated("not (reward > 1)", rows) == [False, False, True]
+    assert evaluated("reward is null", rows) == [False, True, False]
+
+
+def test_of_two_names_that_differ_in_case_ours_counts() -> None:
+    rows = table(reward=pa.array([2.0, 0.0]), Reward=pa.array(["x", "y"]))
+    assert evaluated("Reward > 1", rows) == [True, False]
+
+
+def test_rows_stay_in_order_in_whatever_pieces_they_come() -> None:
+    numbers = table(n=pa.array(range(10_000)))
+    pieces = pa.concat_tables([numbers.slice(at, 37) for at in range(0, 10_000, 37)])
+    assert evaluated("n % 7 = 3", pieces) == [number % 7 == 3 for number in range(10_000)]
+
+
+def test_a_moment_in_text_is_utc_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    moments = pa.array([0, 1], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    assert evaluated("seen > '1970-01-01 00:00:00'", table(seen=moments)) == [False, True]
+
+
+def test_a_value_that_cannot_be_computed_with_is_an_error() -> None:
+    rows = table(topic=pa.array(["1", "x"]))
+    evaluate = Evaluator(Condition.check("cast(topic as double) > 0", COLUMNS))
+    with pytest.raises(ExpressionError, match="try_cast"):
+        evaluate(rows)
+    assert evaluated("try_cast(topic as double) > 0", rows) == [True, False]
+
+
+def test_an_evaluator_is_used_again_and_a_condition_travels() -> None:
+    condition = pickle.loads(pickle.dumps(Condition.check("reward > 1", COLUMNS)))
+    evaluate = Evaluator(condition)
+    assert evaluate(table(reward=pa.array([2.0]))).to_pylist() == [True]
+    assert evaluate(table(reward=pa.array([0.0, 2.0]))).to_pylist() == [False, True]
+    assert evaluate(table(reward=pa.array([], pa.float64()))).to_pylist() == []

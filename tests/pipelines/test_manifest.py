@@ -1,0 +1,311 @@
+"""What a scored folder says of itself, and which runs may go on in it."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from actors.errors import OutputError
+from actors.models import RewardModel
+from pipelines.columns import Columns
+from pipelines.manifest import NAME, Manifest, read_manifest
+from pipelines.options import build
+from pipelines.planning import Plan
+from pipelines.preparing import Preparation
+from pipelines.readers import RECORD
+from pipelines.settings import ScoreSettings, Turns
+from pipelines.sources import InputFile, Kind
+
+MODEL = RewardModel("m", "main", "scalar", 1, "float32", 512, {"score": 1.0}, "weights", "template", "tokenizer")
+JSON_COLUMNS = pa.schema([(RECORD, pa.large_binary()), ("id", pa.int64())])
+PARQUET_COLUMNS = pa.schema([pa.field("x", pa.list_(pa.int8()), nullable=False), ("t", pa.timestamp("us", "UTC"))])
+
+
+def file(name: str, kind: Kind = Kind.JSONL, content: str = "", folder: str = "/data") -> InputFile:
+    return InputFile(0, name, f"{folder}/{name}", kind, 10, content or f"content of {name}", 10)
+
+
+def numbered(*files: InputFile) -> tuple[InputFile, ...]:
+    return tuple(replace(one, index=index) for index, one in enumerate(files))
+
+
+A, B, C = numbered(file("a.jsonl"), file("b.jsonl"), file("c.jsonl"))
+
+
+def manifest(
+    files: Sequence[InputFile] = (A, B),
+    model: RewardModel = MODEL,
+    carried: pa.Schema = JSON_COLUMNS,
+    shape: str = "messages",
+    **options: Any,
+) -> Manifest:
+    settings = build(ScoreSettings, {"inputs": ("x",), "output": "out", "model": "m", **options})
+    columns = Columns(carried, ("score",), settings.prefix)
+    preparation = Preparation(model, settings.render, shape, settings.corpus.turns, columns)
+    return Manifest.of(Plan(tuple(files), preparation, part_rows=64, block_bytes=2**20), settings)
+
+
+# --- the file ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("carried", [JSON_COLUMNS, PARQUET_COLUMNS, pa.schema([])], ids=["json", "parquet", "none"])
+@pytest.mark.parametrize("summary", [None, {"rows": 3, "quantiles": {"reward": [0.1, 1e-300]}}])
+def test_a_manifest_comes_back_as_it_was(tmp_path: Path, carried: pa.Schema, summary: dict[str, Any] | None) -> None:
+    unread = replace(file("ü \udcff.jsonl.gz", Kind.JSONL_GZIP), index=2, extent=None)
+    written = manifest((A, B, unread), carried=carried, prefix="j_", engine_args={"seed": 1}, weights={"score": 0.5})
+    replace(written, summary=summary).write(str(tmp_path))
+    found = read_manifest(str(tmp_path))
+    assert found is not None
+    assert (found.files, found.columns, found.summary) == (written.files, written.columns, summary)
+    assert (found.identity, found.made_with) == (written.identity, written.made_with)
+    assert found.columns.carried.equals(carried, check_metadata=True)
+    found.check(written)
+
+
+def test_a_manifest_is_replaced_in_one_step_and_leaves_nothing_else(tmp_path: Path) -> None:
+    manifest().write(str(tmp_path))
+    manifest(files=(C,)).write(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    found = read_manifest(str(tmp_path))
+    assert found is not None
+    assert found.files == (C,)
+
+
+def test_a_failed_write_leaves_the_old_manifest_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest().write(str(tmp_path))
+
+    def refuse(*_: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OutputError, match="disk full"):
+        manifest(files=(C,)).write(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    found = read_manifest(str(tmp_path))
+    assert found is not None
+    assert found.files == (A, B)
+
+
+def test_people_can_read_the_columns_and_what_it_was_made_with(tmp_path: Path) -> None:
+    manifest(prefix="j_", engine_args={"seed": 1}).write(str(tmp_path))
+    document = json.loads((tmp_path / NAME).read_text())
+    assert document["columns"] | {"j_reward": "double", "id": "int64"} == document["columns"]
+    assert document["made_with"]["engine_args"] == {"seed": 1}
+    assert document["made_with"]["ray"]
+
+
+def test_a_folder_without_a_manifest_has_none(tmp_path: Path) -> None:
+    assert read_manifest(str(tmp_path)) is None
+    assert read_manifest(str(tmp_path / "missing")) is None
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("{}")
+    with pytest.raises(OutputError, match="is a file, and a folder is needed"):
+        read_manifest(str(tmp_path / "file"))
+
+
+def test_a_manifest_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(OutputError, match="is no manifest of Assay"):
+        read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"null", b"{}", b'"x"', b"\xff", b'{"assay": 1}', b'{"assay": 1, "files": 5}']
+)
+def test_a_broken_manifest_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / NAME).write_bytes(text)
+    with pytest.raises(OutputError, match=f"{NAME} is no manifest of Assay"):
+        read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_half_a_manifest_is_refused(tmp_path: Path, share: float) -> None:
+    manifest().write(str(tmp_path))
+    whole = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(OutputError, match="is no manifest of Assay"):
+        read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"files": [{"index": 0}]},
+        {"files": ["x"]},
+        {"files": None},
+        {"files": [A.as_json() | {"kind": "csv"}]},
+        {"files": [A.as_json() | {"owner": "me"}]},
+        {"carried_columns": "AAAA"},
+        {"carried_columns": "not base64!"},
+        {"carried_columns": None},
+        {"outputs": None},
+        {"identity": None},
+        {"identity": {}},
+    ],
+    ids=str,
+)
+def test_a_manifest_with_something_wrong_in_it_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    manifest().write(str(tmp_path))
+    document = json.loads((tmp_path / NAME).read_text())
+    (tmp_path / NAME).write_text(json.dumps(document | wrong))
+    with pytest.raises(OutputError, match="is no manifest of Assay"):
+        read_manifest(str(tmp_path))
+
+
+def test_a_manifest_of_another_version_says_so(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text('{"assay": 2, "new": []}')
+    with pytest.raises(OutputError, match=r"another version of Assay \(2\)"):
+        read_manifest(str(tmp_path))
+
+
+# --- identity ------------------------------------------------------------------------------------------------------
+
+
+def test_how_the_work_is_shared_out_may_change() -> None:
+    other = manifest(
+        tensor_parallel=4, pipeline_parallel=2, engine_args={"seed": 7}, max_in_flight=3, request_timeout_s=1.0, replicas=9,
+        part_rows=7, unit_bytes=1, max_engine_deaths=1, max_failed_fraction=0.1, overwrite=True, append=True,
+        inputs=("elsewhere",), output="elsewhere",
+    )  # fmt: skip
+    manifest().check(other)
+    assert other.made_with != manifest().made_with
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("model", "other", "model"),
+        ("revision", "dev", "revision"),
+        ("family_name", "attributes", "family"),
+        ("dtype", "bfloat16", "dtype"),
+        ("max_model_len", 256, "max_model_len"),
+        ("weights", {"score": 2.0}, "reward_weights"),
+        ("fingerprint", "other", "weights"),
+        ("template_hash", "other", "template"),
+        ("tokenizer_hash", "other", "tokenizer"),
+    ],
+)
+def test_another_model_is_refused(field: str, value: Any, name: str) -> None:
+    with pytest.raises(OutputError, match=f"(?m)^  {name}: ") as caught:
+        manifest().check(manifest(model=replace(MODEL, **{field: value})))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "name"),
+    [
+        ("engine", "fake", "engine"),
+        ("turns", Turns.ALL, "turns"),
+        ("limit", 5, "limit"),
+        ("max_record_bytes", 5, "max_record_bytes"),
+        ("prefix", "j_", "prefix"),
+        ("too_long", "trim-turns", "render"),
+        ("control_tokens", "neutralise", "render"),
+        ("shape", "preference", "shape"),
+    ],
+)
+def test_other_settings_are_refused(option: str, value: Any, name: str) -> None:
+    with pytest.raises(OutputError, match=f"(?m)^  {name}: .*there, .*{value}.* now$") as caught:
+        manifest().check(manifest(**{option: value}))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_all_differences_are_told_at_once() -> None:
+    with pytest.raises(OutputError, match="--overwrite") as caught:
+        manifest().check(manifest(prefix="j_", limit=5, model=replace(MODEL, dtype="bfloat16")))
+    told = str(caught.value).splitlines()[1:-1]
+    assert told == ["  dtype: 'float32' there, 'bfloat16' now", "  limit: None there, 5 now", "  prefix: '' there, 'j_' now"]
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_corpus_that_has_moved_is_still_the_same() -> None:
+    moved = numbered(file("a.jsonl", folder="/elsewhere"), file("b.jsonl", folder="/elsewhere"))
+    assert manifest().check_files(moved) == moved
+
+
+def test_files_keep_the_numbers_that_their_parts_have() -> None:
+    appended = manifest(numbered(A, C)).with_appended(numbered(A, B, C), ())
+    assert [(one.name, one.index) for one in appended.check_files(numbered(A, B, C))] == [
+        ("a.jsonl", 0),
+        ("c.jsonl", 1),
+        ("b.jsonl", 2),
+    ]
+
+
+def test_changed_missing_and_new_files_are_named() -> None:
+    now = numbered(file("a.jsonl", content="other"), C)
+    with pytest.raises(OutputError, match="--append") as caught:
+        manifest().check_files(now)
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  a.jsonl: not there any more, or changed",
+        "  b.jsonl: not there any more, or changed",
+        "  a.jsonl: new, or changed",
+        "  c.jsonl: new, or changed",
+    ]
+
+
+def test_another_size_is_a_change() -> None:
+    with pytest.raises(OutputError, match=r"b\.jsonl"):
+        manifest().check_files((A, replace(B, size=11)))
+
+
+# --- appending -----------------------------------------------------------------------------------------------------
+
+
+def test_new_files_are_taken_in_after_the_old_ones() -> None:
+    before = replace(manifest(), summary={"rows": 1})
+    after = before.with_appended(numbered(C, A, B), ())
+    assert after.files == (A, B, replace(C, index=2))
+    assert after.summary is None
+    assert replace(after, files=before.files, summary=before.summary) == before
+
+
+def test_a_file_is_taken_in_once_whatever_it_is_called_now() -> None:
+    renamed = file("day1/a.jsonl", content=A.fingerprint, folder="/elsewhere")
+    assert manifest().with_appended([renamed, B], ()).files == (A, B)
+
+
+def test_files_of_one_name_are_told_apart_by_their_paths() -> None:
+    once = manifest().with_appended([file("a.jsonl", content="x", folder="/new")], ())
+    twice = once.with_appended(
+        [file("a.jsonl", content="y", folder="/newer"), file("b.jsonl", content="z", folder="/newer")], ()
+    )
+    assert [one.name for one in twice.files] == ["a.jsonl", "b.jsonl", "/new/a.jsonl", "/newer/a.jsonl", "/newer/b.jsonl"]
+    assert [one.index for one in twice.files] == [0, 1, 2, 3, 4]
+
+
+def test_a_file_that_has_grown_since_isnt_taken_in_again() -> None:
+    with pytest.raises(OutputError, match=r"/data/a\.jsonl has changed since it was scored"):
+        manifest().with_appended([file("a.jsonl", content="more")], ())
+
+
+@pytest.mark.parametrize(
+    ("carried", "kind", "message"),
+    [
+        (JSON_COLUMNS, Kind.PARQUET, "a run over JSON can't take /data/x in"),
+        (PARQUET_COLUMNS, Kind.ARRAY, "a run over Parquet can't take /data/x in"),
+    ],
+)
+def test_json_and_parquet_dont_go_into_one_folder(carried: pa.Schema, kind: Kind, message: str) -> None:
+    with pytest.raises(OutputError, match=message):
+        manifest(carried=carried).with_appended([file("x", kind)], ())
+
+
+def test_new_parquet_columns_would_be_lost() -> None:
+    names = [*PARQUET_COLUMNS.names, "wit"]
+    with pytest.raises(OutputError, match="columns that the run doesn't: wit"):
+        manifest(carried=PARQUET_COLUMNS).with_appended([file("x", Kind.PARQUET)], names)
+
+
+@pytest.mark.parametrize(("carried", "kind"), [(JSON_COLUMNS, Kind.JSONL_ZSTD), (PARQUET_COLUMNS, Kind.PARQUET)])
+def test_files_of_the_same_sort_do(carried: pa.Schema, kind: Kind) -> None:
+    assert manifest(carried=carried).with_appended([file("x", kind)], ()).files[-1].kind is kind

@@ -1,0 +1,206 @@
+"""One set of names for all settings, and messages that tell every mistake and its place."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.errors import SettingsError
+from actors.settings import EngineSettings, Settings
+from pipelines.options import build, leaves, validated
+from pipelines.recipe import Recipe, read_recipe
+from pipelines.settings import FilterSettings, ScoreSettings, Turns
+
+NEEDED: dict[str, Any] = {"inputs": ("a", "b"), "output": "out", "model": "m"}
+
+
+# --- flat names ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [ScoreSettings, FilterSettings])
+def test_no_name_means_two_settings(settings: type[Settings]) -> None:
+    counts = Counter(leaf.name for leaf in leaves(settings))
+    assert counts
+    assert counts.most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("settings", [ScoreSettings, FilterSettings])
+def test_every_setting_says_what_it_is(settings: type[Settings]) -> None:
+    assert [leaf.name for leaf in leaves(settings) if not leaf.field.description] == []
+
+
+def test_leaves_know_their_sections() -> None:
+    places = {leaf.name: leaf.sections for leaf in leaves(ScoreSettings)}
+    assert (places["inputs"], places["engine"], places["output"]) == (("corpus",), ("engine",), ())
+    assert not {"corpus", "render", "work"} & places.keys()
+
+
+def test_values_find_their_place() -> None:
+    settings = build(ScoreSettings, {**NEEDED, "turns": "all", "tensor_parallel": 2, "engine": "fake", "append": True})
+    assert (settings.corpus.inputs, settings.corpus.turns) == (("a", "b"), Turns.ALL)
+    assert settings.engine == EngineSettings(engine="fake", tensor_parallel=2)
+    assert (settings.model.model, settings.output, settings.append) == ("m", "out", True)
+
+
+def test_every_default_given_is_as_none_given() -> None:
+    defaults = {leaf.name: leaf.field.get_default(call_default_factory=True) for leaf in leaves(ScoreSettings)}
+    assert build(ScoreSettings, defaults | NEEDED) == build(ScoreSettings, NEEDED)
+
+
+# --- mistakes ------------------------------------------------------------------------------------------------------
+
+
+def told(flat: dict[str, Any]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        build(ScoreSettings, flat)
+    return str(caught.value)
+
+
+def test_an_unknown_name_is_told_with_the_one_that_was_meant() -> None:
+    assert told({**NEEDED, "tensor_paralel": 2}).startswith("tensor_paralel isn't known; did you mean tensor_parallel")
+
+
+def test_a_name_like_no_other_is_told_with_all_there_are() -> None:
+    names = ", ".join(leaf.name for leaf in leaves(ScoreSettings))
+    assert told({**NEEDED, "zzz": 2}) == f"zzz isn't known; There are {names}"
+
+
+@pytest.mark.parametrize("section", ["corpus", "render", "work"])
+def test_a_section_is_no_name(section: str) -> None:
+    assert told({**NEEDED, section: {}}).startswith(f"{section} isn't known")
+
+
+def test_all_mistakes_are_told_at_once_with_their_values() -> None:
+    message = told({"inputs": (), "tensor_parallel": 0, "dtype": "float8", "limit": float("nan"), "output": "o", "zzz": 1})
+    for mistake in (
+        "zzz isn't known",
+        "corpus.inputs = ()",
+        "corpus.limit = nan: should be a finite number",
+        "model.model is missing",
+        "model.dtype = 'float8': should be 'auto', 'float32'",
+        "engine.tensor_parallel = 0: should be greater than or equal to 1",
+    ):
+        assert mistake in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("prefix", "1a"),
+        ("prefix", 'a"b'),
+        ("prefix", "a b"),
+        ("inputs", "not a list"),
+        ("weights", {"a": "x"}),
+        ("weights", {"a": float("inf")}),
+        ("max_failed_fraction", 0),
+        ("max_failed_fraction", 1.5),
+        ("engine", "sglang"),
+        ("turns", "some"),
+        ("replicas", 0),
+        ("max_record_bytes", 0),
+    ],
+)
+def test_a_value_that_isnt_allowed_is_told_by_its_name(name: str, value: Any) -> None:
+    assert f"{name}" in told({**NEEDED, name: value}).partition(" = ")[0]
+
+
+def test_settings_cant_be_changed_afterwards() -> None:
+    settings = build(ScoreSettings, NEEDED)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.output = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("nothing", [None, 5, "x", [], [("score", 1)]])
+def test_settings_come_from_a_mapping(nothing: object) -> None:
+    with pytest.raises(SettingsError, match=r"^the settings = .*: should be a valid dictionary"):
+        validated(Recipe, nothing)
+
+
+# --- recipes -------------------------------------------------------------------------------------------------------
+
+RECIPE = """
+score:
+  corpus: {inputs: [a.jsonl], turns: all}
+  output: scored
+  model: {model: tiny-scalar}
+  engine: {engine_args: {anything: [1, 2]}}
+filter:
+  scored: scored
+  keep: reward > 0
+"""
+
+
+def recipe(folder: Path, text: str | bytes) -> str:
+    path = folder / "recipe.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def refusal(folder: Path, text: str | bytes) -> str:
+    path = recipe(folder, text)
+    with pytest.raises(SettingsError) as caught:
+        read_recipe(path)
+    assert path in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_recipe_is_the_settings_of_both_jobs(tmp_path: Path) -> None:
+    found = read_recipe(recipe(tmp_path, RECIPE))
+    flat = {"inputs": ["a.jsonl"], "turns": "all", "output": "scored", "model": "tiny-scalar"}
+    assert found.score == build(ScoreSettings, {**flat, "engine_args": {"anything": [1, 2]}})
+    assert found.filter == FilterSettings(scored="scored", keep="reward > 0")
+
+
+def test_a_recipe_may_only_score(tmp_path: Path) -> None:
+    assert read_recipe(recipe(tmp_path, RECIPE.partition("filter:")[0])).filter is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("score:", "scores:", "scores is no setting; scores isn't known; did you mean score? There are score, filter"),
+        (
+            "output:",
+            "outputs:",
+            "score.outputs is no setting; outputs isn't known; did you mean output or corpus? There are corpus, ",
+        ),
+        ("turns:", "turn:", "score.corpus.turn is no setting; turn isn't known; did you mean turns? There are inputs, "),
+        (
+            "{model:",
+            "{modell:",
+            "score.model.modell is no setting; modell isn't known; did you mean model? There are model, ",
+        ),
+        ("keep:", "kep:", "filter.kep is no setting; kep isn't known; did you mean keep? There are scored, output, keep, "),
+        ("scored: scored", "5: x", "filter.5"),
+        ("turns: all", "turns: some", "score.corpus.turns = 'some': should be 'final' or 'all'"),
+        ("{model: tiny-scalar}", "tiny-scalar", "score.model = 'tiny-scalar': should be a valid dictionary"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_told_with_its_place(tmp_path: Path, before: str, after: str, message: str) -> None:
+    assert RECIPE.count(before) == 1
+    assert message in refusal(tmp_path, RECIPE.replace(before, after))
+
+
+def test_all_mistakes_of_a_recipe_are_told(tmp_path: Path) -> None:
+    message = refusal(tmp_path, RECIPE.replace("turns: all", "turns: some").replace("keep:", "kep:"))
+    assert all(place in message for place in ("score.corpus.turns", "filter.kep is no setting", "filter.keep is missing"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[", "a: b: c", "{? [1]: 2}", "a: !!python/object:os.system x", "a: 2024-13-45", "a: !!int x", "\x00", b"\xff\xfe\xfa"],
+    ids=repr,
+)
+def test_what_is_no_yaml_is_told_so(tmp_path: Path, text: str | bytes) -> None:
+    assert "is no YAML" in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["", "just text", "[]"])
+def test_a_recipe_is_a_mapping(tmp_path: Path, text: str) -> None:
+    assert "the settings = " in refusal(tmp_path, text)
+
+
+def test_a_recipe_that_isnt_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"missing\.yaml can't be read: No such file"):
+        read_recipe(str(tmp_path / "missing.yaml"))

@@ -1,0 +1,348 @@
+"""The commit log: a part is there once and whole, and the names alone prove that nothing is missing."""
+
+import errno
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.errors import AuditError, OutputError
+from actors.records import Reading, Reason, Score
+from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps
+from pipelines.sources import InputFile, Kind, Range
+
+any_speed = settings(deadline=None)
+TABLE = pa.table({"x": [1, 2, 3]})
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    made = Parts(str(tmp_path / "run"))
+    made.create()
+    return made
+
+
+def part(start: int, end: int, file: int = 0, rows: int = 1, scored: int = 1) -> Part:
+    return Part(file, Range(start, end), Counts(rows, scored))
+
+
+def commit(parts: Parts, *wanted: Part) -> None:
+    """Parts, each one younger than the one before."""
+    for age, one in enumerate(wanted):
+        assert parts.commit(one, TABLE, {})
+        os.utime(parts.parts_folder / one.name, ns=(0, age))
+
+
+def everything_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+# --- names and counts ----------------------------------------------------------------------------------------------
+
+NUMBER = st.integers(0, 10**15)
+PARTS = st.builds(
+    Part, st.integers(0, 10**7), st.builds(Range, NUMBER, NUMBER), st.builds(Counts, NUMBER, NUMBER, NUMBER, NUMBER)
+)
+
+
+@any_speed
+@given(PARTS)
+def test_a_name_says_all_of_a_part(one: Part) -> None:
+    assert Part.parse(one.name) == one
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "x.parquet",
+        "0-0-1-1-1-0-0.parquet",
+        "0000000-000000000000-000000000001-1-1-0-0.parquet",
+        "000000-000000000000-000000000001-1-1-0-0.parquet.tmp",
+        "000000-000000000000-000000000001-01-1-0-0.parquet",
+        "000000-000000000000-000000000001-1-1-0.parquet",
+        "000000-000000000000-000000000001-1-1-0-0.PARQUET",
+        "000000-000000000000-00000000000١-1-1-0-0.parquet",
+        " 000000-000000000000-000000000001-1-1-0-0.parquet",
+        "000000-000000000000--00000000001-1-1-0-0.parquet",
+    ],
+)
+def test_other_names_are_no_parts(name: str) -> None:
+    assert Part.parse(name) is None
+
+
+def test_counts_are_of_responses_and_add_up() -> None:
+    scores = [Score.scored(Reading(1.0, {}), 5), Score.rejected(Reason.TOO_LONG), Score.failed(Reason.NOT_FINITE)]
+    counts = Counts.of(2, [*scores, scores[0]])
+    assert counts == Counts(rows=2, scored=2, rejected=1, failed=1)
+    assert (counts.responses, counts + counts) == (4, Counts(4, 4, 2, 2))
+
+
+# --- committing ----------------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_written_whole_and_says_how_it_was_made(parts: Parts) -> None:
+    one = part(0, 10, rows=3, scored=3)
+    assert parts.commit(one, TABLE.replace_schema_metadata({"old": "x"}), {"assay": "{}"})
+    written = pq.read_table(parts.parts_folder / one.name)
+    assert written.to_pylist() == TABLE.to_pylist()
+    assert written.schema.metadata == {b"assay": b"{}"}
+    assert everything_in(parts.parts_folder) == [one.name]
+
+
+def test_a_part_is_written_once(parts: Parts) -> None:
+    one = part(0, 10)
+    assert parts.commit(one, TABLE, {}) is True
+    path = parts.parts_folder / one.name
+    before = path.read_bytes(), path.stat().st_ino
+    assert parts.commit(one, TABLE.slice(1), {"other": "x"}) is False
+    assert (path.read_bytes(), path.stat().st_ino) == before
+    assert everything_in(parts.parts_folder) == [one.name]
+
+
+def disk_full(table: pa.Table, where: Path, **_: Any) -> None:
+    Path(where).write_bytes(b"half of it")
+    raise OSError(errno.ENOSPC, "No space left on device", str(where))
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("failing", "error"), [(disk_full, OSError), (killed, KeyboardInterrupt)])
+def test_a_failed_write_leaves_nothing(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., None], error: type[BaseException]
+) -> None:
+    monkeypatch.setattr(pq, "write_table", failing)
+    with pytest.raises(error):
+        parts.commit(part(0, 10), TABLE, {})
+    assert everything_in(Path(parts.folder)) == []
+
+
+def test_a_failed_link_leaves_nothing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(OSError, match="not permitted"):
+        parts.commit(part(0, 10), TABLE, {})
+    assert everything_in(Path(parts.folder)) == []
+
+
+def test_a_folder_that_has_gone_is_an_error(parts: Parts) -> None:
+    parts.delete()
+    with pytest.raises(FileNotFoundError):
+        parts.commit(part(0, 10), TABLE, {})
+    assert not parts.parts_folder.exists()
+
+
+def test_creating_clears_away_what_a_dead_driver_left_half_written(parts: Parts) -> None:
+    commit(parts, part(0, 10))
+    (parts.parts_folder / "0123.tmp").write_bytes(b"half")
+    parts.create()
+    assert everything_in(parts.parts_folder) == [part(0, 10).name]
+
+
+def test_a_folder_that_cant_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="can't be written"):
+        Parts(str(tmp_path / "file")).create()
+
+
+def test_deleting_leaves_no_part(parts: Parts) -> None:
+    commit(parts, part(0, 10))
+    parts.end_seen(FILES[1], 10)
+    parts.delete()
+    parts.delete()
+    assert everything_in(Path(parts.folder)) == []
+
+
+def test_parts_that_cant_be_deleted_stop_the_run(tmp_path: Path) -> None:
+    parts = Parts(str(tmp_path / "run"))
+    parts.create()
+    parts.parts_folder.rename(tmp_path / "elsewhere")
+    parts.parts_folder.symlink_to(tmp_path / "elsewhere")
+    commit(parts, part(0, 10))
+    with pytest.raises(OutputError, match="can't be deleted"):
+        parts.delete()
+    assert parts.listing() == [part(0, 10)]
+
+
+# --- listing -------------------------------------------------------------------------------------------------------
+
+
+def test_parts_are_listed_in_order_and_other_files_arent(parts: Parts) -> None:
+    found = [part(10, 20), part(0, 10, file=2), part(0, 10), part(0, 10**13, file=10**6)]
+    commit(parts, *found)
+    for stranger in (".DS_Store", "x.parquet", "abc.tmp", "000000-0-1-1-1-0-0.parquet"):
+        (parts.parts_folder / stranger).write_bytes(b"")
+    assert parts.listing() == sorted(found)
+    assert by_file(parts.listing()) == {0: [found[2], found[0]], 2: [found[1]], 10**6: [found[3]]}
+
+
+FILES = [
+    InputFile(0, "lines", "/lines", Kind.JSONL, 30, "", 30),
+    InputFile(1, "gzip", "/gzip", Kind.JSONL_GZIP, 9, "", None),
+    InputFile(2, "array", "/array", Kind.ARRAY, 9, "", None),
+    InputFile(3, "rows", "/rows", Kind.PARQUET, 100, "", 7),
+]
+
+
+def test_ends_are_known_once_they_are_seen(parts: Parts) -> None:
+    assert parts.extents(FILES) == {0: 30, 1: None, 2: None, 3: 7}
+    parts.end_seen(FILES[1], 10**13)
+    parts.end_seen(FILES[1], 10**13)
+    parts.end_seen(FILES[2], 0)
+    (Path(parts.folder) / "ends" / ".DS_Store").write_bytes(b"")
+    assert parts.extents(FILES) == {0: 30, 1: 10**13, 2: 0, 3: 7}
+
+
+# --- gaps and repair -----------------------------------------------------------------------------------------------
+
+
+@st.composite
+def tilings(draw: st.DrawFn, least: int = 0) -> tuple[list[Range], int]:
+    """Ranges that tile [0, extent)."""
+    lengths = draw(st.lists(st.integers(1, 9), min_size=least, max_size=6))
+    edges = [sum(lengths[:at]) for at in range(len(lengths) + 1)]
+    return [Range(start, end) for start, end in itertools.pairwise(edges)], edges[-1]
+
+
+@any_speed
+@given(tilings(), st.data())
+def test_gaps_are_what_is_missing(tiling: tuple[list[Range], int], choice: st.DataObject) -> None:
+    whole, extent = tiling
+    done = [one for one in whole if choice.draw(st.booleans())]
+    missing = gaps(done, extent)
+    assert sorted(at for one in [*done, *missing] for at in range(*one)) == list(range(extent))
+    assert all(before.end < after.start for before, after in itertools.pairwise(missing))
+
+
+def test_an_overlap_costs_the_younger_part_and_leaves_a_gap(parts: Parts) -> None:
+    old, late, beside, other_file = part(0, 10), part(5, 20), part(20, 30), part(5, 20, file=1)
+    commit(parts, old, beside, late, other_file)
+    assert parts.repair() == [late]
+    assert parts.listing() == [old, beside, other_file]
+    assert gaps([one.range for one in parts.listing() if one.file == 0], 30) == [Range(10, 20)]
+    assert parts.repair() == []
+
+
+def test_the_same_stretch_with_other_counts_is_there_once(parts: Parts) -> None:
+    first, second = part(0, 10, scored=5), part(0, 10, scored=4)
+    commit(parts, first, second)
+    assert parts.repair() == [second]
+
+
+SOME = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 6)), min_size=1, max_size=8, unique=True)
+
+
+@any_speed
+@given(SOME)
+def test_repair_keeps_the_oldest_of_what_overlaps(
+    tmp_path_factory: pytest.TempPathFactory, found: list[tuple[int, int, int]]
+) -> None:
+    parts = Parts(str(tmp_path_factory.mktemp("run")))
+    parts.create()
+    by_age = [part(start, start + length, file) for file, start, length in found]
+    for age, one in enumerate(by_age):
+        path = parts.parts_folder / one.name
+        path.touch()
+        os.utime(path, ns=(0, age))
+    kept: list[Part] = []
+    for one in by_age:
+        if all(one.file != other.file or not {*range(*one.range)} & {*range(*other.range)} for other in kept):
+            kept.append(one)
+    dropped = parts.repair()
+    assert parts.listing() == sorted(kept)
+    assert sorted([*dropped, *kept]) == sorted(by_age)
+
+
+# --- auditing ------------------------------------------------------------------------------------------------------
+
+
+def of_kind(kind: Kind, ranges: list[Range]) -> list[Part]:
+    """Parts with as many rows as their ranges hold."""
+    return [part(start, end, rows=end - start if kind.by_ordinal else 1) for start, end in ranges]
+
+
+def check(kind: Kind, extent: int | None, parts: list[Part]) -> Counts:
+    return audit([InputFile(0, "shard-a", "/shard-a", kind, 99, "", extent)], {0: extent}, sorted(parts))
+
+
+KINDS = st.sampled_from(Kind)
+
+
+@any_speed
+@given(KINDS, tilings())
+def test_a_tiling_is_accepted_and_counted(kind: Kind, tiling: tuple[list[Range], int]) -> None:
+    ranges, extent = tiling
+    parts = of_kind(kind, ranges)
+    assert check(kind, extent, parts) == Counts(sum(one.counts.rows for one in parts), len(parts))
+
+
+def moved(one: Part, start: int, end: int, kind: Kind) -> Part:
+    (other,) = of_kind(kind, [Range(one.range.start + start, one.range.end + end)])
+    return other
+
+
+DAMAGES: dict[str, Callable[[Part, Kind], list[Part]]] = {
+    "dropped": lambda one, kind: [],
+    "duplicated": lambda one, kind: [one, one._replace(counts=one.counts + Counts(0, 1))],
+    "shifted on": lambda one, kind: [moved(one, 1, 1, kind)],
+    "longer": lambda one, kind: [moved(one, 0, 1, kind)],
+    "shorter at the end": lambda one, kind: [moved(one, 0, -1, kind)],
+    "shorter at the start": lambda one, kind: [moved(one, 1, 0, kind)],
+    "with an empty one": lambda one, kind: [one, moved(one, 0, one.range.start - one.range.end, kind)],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@any_speed
+@given(KINDS, tilings(least=1), st.data())
+def test_anything_else_is_refused_by_name(
+    damage: str, kind: Kind, tiling: tuple[list[Range], int], choice: st.DataObject
+) -> None:
+    ranges, extent = tiling
+    parts = of_kind(kind, ranges)
+    at = choice.draw(st.integers(0, len(parts) - 1))
+    damaged = [*parts[:at], *DAMAGES[damage](parts[at], kind), *parts[at + 1 :]]
+    with pytest.raises(AuditError, match="shard-a"):
+        check(kind, extent, damaged)
+
+
+@pytest.mark.parametrize("kind", [Kind.PARQUET, Kind.ARRAY])
+@pytest.mark.parametrize("rows", [4, 6])
+def test_a_part_of_ordinals_has_as_many_rows_as_its_range(kind: Kind, rows: int) -> None:
+    assert check(kind, 5, [part(0, 5, rows=5)]).rows == 5
+    with pytest.raises(AuditError, match=f"shard-a: .*5 positions hold {rows} rows"):
+        check(kind, 5, [part(0, 5, rows=rows)])
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_an_empty_file_needs_no_part_and_takes_none(kind: Kind) -> None:
+    assert check(kind, 0, []) == Counts()
+    with pytest.raises(AuditError, match="shard-a"):
+        check(kind, 0, [part(0, 1)])
+
+
+def test_a_file_without_a_known_end_isnt_proven() -> None:
+    with pytest.raises(AuditError, match="shard-a: it wasn't read to its end"):
+        check(Kind.JSONL_GZIP, None, [part(0, 10)])
+
+
+def test_parts_of_an_unknown_file_are_refused() -> None:
+    with pytest.raises(AuditError, match=r"doesn't know: \[7\]"):
+        audit(FILES[:1], {0: 30}, [part(0, 30), part(0, 30, file=7)])
+
+
+def test_every_file_must_be_covered() -> None:
+    with pytest.raises(AuditError, match="rows: 5 to 7 is missing") as caught:
+        audit([FILES[0], FILES[3]], {0: 30, 3: 7}, [part(0, 30), part(0, 5, file=3, rows=5)])
+    assert "lines" not in str(caught.value)

@@ -1,0 +1,177 @@
+"""The figures of a run under way, and the lines that show them."""
+
+import gzip
+import io
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipelines.parts import Counts, Part
+from pipelines.progress import Lines, Meter, Silent
+from pipelines.sources import InputFile, Kind, Range
+
+
+def lines_file(index: int, size: int) -> InputFile:
+    return InputFile(index, f"{index}", f"/{index}", Kind.JSONL, size, "", size)
+
+
+def rows_file(index: int, size: int, rows: int) -> InputFile:
+    return InputFile(index, f"{index}", f"/{index}", Kind.PARQUET, size, "", rows)
+
+
+def done(start: int, end: int, file: int = 0) -> Part:
+    return Part(file, Range(start, end), Counts(1, 1))
+
+
+def event(start: int, end: int, file: int = 0, scored: int = 1, tokens: int = 10, **reasons: int) -> dict[str, object]:
+    counts = {"scored": scored, "rejected": sum(reasons.values()), "failed": 0}
+    return {"file": file, "start": start, "end": end, "tokens": tokens, "reasons": json.dumps(reasons), **counts}
+
+
+def meter(*files: InputFile, parts: Sequence[Part] = ()) -> Meter:
+    return Meter(files, parts, now=100.0)
+
+
+# --- the meter -----------------------------------------------------------------------------------------------------
+
+
+def test_the_share_is_of_the_bytes_of_all_files() -> None:
+    figures = meter(lines_file(0, 100), rows_file(1, 300, rows=6))
+    assert figures.share() == 0
+    figures.add(event(0, 50))
+    assert figures.share() == pytest.approx(50 / 400)
+    figures.add(event(0, 3, file=1))
+    assert figures.share() == pytest.approx(200 / 400)
+    figures.add(event(50, 100))
+    figures.add(event(3, 6, file=1))
+    assert figures.share() == 1
+
+
+def test_what_earlier_runs_did_counts_for_the_share_and_not_for_the_speed() -> None:
+    figures = meter(lines_file(0, 100), parts=[done(0, 60)])
+    assert figures.share() == pytest.approx(0.6)
+    assert "ETA ?" in figures.line(110.0)
+    figures.add(event(60, 80, scored=20, tokens=300))
+    assert figures.share() == pytest.approx(0.8)
+    assert figures.line(110.0) == " 80%  20 responses  2/s  30 tokens/s  ETA 0:00:10"
+
+
+@pytest.mark.parametrize(("seconds", "eta"), [(1.0, "0:00:03"), (61.0, "0:03:03"), (4000.0, "3:20:00")])
+def test_the_eta_goes_by_the_speed_so_far(seconds: float, eta: str) -> None:
+    figures = meter(lines_file(0, 100))
+    figures.add(event(0, 25))
+    assert figures.line(100.0 + seconds).endswith(f"ETA {eta}")
+
+
+ROWS = [{"id": number, "text": "abc" * (number % 7)} for number in range(5000)]
+LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
+
+
+def unmeasured(folder: Path, index: int, kind: Kind) -> InputFile:
+    """A file of `ROWS` whose end only reading it tells."""
+    data = gzip.compress(LINES) if kind is Kind.JSONL_GZIP else json.dumps(ROWS).encode()
+    path = folder / f"{index}"
+    path.write_bytes(data)
+    return InputFile(index, path.name, str(path), kind, len(data), "", None)
+
+
+@pytest.mark.parametrize("kind", [Kind.JSONL_GZIP, Kind.ARRAY])
+def test_an_end_that_only_reading_tells_is_estimated(tmp_path: Path, kind: Kind) -> None:
+    figures = meter(unmeasured(tmp_path, 0, kind))
+    figures.add(event(0, len(LINES) // 2 if kind is Kind.JSONL_GZIP else 2500))
+    assert figures.share() == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_byte_of_one_kind_of_file_isnt_a_row_of_another(tmp_path: Path) -> None:
+    packed, array = unmeasured(tmp_path, 0, Kind.JSONL_GZIP), unmeasured(tmp_path, 1, Kind.ARRAY)
+    figures = meter(packed, array)
+    figures.add(event(0, len(LINES)))
+    assert figures.share() == pytest.approx(packed.size / (packed.size + array.size), abs=0.02)
+
+
+@pytest.mark.parametrize("files", [[], [lines_file(0, 0)], [rows_file(0, 900, rows=0)]], ids=["none", "empty", "no rows"])
+def test_nothing_to_do_is_all_done(files: list[InputFile]) -> None:
+    figures = meter(*files)
+    assert figures.share() == 1
+    assert figures.line(100.0) == "100%  0 responses  0/s  0 tokens/s  ETA ?"
+
+
+def test_a_file_that_a_limit_leaves_out_isnt_waited_for() -> None:
+    cut_off = InputFile(0, "0", "/0", Kind.JSONL, 1000, "", 10)
+    left_out = InputFile(1, "1", "/1", Kind.JSONL, 1000, "", 0)
+    figures = meter(cut_off, left_out)
+    figures.add(event(0, 10))
+    assert figures.share() == 1
+
+
+def test_what_is_scored_again_is_never_more_than_all() -> None:
+    figures = meter(lines_file(0, 100))
+    figures.add(event(0, 100))
+    figures.add(event(50, 100))
+    assert figures.share() == 1
+    assert "ETA 0:00:00" in figures.line(110.0)
+
+
+def test_the_commonest_reasons_are_shown() -> None:
+    figures = meter(lines_file(0, 100))
+    figures.add(event(0, 10, too_long=2, not_utf8=1))
+    figures.add(event(10, 20, too_long=1, broken_json=5, tool_call=2))
+    assert figures.responses == 13
+    assert figures.line(101.0).endswith("5 broken_json, 3 too_long, 2 tool_call")
+
+
+# --- displays ------------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 101.0, 102.0, 112.0, 113.0])  # at the start, at each of three parts, and at the end
+    monkeypatch.setattr("pipelines.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    stream = io.StringIO()
+    lines = Lines(stream)
+    with lines.running([lines_file(0, 100)], []):
+        for start in (0, 25, 50):
+            lines.part_done(event(start, start + 25))
+    assert stream.getvalue().splitlines() == [
+        "1 file, 100 bytes; starting the engines",
+        " 25%  1 responses  1/s  10 tokens/s  ETA 0:00:03",
+        " 75%  3 responses  0/s  2 tokens/s  ETA 0:00:04",
+        " 75%  3 responses  0/s  2 tokens/s  ETA 0:00:04",
+    ]
+    assert stream.getvalue().endswith("\n")
+
+
+def test_a_terminal_keeps_one_line_in_its_place() -> None:
+    stream = Terminal()
+    lines = Lines(stream)
+    with lines.running([lines_file(0, 100), lines_file(1, 1000)], [done(0, 50)]):
+        lines.part_done(event(50, 75))
+        lines.part_done(event(75, 100))
+    start, *updates = stream.getvalue().removesuffix("\n").split("\r\x1b[2K")[1:]
+    assert start == "2 files, 1,100 bytes, 1 part is there already; starting the engines"
+    assert [update[:18] for update in updates] == ["  7%  1 responses ", "  9%  2 responses ", "  9%  2 responses "]
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_a_run_that_stops_shows_how_far_it_came() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    with suppress(KeyboardInterrupt), lines.running([lines_file(0, 100)], []):
+        lines.part_done(event(0, 50))
+        raise KeyboardInterrupt
+    assert stream.getvalue().splitlines()[-1].startswith(" 50%  1 responses")
+
+
+def test_silence_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    silent = Silent()
+    with silent.running([lines_file(0, 100)], []):
+        silent.part_done(event(0, 100))
+    assert capfd.readouterr() == ("", "")

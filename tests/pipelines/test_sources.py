@@ -1,0 +1,285 @@
+"""Which files a corpus is made of, how they are known again, and how they are cut up."""
+
+import errno
+import gzip
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.errors import SourceError
+from pipelines.sources import InputFile, Kind, Range, Unit, cut, find, limited
+
+any_speed = settings(deadline=None)
+LINES = b'{"a": 1}\n{"a": 2}\n'
+
+
+def corpus(folder: Path, *names: str, data: bytes = LINES) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def parquet(path: Path, rows: int, group_rows: int = 10) -> Path:
+    pq.write_table(pa.table({"n": pa.array(range(rows), pa.int64())}), path, row_group_size=group_rows)
+    return path
+
+
+def names(files: list[InputFile]) -> list[str]:
+    return [file.name for file in files]
+
+
+# --- finding -------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_searched_to_its_bottom_and_in_order(tmp_path: Path) -> None:
+    corpus(tmp_path, "b.jsonl", "a/c.ndjson", "a/b/d.JSONL", "README.md", "e.jsonl.bak")
+    assert names(find([str(tmp_path)])) == ["a/b/d.JSONL", "a/c.ndjson", "b.jsonl"]
+
+
+def test_hidden_and_underscore_files_are_left_out_of_a_folder(tmp_path: Path) -> None:
+    corpus(tmp_path, "a.jsonl", ".b.jsonl", "_c.jsonl", "_delta_log/d.json", ".git/e.jsonl")
+    assert names(find([str(tmp_path)])) == ["a.jsonl"]
+
+
+def test_a_folder_below_a_hidden_one_may_be_named(tmp_path: Path) -> None:
+    corpus(tmp_path, ".cache/a.jsonl")
+    assert names(find([str(tmp_path / ".cache")])) == ["a.jsonl"]
+
+
+def test_globs_reach_as_deep_as_they_say(tmp_path: Path) -> None:
+    corpus(tmp_path, "a1.jsonl", "a2.jsonl", "b.jsonl", "x/a3.jsonl", "x/folder.jsonl/a4.jsonl")
+    assert names(find([str(tmp_path / "a*.jsonl")])) == ["a1.jsonl", "a2.jsonl"]
+    assert names(find([str(tmp_path / "**" / "*.jsonl")])) == [
+        "a1.jsonl", "a2.jsonl", "b.jsonl", "x/a3.jsonl", "x/folder.jsonl/a4.jsonl"
+    ]  # fmt: skip
+
+
+def test_a_name_that_looks_like_a_glob_is_a_name_first(tmp_path: Path) -> None:
+    corpus(tmp_path, "a[1].jsonl", "a1.jsonl")
+    assert names(find([str(tmp_path / "a[1].jsonl")])) == ["a[1].jsonl"]
+
+
+def test_a_file_named_twice_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus(tmp_path, "a.jsonl", "b.jsonl")
+    monkeypatch.chdir(tmp_path)
+    files = find(["b.jsonl", str(tmp_path), "./a.jsonl", "*.jsonl"])
+    assert [(file.index, file.name, file.path) for file in files] == [
+        (0, "a.jsonl", str(tmp_path / "a.jsonl")),
+        (1, "b.jsonl", str(tmp_path / "b.jsonl")),
+    ]
+
+
+def test_names_dont_depend_on_where_the_corpus_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("here", "there"):
+        corpus(tmp_path / place, "x/a.jsonl", "y/z/a.jsonl")
+    monkeypatch.chdir(tmp_path / "there")
+    assert names(find([str(tmp_path / "here")])) == names(find(["x", "y/z"])) == ["x/a.jsonl", "y/z/a.jsonl"]
+
+
+def test_numbers_go_on_from_where_they_are_told_to(tmp_path: Path) -> None:
+    corpus(tmp_path, "a.jsonl", "b.jsonl")
+    assert [file.index for file in find([str(tmp_path)], first_index=7)] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("x.jsonl", Kind.JSONL),
+        ("x.NDJSON", Kind.JSONL),
+        ("x.jsonl.gz", Kind.JSONL_GZIP),
+        ("x.ndjson.gz", Kind.JSONL_GZIP),
+        ("x.jsonl.zst", Kind.JSONL_ZSTD),
+        ("x.ndjson.zst", Kind.JSONL_ZSTD),
+        ("x.json", Kind.JSONL),
+    ],
+)
+def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: Kind) -> None:
+    corpus(tmp_path, name)
+    (file,) = find([str(tmp_path / name)])
+    assert (file.kind, file.size) == (kind, len(LINES))
+    assert file.extent == (len(LINES) if kind is Kind.JSONL else None)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"[]", Kind.ARRAY),
+        (b'\xef\xbb\xbf \r\n\t[{"a": 1}]', Kind.ARRAY),
+        (b"", Kind.JSONL),
+        (b" \n", Kind.JSONL),
+        (b'{"a": [1]}\n', Kind.JSONL),
+    ],
+)
+def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kind: Kind) -> None:
+    corpus(tmp_path, "x.json", data=data)
+    (file,) = find([str(tmp_path)])
+    assert (file.kind, file.extent) == (kind, None if kind is Kind.ARRAY else len(data))
+
+
+def test_a_json_file_that_is_one_document_is_refused(tmp_path: Path) -> None:
+    corpus(tmp_path, "x.json", data=b'{\n  "a": 1\n}\n')
+    with pytest.raises(SourceError, match=r"x\.json is neither a JSON array nor one object per line"):
+        find([str(tmp_path)])
+
+
+def test_parquet_files_say_how_many_rows_they_have(tmp_path: Path) -> None:
+    parquet(tmp_path / "a.parquet", 25)
+    parquet(tmp_path / "b.parquet", 0)
+    assert [(file.kind, file.extent) for file in find([str(tmp_path)])] == [(Kind.PARQUET, 25), (Kind.PARQUET, 0)]
+
+
+# --- refusing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["nothing.jsonl", "*.jsonl", "no/such/folder"])
+def test_what_leads_nowhere_is_named(tmp_path: Path, missing: str) -> None:
+    corpus(tmp_path, "x/a.jsonl")
+    with pytest.raises(SourceError, match=re.escape(str(tmp_path / missing))):
+        find([str(tmp_path / "x"), str(tmp_path / missing)])
+
+
+def test_a_folder_without_a_corpus_file_is_refused(tmp_path: Path) -> None:
+    corpus(tmp_path, "notes.txt", ".a.jsonl")
+    with pytest.raises(SourceError, match=r"holds no corpus file.*\.jsonl\.zst.*\.parquet"):
+        find([str(tmp_path)])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a", "a.json.gz", "a.jsonl.bz2"])
+def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
+    corpus(tmp_path, name)
+    with pytest.raises(SourceError, match=rf"{re.escape(name)} has no ending that Assay knows; it reads \.jsonl"):
+        find([str(tmp_path / name)])
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"not parquet at all"])
+def test_a_broken_parquet_file_is_named(tmp_path: Path, data: bytes) -> None:
+    corpus(tmp_path, "x.parquet", data=data)
+    with pytest.raises(SourceError, match=re.escape(str(tmp_path / "x.parquet"))):
+        find([str(tmp_path)])
+
+
+def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
+    memory = Path("/proc/self/mem")  # a file that even root can't read from its start
+    if not memory.exists():
+        pytest.skip("needs /proc")
+    (tmp_path / "x.jsonl").symlink_to(memory)
+    with pytest.raises(SourceError, match=re.escape(f"{tmp_path / 'x.jsonl'} can't be read")):
+        find([str(tmp_path)])
+
+
+def test_a_folder_that_cant_be_listed_isnt_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus(tmp_path, "a.jsonl", "locked/b.jsonl")
+    scandir = os.scandir
+
+    def guarded(path: str) -> Iterator[os.DirEntry[str]]:
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(SourceError, match=re.escape(f"{tmp_path / 'locked'} can't be read: Permission denied")):
+        find([str(tmp_path)])
+
+
+# --- knowing again -------------------------------------------------------------------------------------------------
+
+SAMPLE = 65536
+
+
+def fingerprint(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return find([str(path)])[0].fingerprint
+
+
+@pytest.mark.parametrize("size", [1, 100, SAMPLE, SAMPLE + 1, 2 * SAMPLE, 3 * SAMPLE])
+def test_a_change_at_either_end_changes_the_fingerprint(tmp_path: Path, size: int) -> None:
+    path, data = tmp_path / "x.jsonl", bytearray(b"a" * size)
+    before = fingerprint(path, bytes(data))
+    assert fingerprint(path, bytes(data)) == before
+    for at in {0, min(size, SAMPLE) - 1, max(0, size - SAMPLE), size - 1}:
+        changed = data.copy()
+        changed[at] += 1
+        assert fingerprint(path, bytes(changed)) != before
+
+
+def test_all_of_a_file_of_two_samples_counts(tmp_path: Path) -> None:
+    data = bytearray(os.urandom(SAMPLE + 1000))
+    before = fingerprint(tmp_path / "x.jsonl", bytes(data))
+    data[SAMPLE // 2] ^= 1
+    assert fingerprint(tmp_path / "x.jsonl", bytes(data)) != before
+
+
+def test_the_time_and_the_name_of_a_file_dont_count(tmp_path: Path) -> None:
+    before = fingerprint(tmp_path / "x.jsonl", LINES)
+    os.utime(tmp_path / "x.jsonl", (1, 1))
+    assert find([str(tmp_path / "x.jsonl")])[0].fingerprint == before == fingerprint(tmp_path / "y.jsonl", LINES)
+
+
+def test_a_file_goes_through_json_and_back(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(LINES))
+    (file,) = find([str(tmp_path)])
+    document = json.loads(json.dumps(file.as_json()))
+    assert InputFile(**document | {"kind": Kind(document["kind"])}) == file
+
+
+# --- cutting -------------------------------------------------------------------------------------------------------
+
+
+def gaps_of(edges: list[int]) -> list[Range]:
+    """Ranges that don't touch, from sorted numbers."""
+    return [Range(start, end) for start, end in zip(edges[::2], edges[1::2], strict=False)]
+
+
+GAPS = st.lists(st.integers(0, 100), max_size=8, unique=True).map(sorted).map(gaps_of)
+
+
+@any_speed
+@given(GAPS, st.integers(1, 120))
+def test_units_of_lines_tile_what_remains(remaining: list[Range], unit_bytes: int) -> None:
+    file = InputFile(0, "x", "/x", Kind.JSONL, 100, "", 100)
+    units = cut(file, remaining, (), unit_bytes)
+    pieces = [unit.range for unit in units if unit.range is not None]
+    assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
+    assert all(0 < end - start <= unit_bytes for start, end in pieces)
+    assert all(unit.done == () for unit in units)
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> InputFile:
+    """100 rows in groups of 30."""
+    return find([str(parquet(tmp_path_factory.mktemp("grouped") / "x.parquet", 100, group_rows=30))])[0]
+
+
+@any_speed
+@given(GAPS)
+def test_units_of_parquet_are_slices_of_row_groups(grouped: InputFile, remaining: list[Range]) -> None:
+    pieces = [unit.range for unit in cut(grouped, remaining, (), 1) if unit.range is not None]
+    assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
+    assert all(start // 30 == (end - 1) // 30 for start, end in pieces)
+
+
+@pytest.mark.parametrize("kind", [Kind.JSONL_GZIP, Kind.JSONL_ZSTD, Kind.ARRAY])
+def test_what_cant_be_cut_is_one_unit_that_knows_what_is_done(kind: Kind) -> None:
+    file, done = InputFile(0, "x", "/x", kind, 100, "", None), [Range(0, 5), Range(9, 12)]
+    assert cut(file, None, done, 10) == [Unit(file, None, (Range(0, 5), Range(9, 12)))]
+    assert cut(file, [Range(5, 9)], done, 10) == [Unit(file, None, (Range(0, 5), Range(9, 12)))]
+    assert cut(file, [], done, 10) == []
+
+
+def test_files_are_cut_off_where_a_limit_says() -> None:
+    files = [InputFile(at, "x", "/x", Kind.JSONL, 100, "", 100) for at in range(3)]
+    assert [file.extent for file in limited(files, [None, 40, 0])] == [100, 40, 0]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_positions_are_bytes_or_rows(kind: Kind) -> None:
+    assert kind.by_ordinal == (kind in {Kind.ARRAY, Kind.PARQUET})
+    assert (kind.compression is not None) == (kind in {Kind.JSONL_GZIP, Kind.JSONL_ZSTD})

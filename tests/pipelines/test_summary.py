@@ -1,0 +1,163 @@
+"""What came of a run, against the same numbers by numpy."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from actors.errors import AuditError
+from actors.records import Reading, Reason, Score
+from pipelines.columns import Columns
+from pipelines.parts import Counts, Part, Parts
+from pipelines.readers import RECORD
+from pipelines.sources import Range
+from pipelines.summary import QUANTILES, Summary, summarise
+
+CARRIED = pa.schema([(RECORD, pa.large_binary())])
+ONE = Columns(CARRIED, ("score",), "")
+TWO = Columns(CARRIED, ("help", "truth"), "")
+
+
+def commit(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Sequence[Any] = ()) -> Counts:
+    """Parts with these scores, a row each; returns what their names say."""
+    run = Parts(str(folder))
+    run.create()
+    counts = Counts()
+    for at, scores in enumerate(parts):
+        one = Part(0, Range(at, at + 1), Counts.of(len(scores), scores))
+        input_columns = pa.table([[value] * len(scores) for value in carried or [b"{}"]], schema=columns.carried)
+        rows = [(f"f:{row}", "final", "hash", score) for row, score in enumerate(scores)]
+        assert run.commit(one, columns.table(input_columns, rows), {})
+        counts += one.counts
+    return counts
+
+
+def summary_of(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Sequence[Any] = ()) -> Summary:
+    counts = commit(folder, columns, *parts, carried=carried)
+    return summarise(str(Parts(str(folder)).parts_folder), columns, counts)
+
+
+def scored(reward: float, tokens: int = 1, **outputs: float) -> Score:
+    return Score.scored(Reading(reward, outputs or {"score": reward}), tokens)
+
+
+# --- counts --------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_counted(tmp_path: Path) -> None:
+    trimmed = Score(scored(1.0).status, None, 1.0, {"score": 1.0}, 100, truncated=True)
+    summary = summary_of(
+        tmp_path,
+        ONE,
+        [scored(1.0, tokens=5), Score.rejected(Reason.TOO_LONG), Score.failed(Reason.NOT_FINITE, prompt_tokens=7)],
+        [Score.rejected(Reason.TOO_LONG), trimmed, Score.rejected(Reason.BROKEN_JSON), scored(2.0, tokens=6)],
+    )
+    counts = (summary.rows, summary.responses, summary.scored, summary.rejected, summary.failed)
+    assert counts == (7, 7, 3, 3, 1)
+    assert (summary.truncated, summary.prompt_tokens) == (1, 118)
+    assert list(summary.reasons.items()) == [("too_long", 2), ("broken_json", 1), ("not_finite", 1)]
+    assert json.loads(json.dumps(summary.as_json()))["reasons"] == summary.reasons
+
+
+def test_rows_are_counted_by_the_names(tmp_path: Path) -> None:
+    counts = commit(tmp_path, ONE, [scored(1.0), scored(2.0)])
+    assert summarise(str(tmp_path / "parts"), ONE, counts._replace(rows=1)).rows == 1
+
+
+def test_a_run_without_a_row_has_no_numbers(tmp_path: Path) -> None:
+    Parts(str(tmp_path)).create()
+    assert summarise(str(tmp_path / "parts"), ONE, Counts()) == Summary(0, 0, 0, 0, 0, 0, 0, {}, {})
+
+
+def test_without_a_score_there_are_no_quantiles(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, ONE, [Score.rejected(Reason.TOO_LONG)] * 3, [])
+    assert (summary.responses, summary.scored, summary.reasons, summary.quantiles) == (3, 0, {"too_long": 3}, {})
+    assert summary.prompt_tokens == 0
+
+
+@pytest.mark.parametrize("wrong", [Counts(2, 1, 1), Counts(2, 2, 1), Counts(2, 1, 0, 1), Counts(3, 3)])
+def test_parts_that_hold_something_else_than_their_names_say_are_refused(tmp_path: Path, wrong: Counts) -> None:
+    commit(tmp_path, ONE, [scored(1.0), scored(2.0)])
+    with pytest.raises(AuditError, match="the parts' names say"):
+        summarise(str(tmp_path / "parts"), ONE, wrong)
+
+
+def test_a_part_that_was_replaced_by_another_is_noticed(tmp_path: Path) -> None:
+    counts = commit(tmp_path, ONE, [scored(1.0), scored(2.0)], [scored(3.0)])
+    first = Parts(str(tmp_path)).listing()[0]
+    path = tmp_path / "parts" / first.name
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    with pytest.raises(AuditError, match=r"scored=3.*scored=2"):
+        summarise(str(tmp_path / "parts"), ONE, counts)
+
+
+# --- quantiles -----------------------------------------------------------------------------------------------------
+
+
+def shares(values: Sequence[float], quantile: float) -> tuple[float, float]:
+    """The ranks that a value has, from 0 to 1: with ties, a stretch of them."""
+    ordered = np.sort(np.asarray(values))
+    below, above = np.searchsorted(ordered, quantile, "left"), np.searchsorted(ordered, quantile, "right")
+    return float(below) / len(ordered), float(above) / len(ordered)
+
+
+@pytest.mark.parametrize("shape", ["ties", "normal", "skewed"])
+def test_quantiles_are_within_a_hundredth_of_rank(tmp_path: Path, shape: str) -> None:
+    random = np.random.default_rng(7)
+    rewards = {
+        "ties": random.choice([-1.5, 0.0, 0.0, 0.25, 4.0], 5000),
+        "normal": random.normal(size=5000),
+        "skewed": np.exp(random.normal(size=5000) * 3),
+    }[shape].tolist()
+    parts = [[scored(reward) for reward in rewards[at : at + 700]] for at in range(0, len(rewards), 700)]
+    found = summary_of(tmp_path, ONE, *parts).quantiles["reward"]
+    assert (found[0], found[-1]) == (min(rewards), max(rewards))
+    assert list(found) == sorted(found)
+    for wanted, value in list(zip(QUANTILES, found, strict=True))[1:-1]:
+        first, last = shares(rewards, value)
+        assert first - 0.01 <= wanted <= last + 0.01
+
+
+def test_only_scored_responses_have_a_rank(tmp_path: Path) -> None:
+    scores = [Score.rejected(Reason.TOO_LONG)] * 50 + [scored(float(reward)) for reward in range(101)]
+    found = summary_of(tmp_path, ONE, scores).quantiles["reward"]
+    assert found == pytest.approx((0, 5, 25, 50, 75, 95, 100), abs=1)
+
+
+def test_a_model_with_one_output_has_one_row_of_quantiles(tmp_path: Path) -> None:
+    assert summary_of(tmp_path, ONE, [scored(2.5)]).quantiles == {"reward": (2.5,) * 7}
+
+
+def test_a_model_with_several_outputs_has_a_row_for_each(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, TWO, [scored(1.0, help=2.0, truth=-3.0), Score.rejected(Reason.TOO_LONG)])
+    assert summary.quantiles == {"reward": (1.0,) * 7, "scores.help": (2.0,) * 7, "scores.truth": (-3.0,) * 7}
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+def test_our_columns_are_read_and_not_those_of_an_earlier_run(tmp_path: Path) -> None:
+    carried = pa.schema([("reward", pa.float64()), ("status", pa.string()), ("scores", pa.struct([("help", pa.float64())]))])
+    columns = Columns(carried, ("help", "truth"), "second_")
+    scores = [scored(1.0, help=2.0, truth=3.0), Score.rejected(Reason.TOO_LONG)]
+    summary = summary_of(tmp_path, columns, scores, carried=[99.0, "scored", {"help": 99.0}])
+    assert (summary.scored, summary.rejected) == (1, 1)
+    assert summary.quantiles == {
+        "reward": (1.0,) * 7,
+        "scores.help": (2.0,) * 7, "scores.truth": (3.0,) * 7
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", "a[b]", "[!a]*", "a?", "two words", 'say "hi"', "status=old", "reward=1/x", "{a,b}", "100%", "ü", "a;b"]
+)
+def test_a_folder_may_be_called_anything(tmp_path: Path, name: str) -> None:
+    commit(tmp_path / "ab", ONE, [scored(5.0), scored(6.0)])  # which `a?` and `[!a]*` must not find
+    summary = summary_of(tmp_path / name, ONE, [scored(1.0), Score.rejected(Reason.TOO_LONG)])
+    assert (summary.scored, summary.rejected, summary.quantiles["reward"]) == (1, 1, (1.0,) * 7)
