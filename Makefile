@@ -65,7 +65,7 @@ test: $(READY)
 	$(VENV)/bin/python -m pytest $(ARGS)
 
 chaos: $(READY)
-	$(VENV)/bin/python -m pytest -m chaos tests/chaos $(ARGS)
+	$(VENV)/bin/python -m pytest -m chaos $(ARGS)
 
 bench: $(READY)
 	$(VENV)/bin/python -m bench $(ARGS)

@@ -46,9 +46,15 @@ class BatchActor:
             with self._gate.beside_others():
                 return self._enter(work, requests)
         with self._gate.alone():
-            scores = [self._score_suspect(f"{work}/{number}", request) for number, request in enumerate(requests)]
+            return self._score_one_by_one(work, requests)
+
+    def _score_one_by_one(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        settled: list[Scores] = self._call("settled", work)
+        for number, request in enumerate(requests[len(settled) :], len(settled)):
+            settled.append(self._score_suspect(f"{work}/{number}", request))
+            self._call("settle", work, settled[-1])
         self._call("leave", work)
-        return scores
+        return settled
 
     def _score_suspect(self, work: str, request: RenderedRequest) -> Scores:
         if self._call("deaths", work) < SUSPECT:

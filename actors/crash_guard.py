@@ -2,10 +2,12 @@
 
 A block of work is entered before an engine gets it and left when its scores are there. A block that is entered again
 without having been left has cost an engine its life. Twice, and it is a suspect: its requests run alone, one by one, until
-the one that kills is known. And engines that die again and again without any work done in between end the run.
+the one that kills is known. What they came to is kept here, so that the next engine begins with the request that the last
+one died of. And engines that die again and again without any work done in between end the run.
 """
 
 from collections import Counter
+from typing import Any
 
 from actors.errors import CrashLoop
 
@@ -21,6 +23,7 @@ class Ledger:
         self._open: set[str] = set()
         self._deaths: Counter[str] = Counter()
         self._started: set[str] = set()
+        self._settled: dict[str, list[Any]] = {}
         self._in_a_row = 0
         self._last_error = ""
 
@@ -51,7 +54,16 @@ class Ledger:
     def leave(self, work: str) -> None:
         """The work is done, and the engine alive."""
         self._open.discard(work)
+        self._settled.pop(work, None)
         self._in_a_row = 0
+
+    def settled(self, work: str) -> list[Any]:
+        """What the first requests of a suspect came to, one after another, in this or an earlier process."""
+        return list(self._settled.get(work, []))
+
+    def settle(self, work: str, outcome: Any) -> None:
+        """What the next request of a suspect came to: scores, or that it kills engines."""
+        self._settled.setdefault(work, []).append(outcome)
 
     def died(self, error: str) -> None:
         """The last words of an engine's process."""

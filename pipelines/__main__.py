@@ -1,8 +1,8 @@
 """The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
 
+import contextlib
 import enum
 import json
-import os
 import sys
 import types
 import typing
@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import yaml
 
 from actors.errors import AssayError, AuditError, SettingsError, UserError
 from actors.settings import Settings
-from pipelines.options import Leaf, build, leaves
+from pipelines.options import Leaf, build, from_yaml, leaves
 from pipelines.settings import FilterSettings, ScoreSettings
 
 Command = Callable[..., None]
@@ -22,8 +21,6 @@ Command = Callable[..., None]
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 the audit failed."""
-    # Ray's core prints errors that are none (an actor whose arguments lie in its object store) into the progress line.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         cli(standalone_mode=False, prog_name="assay")
     except click.exceptions.Abort:
@@ -88,8 +85,8 @@ def _click_type(kind: Any) -> Any:
 def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
     pairs = [value.partition("=") for value in values]
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise SettingsError(f"--{parameter.name} takes NAME=VALUE, and {wrong[0]!r} isn't")
-    return {name: yaml.safe_load(value) for name, _, value in pairs} or None
+        raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {wrong[0]!r} isn't")
+    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, _, value in pairs} or None
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +155,8 @@ def _score(settings: ScoreSettings, as_json: bool) -> None:
     from pipelines.progress import Lines
     from pipelines.report import show_scored
 
-    summary = scoring.score(settings, Lines())
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what died; standard output is for the summary alone
+        summary = scoring.score(settings, Lines())
     if as_json:
         click.echo(json.dumps(summary.as_json()))
     else:

@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -31,6 +32,22 @@ def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator
             yield from leaves(field.annotation, (*sections, name))
         else:
             yield Leaf(name, sections, field)
+
+
+class _PlainYaml(yaml.SafeLoader):
+    """YAML without dates: no setting is one, and an engine's argument 2026-01-01 is text."""
+
+    yaml_constructors = yaml.SafeLoader.yaml_constructors | {
+        "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str
+    }
+
+
+def from_yaml(text: str, what: str) -> Any:
+    """The value that a text in YAML stands for. Raises `SettingsError` that names `what` couldn't be read."""
+    try:
+        return yaml.load(text, _PlainYaml)
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: `!!int x`
+        raise SettingsError(f"{what} is no YAML: {error}") from error
 
 
 def build(settings: type[S], flat: Mapping[str, Any]) -> S:

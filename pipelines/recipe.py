@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import yaml
-
 from actors.errors import SettingsError
 from actors.settings import Settings
-from pipelines.options import validated
+from pipelines.options import from_yaml, validated
 from pipelines.settings import FilterSettings, ScoreSettings
 
 
@@ -20,11 +18,12 @@ class Recipe(Settings):
 def read_recipe(path: str) -> Recipe:
     """Read and check a recipe. Raises `SettingsError` that tells every mistake and its place."""
     try:
-        document = yaml.safe_load(Path(path).read_text())
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"the recipe {path} can't be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: text that isn't UTF-8, or a date that there isn't
+    except UnicodeDecodeError as error:
         raise SettingsError(f"the recipe {path} is no YAML: {error}") from error
+    document = from_yaml(text, f"the recipe {path}")
     try:
         return validated(Recipe, document)
     except SettingsError as error:

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,12 +33,36 @@ def ray_session() -> Iterator[None]:
         if "RAY_ADDRESS" in os.environ
         else {"address": "local", "num_cpus": max(2, os.cpu_count() or 2), "include_dashboard": False}
     )
-    start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
+    with _quiet_core():
+        start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # it tells of every dataset's plan and end
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _quiet_core() -> Iterator[None]:
+    """Start Ray's core in this process without its own words on standard error.
+
+    It calls it an error that Ray Data's actors get their arguments from the object store, in the middle of our progress
+    line; and told to say less, it first says what it was told.
+    """
+    if "RAY_BACKEND_LOG_LEVEL" in os.environ:
+        yield
+        return
+    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+    sys.stderr.flush()
+    shown = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        del os.environ["RAY_BACKEND_LOG_LEVEL"]
 
 
 def start_ray(**options: Any) -> None:

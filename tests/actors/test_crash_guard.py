@@ -79,6 +79,16 @@ def test_work_done_in_between_forgives() -> None:
         ledger.leave(f"part-{number}")
 
 
+def test_what_a_suspect_came_to_is_kept_until_its_work_is_done() -> None:
+    ledger = Ledger(max_deaths=2)
+    ledger.settle("part-1", "first")
+    ledger.settled("part-1").append("not this")
+    ledger.settle("part-1", "second")
+    assert (ledger.settled("part-1"), ledger.settled("part-2")) == (["first", "second"], [])
+    ledger.leave("part-1")
+    assert ledger.settled("part-1") == []
+
+
 def test_work_begun_forgives_nothing() -> None:
     ledger = Ledger(max_deaths=2)
     for number in range(2):
@@ -207,12 +217,12 @@ class ProcessEnded(Exception):
 class Actor(BatchActor):
     """A batch actor without Ray."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, die_after: int | None) -> None:
         ledger.starting("actor-1")
         family = families()["scalar"]
         self._ledger = ledger
         self._gate = _Gate()
-        self._engine = FakeEngine(1, 100, faults=Faults(at={DEADLY: Fault.DIE}))
+        self._engine = FakeEngine(1, 100, faults=Faults({DEADLY: Fault.DIE}, die_after))
         self._scorer = Scorer(family, family.card_weights(), self._engine)
 
     def _call(self, method: str, *arguments: Any) -> Any:
@@ -230,10 +240,12 @@ def _no_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "_exit", end)
 
 
-def score(ledger: Ledger, work: str, requests: list[RenderedRequest]) -> tuple[list[tuple[Score, ...]], int]:
+def score(
+    ledger: Ledger, work: str, requests: list[RenderedRequest], die_after: int | None = None
+) -> tuple[list[tuple[Score, ...]], int]:
     """Score a block, starting actors as Ray does; and how many of them died."""
     for deaths in range(100):
-        actor = Actor(ledger)
+        actor = Actor(ledger, die_after)
         try:
             return actor.score(work, requests), deaths
         except ProcessEnded:
@@ -263,6 +275,22 @@ def test_the_request_that_kills_is_found_and_the_others_are_scored() -> None:
     harmless, _ = score(Ledger(2), "part-1", block(1, 2, 3, 3, 4, 4))
     assert [one for one in scores if one[0].reason is None] == [harmless[at] for at in (0, 1, 2, 4)]
     assert ledger.deaths("part-2") == 0
+
+
+def test_what_was_found_about_a_suspect_outlives_engines_so_that_none_is_blamed_for_their_frailty() -> None:
+    """Were the whole block asked again, requests late in it would be alone when an engine dies, twice each."""
+    requests = block(*range(20, 50))
+    calm, _ = score(Ledger(2), "part-1", requests)
+    scores, deaths = score(Ledger(3), "part-1", requests, die_after=7)
+    assert scores == calm
+    assert deaths == SUSPECT + len(requests) // 7
+
+
+def test_killers_apart_from_each_other_dont_end_the_run() -> None:
+    requests = block(*[token for number in range(8) for token in (DEADLY, 20 + number)])
+    scores, deaths = score(Ledger(5), "part-1", requests)
+    assert [one.reason for (one,) in scores] == [Reason.ENGINE_KILLER, None] * 8
+    assert deaths == SUSPECT + 8 * SUSPECT
 
 
 def test_the_responses_of_a_killer_that_were_rejected_before_stay_so() -> None:

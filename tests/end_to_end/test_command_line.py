@@ -30,6 +30,7 @@ def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(100)) + b"broken\n")
     done = assay("score", corpus, tmp_path / "scored", *FAKE)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("1 file"), "Ray's own words come first"
     assert "100%  101 responses" in done.stderr
     assert "\r" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -44,6 +45,14 @@ def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
     assert len(written) == counts["kept"] > 0
     assert all(json.loads(line)["reward"] >= 0 for line in written)
     assert counts["kept"] + sum(counts["not_kept"].values()) == 101
+
+
+def test_standard_output_is_the_summary_alone_even_when_engines_die(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
+    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "die_after=60", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["scored"] == 100
+    assert "worker died" in done.stderr
 
 
 def test_a_recipe_does_both(tmp_path: Path) -> None:
@@ -80,6 +89,8 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", "--model", "./causal"), "which no family of reward models here reads"),
         (("c.jsonl", "out", *FAKE, "--weights", "wit=1"), "wit, which attributes doesn't have; it has helpfulness"),
         (("c.jsonl", "out", *FAKE, "--format", "sharegpt"), "--format sharegpt is no shape that Assay knows"),
+        (("c.jsonl", "out", *FAKE, "--engine-args", "seed"), "--engine-args takes NAME=VALUE, and 'seed' isn't"),
+        (("c.jsonl", "out", *FAKE, "--engine-args", "seed=["), "seed is no YAML"),
         (("c.jsonl", "out", *FAKE, "--part-rows", "0"), "part_rows = 0: should be greater than or equal to 1"),
         (("c.jsonl", "out", *FAKE, "--max-model-len", "99999"), "is more than tiny-attributes takes"),
         (("odd.jsonl", "out", *FAKE), "no known shape fits these rows"),

@@ -8,7 +8,7 @@ import pytest
 
 from actors.errors import SettingsError
 from actors.settings import EngineSettings, Settings
-from pipelines.options import build, leaves, validated
+from pipelines.options import build, from_yaml, leaves, validated
 from pipelines.recipe import Recipe, read_recipe
 from pipelines.settings import FilterSettings, ScoreSettings, Turns
 
@@ -189,11 +189,15 @@ def test_all_mistakes_of_a_recipe_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[", "a: b: c", "{? [1]: 2}", "a: !!python/object:os.system x", "a: 2024-13-45", "a: !!int x", "\x00", b"\xff\xfe\xfa"],
+    ["[", "a: b: c", "{? [1]: 2}", "a: !!python/object:os.system x", "a: !!int x", "\x00", b"\xff\xfe\xfa"],
     ids=repr,
 )
 def test_what_is_no_yaml_is_told_so(tmp_path: Path, text: str | bytes) -> None:
     assert "is no YAML" in refusal(tmp_path, text)
+
+
+def test_what_looks_like_a_date_is_text() -> None:
+    assert from_yaml("{a: 2024-12-31, b: 2024-13-45, c: 3}", "it") == {"a": "2024-12-31", "b": "2024-13-45", "c": 3}
 
 
 @pytest.mark.parametrize("text", ["", "just text", "[]"])
