@@ -14,6 +14,8 @@ from actors.errors import CrashLoop
 SUSPECT = 2
 """Deaths that make work a suspect. One may be the machine's fault."""
 
+_WORDLESS = "their processes ended without a word; the system may have killed them"
+
 
 class Ledger:
     """Counts deaths. Lives where the driver lives; engines' processes call it across the cluster."""
@@ -25,6 +27,7 @@ class Ledger:
         self._started: set[str] = set()
         self._settled: dict[str, list[Any]] = {}
         self._in_a_row = 0
+        self._restarts = 0
         self._last_error = ""
 
     def starting(self, holder: str) -> bool:
@@ -34,9 +37,10 @@ class Ledger:
         """
         again = holder in self._started
         self._in_a_row += again
+        self._restarts += again
         self._started.add(holder)
         if self._in_a_row >= self._max_deaths:
-            cause = self._last_error or "their processes ended without a word; the system may have killed them"
+            cause = self._last_error or _WORDLESS
             self._last_error = f"engines died {self._in_a_row} times with no work done in between. The last error: {cause}"
             raise CrashLoop(self._last_error)
         return again
@@ -68,6 +72,10 @@ class Ledger:
     def died(self, error: str) -> None:
         """The last words of an engine's process."""
         self._last_error = error
+
+    def restarts(self) -> tuple[int, str]:
+        """How many engines were started in the place of a dead one, and what the last of these died of."""
+        return self._restarts, self._last_error or _WORDLESS
 
     def last_error(self) -> str:
         """What the last engine died of, as far as it could say."""

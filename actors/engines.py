@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from actors.checkpoint import locate
 from actors.engine import Engine
+from actors.errors import EngineError
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import RewardModel
 from actors.settings import EngineSettings
@@ -12,7 +13,10 @@ from actors.settings import EngineSettings
 def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
     """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message."""
     if settings.engine == "fake":
-        return _fake_engine(model, **settings.engine_args)
+        try:
+            return _fake_engine(model, **settings.engine_args)
+        except (TypeError, ValueError) as error:
+            raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
     from actors.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
 
     return VllmEngine(

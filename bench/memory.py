@@ -5,6 +5,9 @@ Scores 200,000 and then 1,000,000 short conversations, each in a process of its 
 """
 
 import json
+import logging
+import os
+import re
 import statistics
 import subprocess
 import sys
@@ -13,6 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -33,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"peak memory, {sizes[-1]:,} rows against {sizes[0]:,}: {large['peak_mb'] / small['peak_mb']:.2f} times")
 
 
-def _measured(folder: Path, rows: int) -> dict[str, float]:
+def _measured(folder: Path, rows: int) -> dict[str, Any]:
     corpus = folder / f"{rows}.jsonl"
     with corpus.open("w") as stream:
         for number in range(rows):
@@ -42,9 +46,10 @@ def _measured(folder: Path, rows: int) -> dict[str, float]:
             stream.write(json.dumps(row) + "\n")
     command = [sys.executable, "-m", "bench", "memory", "--one", str(corpus), str(folder / f"scored-{rows}")]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     rates = "min {rows_per_s_min:,.0f}, median {rows_per_s:,.0f}, max {rows_per_s_max:,.0f}".format(**figures)
     print(f"{rows:>9,} rows in {figures['seconds']:,.0f} s, peak {figures['peak_mb']:,.0f} MB; rows/s over 10 s: {rates}")
+    print("          at the peak, in MB:", "; ".join(f"{role} {sizes}" for role, sizes in figures["at_peak"].items()))
     return figures
 
 
@@ -55,7 +60,12 @@ def _one(corpus: Path, output: Path) -> None:
     from pipelines import score
 
     ray.init(
-        address="local", num_cpus=4, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, log_to_driver=False
+        address="local",
+        num_cpus=max(2, os.cpu_count() or 2),  # what a run starts on its own
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
     )
     watch = _Watch(output)
     started = time.monotonic()
@@ -64,7 +74,7 @@ def _one(corpus: Path, output: Path) -> None:
     watch.stop()
     ray.shutdown()
     assert summary.scored == summary.rows
-    print(json.dumps({"seconds": seconds, "peak_mb": watch.peak / 1e6, **watch.rates()}))
+    print(json.dumps({"seconds": seconds, "peak_mb": watch.peak, "at_peak": watch.at_peak, **watch.rates()}))
 
 
 class _Watch:
@@ -72,6 +82,7 @@ class _Watch:
 
     def __init__(self, output: Path) -> None:
         self.peak = 0
+        self.at_peak: dict[str, list[int]] = {}
         self._output = output
         self._done: list[tuple[float, int]] = []
         self._over = threading.Event()
@@ -93,9 +104,23 @@ class _Watch:
 
     def _sample(self) -> None:
         while not self._over.wait(SAMPLE_EVERY_S):
-            self.peak = max(self.peak, sum(_unique_bytes(process) for process in _processes()))
+            self._weigh()
             names = [path.stem.split("-") for path in (self._output / "parts").glob("*.parquet")]
             self._done.append((time.monotonic(), sum(int(pieces[3]) for pieces in names)))
+
+    def _weigh(self) -> None:
+        found: dict[str, list[int]] = {}
+        for process in _processes():
+            found.setdefault(_role(process), []).append(round(_unique_bytes(process) / 1e6))
+        total = sum(map(sum, found.values()))
+        if total > self.peak:
+            self.peak, self.at_peak = total, found
+
+
+def _role(process: psutil.Process) -> str:
+    """What a process does, from the title that Ray gives it."""
+    title = _title(process).strip()
+    return re.findall(r"\w+", title.split(".")[0])[-1] if "ray::" in title else "driver"
 
 
 def _processes() -> list[psutil.Process]:

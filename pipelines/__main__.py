@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import json
+import os
 import sys
 import types
 import typing
@@ -155,7 +156,8 @@ def _score(settings: ScoreSettings, as_json: bool) -> None:
     from pipelines.progress import Lines
     from pipelines.report import show_scored
 
-    with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what died; standard output is for the summary alone
+    # Ray prints what died to standard output, with tracebacks; a person hears of it from the progress, or in one error.
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         summary = scoring.score(settings, Lines())
     if as_json:
         click.echo(json.dumps(summary.as_json()))

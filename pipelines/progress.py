@@ -26,6 +26,9 @@ class Progress(Protocol):
     def part_done(self, part: Mapping[str, Any]) -> None:
         """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
 
+    def engines_restarted(self, times: int, cause: str) -> None:
+        """Engines died and were started again, so many times in all; and what the last one died of."""
+
 
 class Silent:
     """Shows nothing."""
@@ -36,6 +39,9 @@ class Silent:
         yield
 
     def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+
+    def engines_restarted(self, times: int, cause: str) -> None:
         """See `Progress`."""
 
 
@@ -123,6 +129,12 @@ class Lines:
         if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S:
             self._say(self._meter.line(now))
             self._shown = now
+
+    def engines_restarted(self, times: int, cause: str) -> None:
+        """See `Progress`."""
+        self._say(f"engines died and were started again, {times} so far; the last one: {cause}")
+        if self._stream.isatty():
+            self._stream.write("\n")
 
     def _say(self, line: str) -> None:
         self._stream.write(f"\r\x1b[2K{line}" if self._stream.isatty() else f"{line}\n")

@@ -123,11 +123,15 @@ def _complete(run: Run, progress: Progress) -> None:
 def _score_units(run: Run, units: Sequence[Unit], progress: Progress) -> None:
     """Score units of work. Whatever goes wrong in a worker ends here as a `RunStopped` that says so."""
     ledger: Any = ray.remote(num_cpus=0)(Ledger).remote(run.settings.work.max_engine_deaths)
-    done = Counts()
+    done, told = Counts(), 0
     try:
         for part in _dataset(run, units, ledger).iter_rows():
             done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
             progress.part_done(part)
+            restarts, cause = ray.get(ledger.restarts.remote())
+            if restarts > told:
+                progress.engines_restarted(restarts, cause)
+                told = restarts
             _check_failures(done, run.settings.work.max_failed_fraction)
     except ray.exceptions.RayError as error:
         raise RunStopped(_why(error, ray.get(ledger.last_error.remote()))) from error

@@ -98,6 +98,17 @@ def test_work_begun_forgives_nothing() -> None:
         ledger.starting("actor-1")
 
 
+def test_restarts_are_counted_with_the_last_cause() -> None:
+    ledger = Ledger(max_deaths=9)
+    ledger.starting("actor-1")
+    assert ledger.restarts()[0] == 0
+    ledger.starting("actor-1")
+    assert ledger.restarts() == (1, "their processes ended without a word; the system may have killed them")
+    ledger.died("out of memory")
+    ledger.starting("actor-1")
+    assert ledger.restarts() == (2, "out of memory")
+
+
 def test_a_ledger_tells_the_last_error_and_travels() -> None:
     ledger = Ledger(max_deaths=2)
     assert ledger.last_error() == ""

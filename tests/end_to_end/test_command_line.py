@@ -52,7 +52,17 @@ def test_standard_output_is_the_summary_alone_even_when_engines_die(tmp_path: Pa
     done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "die_after=60", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scored"] == 100
-    assert "worker died" in done.stderr
+    assert "engines died and were started again, " in done.stderr
+    assert "it had answered 60 requests" in done.stderr
+    assert "raylet" not in done.stderr
+
+
+def test_an_engine_that_cant_start_is_told_without_a_traceback(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(3)))
+    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "die_before=1")
+    assert done.returncode == 3
+    assert "die_before" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_a_recipe_does_both(tmp_path: Path) -> None:
