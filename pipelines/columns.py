@@ -12,6 +12,7 @@ from actors.errors import SourceError
 from actors.records import Score
 from pipelines.readers import RECORD, RESERVED
 from pipelines.sources import InputFile, Kind
+from pipelines.storage import open_read
 
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
@@ -110,7 +111,8 @@ def _unified(files: Sequence[InputFile]) -> pa.Schema:
 
 
 def _parquet_columns(file: InputFile) -> pa.Schema:
-    schema = pq.read_schema(file.path).remove_metadata()
+    with open_read(file.path) as stream:
+        schema = pq.read_schema(stream).remove_metadata()
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")
     if taken := sorted(RESERVED.intersection(schema.names)):

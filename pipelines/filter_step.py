@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pipelines.columns import REASON, ROW, STATUS, Columns
 from pipelines.expressions import Condition, Evaluator
 from pipelines.kept_files import Target
 from pipelines.parts import Part, Parts
+from pipelines.storage import open_read
 
 CONDITION = "condition"
 """Why a scored response isn't kept; the others aren't for their status and reason, as in `rejected: too_long`."""
@@ -122,7 +122,7 @@ def filter_group(step: FilterStep, group: Group) -> KeepSummary:
 
 def _splits(step: FilterStep, part: Part, evaluate: Evaluator) -> Iterator[Split]:
     row, last_row = step.columns.prefix + ROW, None
-    for table in _tables(step.parts.parts_folder / part.name, step.reads):
+    for table in _tables(step.parts.parts_folder.file(part.name), step.reads):
         mask = evaluate(table)
         kept, rest = table.filter(mask), table.filter(pc.invert(mask))
         # The responses of a row are neighbours, so a row is new where it isn't the one before.
@@ -139,9 +139,9 @@ def _why(rest: pa.Table, prefix: str) -> pa.Array:
     return pc.if_else(scored, CONDITION, pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": "))
 
 
-def _tables(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
+def _tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
     try:
-        with pq.ParquetFile(path) as parquet:
+        with open_read(path) as stream, pq.ParquetFile(stream) as parquet:
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
                 yield pa.Table.from_batches([batch]).select(names)
     except (OSError, pa.ArrowException, KeyError) as error:

@@ -9,15 +9,13 @@ What is written doesn't depend on how many workers there are: groups of parts ar
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import ray
 
 from actors.errors import AssayError, AuditError, RunStopped, SourceError
-from pipelines import kept_folder
+from pipelines import kept_folder, storage
 from pipelines.expressions import Condition
 from pipelines.filter_step import FilterStep, Group, KeepSummary, filter_group
 from pipelines.kept_files import Target
@@ -26,6 +24,7 @@ from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps
 from pipelines.session import ray_session
 from pipelines.settings import FilterSettings
 from pipelines.sources import Range
+from pipelines.storage import Entry, told
 
 __all__ = ["KeepSummary", "keep"]
 
@@ -52,7 +51,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
     documents = {target.folder: _document(settings, manifest, target) for target in step.targets}
     for folder, document in documents.items():
         kept_folder.start(folder, document)
-    summary = sum(_summaries(step, list(_groups(step.parts, parts))), KeepSummary())
+    summary = sum(_summaries(step, list(_groups(parts))), KeepSummary())
     if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
         raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
     for folder, document in documents.items():
@@ -63,18 +62,18 @@ def keep(settings: FilterSettings) -> KeepSummary:
 def _scored_manifest(folder: str) -> Manifest:
     manifest = read_manifest(folder)
     if manifest is None:
-        found = f"has no {NAME}" if Path(folder).is_dir() else "isn't there"
-        raise SourceError(f"{folder} {found}; a filter takes the output folder of a scored corpus")
+        raise SourceError(f"{folder} isn't there, or has no {NAME}; a filter takes the output folder of a scored corpus")
     return manifest
 
 
-def _audited(settings: FilterSettings, manifest: Manifest) -> tuple[list[Part], Counts]:
-    """The parts, and the counts in their names. Nothing may be there twice; what is missing must be allowed for."""
+def _audited(settings: FilterSettings, manifest: Manifest) -> tuple[list[tuple[Part, Entry]], Counts]:
+    """The parts with their files, and the counts in their names. Nothing may be there twice, and only `partial` allows gaps."""
     try:
-        parts = Parts(settings.scored).listing()
+        entries = sorted(Parts(settings.scored).entries())
         extents = Parts(settings.scored).extents(manifest.files)
     except OSError as error:
-        raise SourceError(f"{settings.scored} can't be read: {error.strerror} ({error.filename})") from error
+        raise SourceError(f"{settings.scored} can't be read: {told(error)}") from error
+    parts = [part for part, _ in entries]
     _audit_without_gaps(manifest, extents, parts)
     if not settings.partial:
         try:
@@ -84,7 +83,7 @@ def _audited(settings: FilterSettings, manifest: Manifest) -> tuple[list[Part], 
                 f"{settings.scored} isn't complete: {error}\n"
                 "The same `score` command goes on with it; --partial filters what is there"
             ) from error
-    return parts, sum((part.counts for part in parts), Counts())
+    return entries, sum((part.counts for part in parts), Counts())
 
 
 def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], parts: Sequence[Part]) -> None:
@@ -104,10 +103,10 @@ def _step(settings: FilterSettings, manifest: Manifest, condition: Condition) ->
     taken = {name.lower() for name in columns.schema.names}
     why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in taken)
     # Absolute, because a worker's folder may be another one.
-    output, other = (path and os.path.abspath(path) for path in (settings.output, settings.rest))
+    output, other = (path and storage.absolute(path) for path in (settings.output, settings.rest))
     kept = output and Target(output, "kept", form, columns, settings.fields, None, metadata)
     rest = other and Target(other, "rest", form, columns, True, why, metadata)
-    return FilterStep(Parts(os.path.abspath(settings.scored)), columns, condition, kept or None, rest or None)
+    return FilterStep(Parts(storage.absolute(settings.scored)), columns, condition, kept or None, rest or None)
 
 
 def _document(settings: FilterSettings, manifest: Manifest, target: Target) -> dict[str, Any]:
@@ -119,7 +118,7 @@ def _document(settings: FilterSettings, manifest: Manifest, target: Target) -> d
         "format": target.format,
         "why": target.why,
         "source": {
-            "folder": os.path.abspath(settings.scored),
+            "folder": storage.absolute(settings.scored),
             "identity": manifest.identity,
             "made_with": manifest.made_with,
             "fingerprint": f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}",
@@ -127,15 +126,14 @@ def _document(settings: FilterSettings, manifest: Manifest, target: Target) -> d
     }
 
 
-def _groups(folder: Parts, parts: Iterable[Part]) -> Iterator[Group]:
+def _groups(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
     """Neighbouring parts, up to a size and a number that make a file of a useful size."""
     index, size, group = 0, 0, list[Part]()
-    for part in parts:
-        own = (folder.parts_folder / part.name).stat().st_size
-        if group and (size + own > _GROUP_BYTES or len(group) == _GROUP_PARTS):
+    for part, entry in parts:
+        if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
             yield Group(index, tuple(group))
             index, size, group = index + 1, 0, []
-        size += own
+        size += entry.size
         group.append(part)
     if group:
         yield Group(index, tuple(group))

@@ -1,19 +1,18 @@
 """The files that a filter writes: one per group of parts, JSONL or Parquet, there whole or not at all."""
 
 import json
-import os
-import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Protocol, Self
+from typing import IO, Literal, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import OutputError
 from actors.records import Reason
+from pipelines import storage
 from pipelines.columns import REASON, ROW, Columns
 from pipelines.json_splice import encode, one_line, splice, wrap
 from pipelines.readers import RECORD
@@ -65,16 +64,17 @@ class Target:
 
     def open(self, index: int) -> "KeptFile":
         """The file of a group of parts."""
-        return KeptFile(self, Path(self.folder) / f"{self.stem}-{index:05d}.{self.format}")
+        return KeptFile(self, f"{self.stem}-{index:05d}.{self.format}")
 
 
 class KeptFile:
     """A file under way. It gets its name when it is complete; without a row there is none."""
 
-    def __init__(self, target: Target, path: Path) -> None:
+    def __init__(self, target: Target, name: str) -> None:
         self.target = target
-        self._path = path
-        self._temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        self._name = name
+        self._folder = storage.folder(target.folder)
+        self._stack = ExitStack()
         self._writer: _Writer | None = None
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class KeptFile:
         try:
             if self._writer is None:
                 kind = _ParquetWriter if self.target.format == "parquet" else _JsonlWriter
-                self._writer = kind(self.target, self._temporary)
+                self._writer = kind(self.target, self._stack.enter_context(self._folder.writing(self._name)))
             self._writer.write(table)
         except OSError as error:
             raise self._refused(error) from error
@@ -95,23 +95,20 @@ class KeptFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._writer is None:
-            return
         try:
-            self._writer.close()
-            if kind is None:
-                os.replace(self._temporary, self._path)
+            if self._writer is not None and kind is None:
+                self._writer.close()
+            self._stack.__exit__(kind, error, traceback)
         except OSError as refused:
+            self._stack.__exit__(type(refused), refused, refused.__traceback__)
             raise self._refused(refused) from refused
-        finally:
-            self._temporary.unlink(missing_ok=True)
 
     def _refused(self, error: OSError) -> OutputError:
-        return OutputError(f"{self._path} can't be written: {error.strerror or error}")
+        return OutputError(f"{self._folder.file(self._name)} can't be written: {error.strerror or error}")
 
 
 class _Writer(Protocol):
-    def __init__(self, target: Target, path: Path) -> None: ...
+    def __init__(self, target: Target, stream: IO[bytes]) -> None: ...
 
     def write(self, table: pa.Table) -> None: ...
 
@@ -121,10 +118,9 @@ class _Writer(Protocol):
 class _ParquetWriter:
     """Gathers rows to row groups of a useful size."""
 
-    def __init__(self, target: Target, path: Path) -> None:
+    def __init__(self, target: Target, stream: IO[bytes]) -> None:
         self._schema = target.schema.with_metadata(dict(target.metadata))
-        self._stream = open(path, "wb")  # noqa: SIM115
-        self._writer = pq.ParquetWriter(self._stream, self._schema, compression="zstd")
+        self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd")
         self._waiting: list[pa.Table] = []
 
     def write(self, table: pa.Table) -> None:
@@ -133,10 +129,8 @@ class _ParquetWriter:
             self._flush()
 
     def close(self) -> None:
-        with self._stream:
-            self._flush()
-            self._writer.close()
-            _sync(self._stream)
+        self._flush()
+        self._writer.close()
 
     def _flush(self) -> None:
         if self._waiting:
@@ -147,17 +141,16 @@ class _ParquetWriter:
 class _JsonlWriter:
     """Writes a line per row."""
 
-    def __init__(self, target: Target, path: Path) -> None:
+    def __init__(self, target: Target, stream: IO[bytes]) -> None:
         self._target = target
         self._names = target.schema.names
-        self._stream = open(path, "wb")  # noqa: SIM115
+        self._stream = stream
 
     def write(self, table: pa.Table) -> None:
         self._stream.writelines(line + b"\n" for line in self._lines(table))
 
     def close(self) -> None:
-        with self._stream:
-            _sync(self._stream)
+        self._stream.flush()
 
     def _lines(self, table: pa.Table) -> Iterator[bytes]:
         columns = self._target.columns
@@ -181,11 +174,6 @@ class _JsonlWriter:
         """Whether an object has a field of the name that only the rest's rows get; scoring doesn't look for it."""
         why = self._target.why
         return why is not None and (why.encode() in record or b"\\u" in record) and why in json.loads(record)
-
-
-def _sync(stream: IO[Any]) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
 
 
 def _has_json(kind: pa.DataType) -> bool:

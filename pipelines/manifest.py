@@ -7,21 +7,19 @@ work is cut up and how many GPUs share it may change.
 import base64
 import importlib.metadata
 import json
-import os
-import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from actors.errors import OutputError
+from pipelines import storage
 from pipelines.columns import Columns
 from pipelines.planning import Plan
 from pipelines.settings import ScoreSettings
 from pipelines.sources import InputFile, Kind
+from pipelines.storage import told
 
 NAME = "manifest.json"
 _VERSION = 1
@@ -53,6 +51,7 @@ class Manifest:
             "reward_weights": dict(model.weights),
             "engine": settings.engine.engine,
             "shape": plan.preparation.shape,
+            "own_columns": plan.preparation.own_columns and asdict(plan.preparation.own_columns),
             "turns": plan.preparation.turns.value,
             "render": settings.render.model_dump(mode="json"),
             "limit": settings.corpus.limit,
@@ -126,23 +125,17 @@ class Manifest:
             "made_with": self.made_with,
             "summary": self.summary,
         }
-        temporary = Path(folder) / f"{uuid.uuid4().hex}.tmp"
         try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(document, indent=2) + "\n")
-            os.replace(temporary, Path(folder) / NAME)
+            storage.folder(folder).replace(NAME, (json.dumps(document, indent=2) + "\n").encode())
         except OSError as error:
-            raise OutputError(f"{folder} can't be written: {error}") from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            raise OutputError(f"{folder} can't be written: {told(error)}") from error
 
 
 def read_manifest(folder: str) -> Manifest | None:
     """The manifest of a folder, or None if it has none. Raises `OutputError` if it can't be understood."""
-    path = Path(folder) / NAME
+    path = storage.folder(folder).file(NAME)
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(storage.folder(folder).read(NAME))
         if document["assay"] != _VERSION:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])

@@ -6,18 +6,15 @@
              file   start        end          rows scored rejected failed
       ends/000003-000001048576                        where a compressed file or an array turned out to end
 
-A part is written under a temporary name and then linked to its own, so it is there whole or not at all, and never twice.
+A part is there whole or not at all, and never twice (`storage`).
 Parts of a file tile it; names alone tell what is missing.
 """
 
+import io
 import itertools
-import os
 import re
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Self
 
 import pyarrow as pa
@@ -25,7 +22,9 @@ import pyarrow.parquet as pq
 
 from actors.errors import AuditError, OutputError
 from actors.records import Score, Status
+from pipelines import storage
 from pipelines.sources import InputFile, Range
+from pipelines.storage import Entry, Folder, told
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
 _END_NAME = re.compile(r"(\d+)-(\d+)")
@@ -88,80 +87,68 @@ class Parts:
     folder: str
 
     @property
-    def parts_folder(self) -> Path:
+    def parts_folder(self) -> Folder:
         """Where the parts are."""
-        return Path(self.folder) / "parts"
+        return storage.folder(self.folder).sub("parts")
 
     @property
-    def _ends_folder(self) -> Path:
-        return Path(self.folder) / "ends"
+    def _ends_folder(self) -> Folder:
+        return storage.folder(self.folder).sub("ends")
 
     def create(self) -> None:
         """Make the folders. Raises `OutputError` if they can't be made or written."""
         try:
             for folder in (self.parts_folder, self._ends_folder):
-                folder.mkdir(parents=True, exist_ok=True)
-            for leftover in self.parts_folder.glob("*.tmp"):
-                leftover.unlink()
-            probe = self.parts_folder / f"{uuid.uuid4().hex}.tmp"
-            probe.touch()
-            probe.unlink()
+                folder.make()
         except OSError as error:
-            raise OutputError(f"{self.folder} can't be written: {error.strerror} ({error.filename})") from error
+            raise OutputError(f"{self.folder} can't be written: {told(error)}") from error
 
     def delete(self) -> None:
         """Delete the run's parts. Raises `OutputError` if that fails: what stays would count as done in the next run."""
         try:
             for folder in (self.parts_folder, self._ends_folder):
-                if folder.exists():
-                    shutil.rmtree(folder)
+                folder.delete_all()
         except OSError as error:
-            raise OutputError(f"the run in {self.folder} can't be deleted: {error}") from error
+            raise OutputError(f"the run in {self.folder} can't be deleted: {told(error)}") from error
 
     def commit(self, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> bool:
         """Write a part, or leave the one of this name alone; returns whether it was written now."""
-        final = self.parts_folder / part.name
-        temporary = self.parts_folder / f"{uuid.uuid4().hex}.tmp"
-        try:
-            pq.write_table(table.replace_schema_metadata(dict(metadata)), temporary, compression="zstd")
-            _sync(temporary)
-            os.link(temporary, final)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
-        return True
+        content = io.BytesIO()
+        pq.write_table(table.replace_schema_metadata(dict(metadata)), content, compression="zstd")
+        return self.parts_folder.create(part.name, content.getvalue())
 
     def listing(self) -> list[Part]:
         """All parts, by file and position."""
-        names = (Part.parse(entry.name) for entry in os.scandir(self.parts_folder))
-        return sorted(part for part in names if part is not None)
+        return sorted(part for part, _ in self.entries())
+
+    def entries(self) -> list[tuple[Part, Entry]]:
+        """All parts, each with its file."""
+        entries = self.parts_folder.entries()
+        return [(part, entry) for entry in entries if (part := Part.parse(entry.name)) is not None]
 
     def end_seen(self, file: InputFile, extent: int) -> None:
         """Note where a file ends that only reading to its end could tell."""
-        (self._ends_folder / f"{file.index:06d}-{extent:012d}").touch()
+        self._ends_folder.create(f"{file.index:06d}-{extent:012d}", b"")
 
     def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
         """Where each file ends, as far as that is known."""
-        names = (_END_NAME.fullmatch(entry.name) for entry in os.scandir(self._ends_folder))
+        names = (_END_NAME.fullmatch(entry.name) for entry in self._ends_folder.entries())
         seen = {int(name[1]): int(name[2]) for name in names if name}
         return {file.index: seen.get(file.index) if file.extent is None else file.extent for file in files}
 
     def repair(self) -> list[Part]:
         """Drop parts that overlap an older one (a dead driver's late writer); returns them. What they leave is a gap."""
+        written = {part: entry.written for part, entry in self.entries()}
         dropped: list[Part] = []
-        for cluster in _clusters(self.listing()):
+        for cluster in _clusters(sorted(written)):
             kept: list[Part] = []
-            for part in sorted(cluster, key=self._age) if len(cluster) > 1 else cluster:
+            for part in sorted(cluster, key=lambda part: (written[part], part)) if len(cluster) > 1 else cluster:
                 if any(part.range.start < other.range.end and other.range.start < part.range.end for other in kept):
-                    (self.parts_folder / part.name).unlink()
+                    self.parts_folder.delete(part.name)
                     dropped.append(part)
                 else:
                     kept.append(part)
         return dropped
-
-    def _age(self, part: Part) -> tuple[int, Part]:
-        return (self.parts_folder / part.name).stat().st_mtime_ns, part
 
 
 def by_file(parts: Iterable[Part]) -> dict[int, list[Part]]:
@@ -222,12 +209,3 @@ def _problems(file: InputFile, extent: int | None, parts: Sequence[Part]) -> Ite
         yield f"{file.name}: {position} to {extent} is missing"
     elif position > extent:
         yield f"{file.name}: there are parts beyond its end at {extent}"
-
-
-def _sync(path: Path) -> None:
-    """A part that survives only in a cache would be a name without its rows after a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

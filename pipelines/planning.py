@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 from actors.errors import Rejected, SettingsError
 from actors.models import resolve
 from pipelines.columns import Columns, carried_columns
-from pipelines.formats import SHAPES, Shape, detect, parse
+from pipelines.formats import SHAPES, OwnColumns, Shape, detect, parse, why
 from pipelines.preparing import Preparation
 from pipelines.readers import BLANK, raw_rows
 from pipelines.settings import CorpusSettings, ScoreSettings, Turns
 from pipelines.sources import InputFile, Kind, Unit, find, limited
+from pipelines.storage import open_read
 
 _SAMPLE_ROWS = 1000
 _SAMPLE_ROWS_PER_FILE = 50
@@ -32,6 +33,8 @@ class Plan:
     preparation: Preparation
     part_rows: int
     block_bytes: int
+    shape_found: str = ""
+    """Which shape the rows have, and what speaks for it, for the user."""
 
 
 def plan(settings: ScoreSettings) -> Plan:
@@ -39,19 +42,21 @@ def plan(settings: ScoreSettings) -> Plan:
     corpus = settings.corpus
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
+    own_columns = _own_columns(corpus)
     files = find(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
-    shape = _shape(corpus, sample)
+    shape = _shape(corpus, own_columns, sample)
     model = resolve(settings.model, settings.render)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     columns = Columns(carried_columns(files, objects), model.family.outputs(), settings.prefix)
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
-    preparation = Preparation(model, settings.render, shape.name, corpus.turns, columns)
+    preparation = Preparation(model, settings.render, shape.name, corpus.turns, columns, own_columns)
     rows, row_bytes = _size(files, corpus)
     part_rows = settings.work.part_rows or max(_FEWEST_PART_ROWS, min(_MOST_PART_ROWS, int(rows / 200)))
-    return Plan(tuple(files), preparation, part_rows, max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH)))
+    block_bytes = max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH))
+    return Plan(tuple(files), preparation, part_rows, block_bytes, why(shape, sample))
 
 
 def _size(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:
@@ -69,10 +74,23 @@ def _size(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, fl
     return sum(file.size for file in files) / mean, mean
 
 
-def _shape(corpus: CorpusSettings, sample: Sequence[object]) -> Shape:
+def _own_columns(corpus: CorpusSettings) -> OwnColumns | None:
+    if corpus.prompt_column is None and corpus.response_column is None and corpus.system_column is None:
+        return None
+    if corpus.prompt_column is None or corpus.response_column is None:
+        raise SettingsError("--prompt-column and --response-column go together: a response is judged for its prompt")
+    if corpus.format is not None:
+        raise SettingsError(f"--format {corpus.format} says where prompt and response are, so it doesn't go with columns")
+    return OwnColumns(corpus.prompt_column, corpus.response_column, corpus.system_column)
+
+
+def _shape(corpus: CorpusSettings, own_columns: OwnColumns | None, sample: Sequence[object]) -> Shape:
     if corpus.format is not None and corpus.format not in SHAPES:
         raise SettingsError(f"--format {corpus.format} is no shape that Assay knows; it knows {', '.join(SHAPES)}")
-    if corpus.format is not None:
+    if own_columns is not None:
+        own_columns.check(sample)
+        shape = own_columns.shape()
+    elif corpus.format is not None:
         shape = SHAPES[corpus.format]
     elif sample:
         shape = detect(sample)
@@ -97,7 +115,7 @@ def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
 
 
 def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
-    with pq.ParquetFile(file.path) as parquet:
+    with open_read(file.path) as stream, pq.ParquetFile(stream) as parquet:
         batch = next(parquet.iter_batches(_SAMPLE_ROWS_PER_FILE), None)
         rows: list[dict[str, Any]] = batch.to_pylist() if batch is not None else []
         return rows

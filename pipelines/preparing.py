@@ -15,20 +15,26 @@ from actors.rendering import Renderer
 from actors.scorer import Scores
 from actors.settings import RenderSettings
 from pipelines.columns import Columns, scalar_column
-from pipelines.formats import SHAPES, RowRequests, Unjudgeable, parse, requests
+from pipelines.formats import SHAPES, OwnColumns, RowRequests, Unjudgeable, parse, requests
 from pipelines.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.settings import Turns
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Everything that decides how a row becomes prompts. Travels to every worker."""
+    """Everything that decides how a row becomes prompts. Travels to every worker; `own_columns` stand for the shape."""
 
     model: RewardModel
     render: RenderSettings
     shape: str
     turns: Turns
     columns: Columns
+    own_columns: OwnColumns | None = None
+
+    def requests(self, row: object) -> RowRequests:
+        """What a row asks for."""
+        shape = self.own_columns.shape() if self.own_columns else SHAPES[self.shape]
+        return requests(shape, row, self.turns.value)
 
 
 class Outcome(NamedTuple):
@@ -123,7 +129,7 @@ def _json_requests(found: dict[str, Any] | Reason | None, preparation: Preparati
         return None
     if isinstance(found, Reason):
         return RowRequests.broken(found)
-    asked = requests(SHAPES[preparation.shape], found, preparation.turns.value)
+    asked = preparation.requests(found)
     if preparation.columns.collision(found):
         # With two fields of one name in the output, whoever reads it would take either.
         return RowRequests(asked.names, (), tuple(Unjudgeable(name, Reason.COLUMN_COLLISION) for name in asked.names))
@@ -131,10 +137,9 @@ def _json_requests(found: dict[str, Any] | Reason | None, preparation: Preparati
 
 
 def _parquet_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
-    shape = SHAPES[preparation.shape]
     carried = preparation.columns.carried
     own = table.select([name for name in table.column_names if name in carried.names])
-    rows: list[RowRequests | None] = [requests(shape, row, preparation.turns.value) for row in own.to_pylist()]
+    rows: list[RowRequests | None] = [preparation.requests(row) for row in own.to_pylist()]
     columns = [
         own.column(field.name).cast(field.type) if field.name in own.column_names else pa.nulls(len(own), field.type)
         for field in carried

@@ -20,6 +20,9 @@ _FILES_MEASURED = 10
 class Progress(Protocol):
     """Told of the run's steps as they happen."""
 
+    def planned(self, shape_found: str) -> None:
+        """The input was looked at; which shape its rows have, and why."""
+
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
         """A context for the time of the run; `done` are the parts of earlier ones."""
 
@@ -32,6 +35,9 @@ class Progress(Protocol):
 
 class Silent:
     """Shows nothing."""
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`."""
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
@@ -105,6 +111,10 @@ class Lines:
         self._stream = stream
         self._meter: Meter | None = None
         self._shown = 0.0
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`."""
+        self._stream.write(f"{shape_found}\n")
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from actors.records import Reason
 from pipelines.sources import InputFile, Kind, Range, Unit
+from pipelines.storage import open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
 PREPARED = "_prepared"  # what `preparing` puts beside a row
@@ -64,7 +65,7 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
 
 def bytes_per_position(file: InputFile) -> float:
     """About how many bytes on disk a position of the file stands for, from how it begins."""
-    with open(file.path, "rb") as stream:
+    with open_read(file.path) as stream:
         if file.kind is Kind.ARRAY:
             elements = itertools.islice(_cut_array(stream, _BLOCK_BYTES), _ELEMENTS_MEASURED)
             sizes = [len(element or b"") + 2 for element in elements]
@@ -81,7 +82,7 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
     """The rows of a JSON unit, in order, done or not. Raises `SourceError` if the file can't be read to its end."""
     file = unit.file
     try:
-        with open(file.path, "rb") as stream:
+        with open_read(file.path) as stream:
             if file.kind is Kind.ARRAY:
                 yield from _elements(stream, max_record_bytes, file.extent)
             elif file.kind is Kind.JSONL:
@@ -212,7 +213,7 @@ def _parquet_tables(unit: Unit) -> Iterator[pa.Table]:
     if unit.range is None:
         return
     start = unit.range.start
-    with pq.ParquetFile(unit.file.path) as parquet:
+    with open_read(unit.file.path) as stream, pq.ParquetFile(stream) as parquet:
         for batch in _slices(parquet, unit.range):
             positions = pa.array(range(start, start + batch.num_rows), pa.int64())
             ends = pa.array(range(start + 1, start + batch.num_rows + 1), pa.int64())

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow as pa
 from actors.batch_actor import BatchActor
 from actors.records import Reason, RenderedRequest, Score
 from actors.settings import EngineSettings
+from pipelines import storage
 from pipelines.parts import Counts, Part, Parts
 from pipelines.preparing import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.readers import END, FILE, START
@@ -95,11 +95,10 @@ class ScoreStep:
         for row, found in zip(stretch.rows, outcomes, strict=True):
             if row is None or not any(outcome.score.reason is Reason.ENGINE_KILLER for outcome in found):
                 continue
-            folder = Path(self._settings.parts.folder) / "engine_killers"
-            folder.mkdir(exist_ok=True)
+            folder = storage.folder(self._settings.parts.folder).sub("engine_killers")
             prompts = [list(map(int, prompt.ids)) for request in row.requests for prompt in request.prompts]
             name = f"{stretch.file:06d}-{stretch.range.start:012d}-{stretch.rows.index(row)}.json"
-            (folder / name).write_text(json.dumps({"file": self._settings.names[stretch.file], "prompts": prompts}))
+            folder.replace(name, json.dumps({"file": self._settings.names[stretch.file], "prompts": prompts}).encode())
 
 
 def _told(part: Part, scores: Sequence[Score]) -> dict[str, Any]:

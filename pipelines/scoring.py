@@ -9,11 +9,9 @@ A killed run, a lost part and new input are all the same case of step 2.
 
 import functools
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -22,7 +20,7 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 from actors.crash_guard import Ledger
 from actors.errors import OutputError, RunStopped
 from actors.settings import EngineSettings
-from pipelines import planning
+from pipelines import planning, storage
 from pipelines.datasource import CorpusSource
 from pipelines.manifest import Manifest, made_with, read_manifest
 from pipelines.parts import Counts, Parts, audit, by_file, gaps
@@ -32,6 +30,7 @@ from pipelines.score_step import ScoreStep, StepSettings
 from pipelines.session import ray_session
 from pipelines.settings import ScoreSettings
 from pipelines.sources import Unit, check_unchanged, cut
+from pipelines.storage import told
 from pipelines.summary import Summary, summarise
 
 _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
@@ -72,22 +71,24 @@ def score(settings: ScoreSettings, progress: Progress | None = None) -> Summary:
     if what was written doesn't add up to the input.
     """
     progress = progress or Silent()
-    run = open_run(settings, planning.plan(settings))
+    plan = planning.plan(settings)
+    progress.planned(plan.shape_found)
+    run = open_run(settings, plan)
     with ray_session():
         _complete(run, progress)
     counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
-    summary = summarise(str(run.parts.parts_folder), run.manifest.columns, counts)
+    summary = summarise(run.parts.parts_folder.path, run.manifest.columns, counts)
     replace(run.manifest, summary=summary.as_json()).write(settings.output)
     return summary
 
 
 def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
     """Open the output folder: new, to go on with, or to add new input to."""
-    folder = os.path.abspath(settings.output)  # a worker's own folder may be another one
+    folder = storage.absolute(settings.output)
     parts = Parts(folder)
     manifest = Manifest.of(plan, settings)
     earlier = read_manifest(folder)
-    if earlier is None and _in_use(Path(folder)):
+    if earlier is None and not _unused(folder):
         raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
     if earlier is not None and settings.overwrite:
         parts.delete()
@@ -105,9 +106,12 @@ def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
     )
 
 
-def _in_use(folder: Path) -> bool:
-    """Whether a folder without a manifest holds anything but what a run that was killed at its very start leaves."""
-    return folder.is_dir() and any(entry.suffix != ".tmp" for entry in folder.iterdir())
+def _unused(folder: str) -> bool:
+    """Whether a folder without a manifest holds nothing, or only what a run that was killed at its very start leaves."""
+    try:
+        return storage.folder(folder).is_empty()
+    except OSError as error:
+        raise OutputError(f"{folder} can't be read: {told(error)}") from error
 
 
 def _complete(run: Run, progress: Progress) -> None:

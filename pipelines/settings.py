@@ -20,6 +20,11 @@ class CorpusSettings(Settings):
 
     inputs: tuple[str, ...] = Field(min_length=1, description="files, globs and folders")
     format: str | None = Field(default=None, description="shape of the rows, instead of finding it by looking")
+    prompt_column: str | None = Field(
+        default=None, description="field with the prompt, text or messages, in rows of no known shape: NAME or a[0].b"
+    )
+    response_column: str | None = Field(default=None, description="field with the response to it, or a list of responses")
+    system_column: str | None = Field(default=None, description="field with the system prompt, if there is one")
     turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every one")
     limit: Annotated[int, Field(ge=1)] | None = Field(default=None, description="read only the first N input rows")
     max_record_bytes: int = Field(default=64 * 2**20, ge=1, description="longer JSON records are rejected unread")

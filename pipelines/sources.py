@@ -8,7 +8,6 @@ import glob
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,6 +17,8 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from actors.errors import SourceError
+from pipelines import storage
+from pipelines.storage import told
 
 _SAMPLE_BYTES = 65536
 _LINES_LOOKED_AT = 20
@@ -99,17 +100,27 @@ class Unit:
 def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
     """The files behind paths, globs and folders, in a stable order. Raises `SourceError` if one leads nowhere."""
     paths = sorted({path for text in inputs for path in _expand(text)})
-    common = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [_look_at(path, index, os.path.relpath(path, common)) for index, path in enumerate(paths, start=first_index)]
+    names = _names(paths)
+    return [_look_at(path, index, name) for index, (path, name) in enumerate(zip(paths, names, strict=True), first_index)]
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
     """Raise `SourceError` for a file that has changed since it was found; one that is gone will fail when it is read."""
     for file in files:
-        if os.path.exists(file.path):
+        if _is_there(file.path):
             now = _look_at(file.path, file.index, file.name)
             if (now.size, now.fingerprint) != (file.size, file.fingerprint):
                 raise SourceError(f"{file.path} has changed since its scoring started; restore it, or start again")
+
+
+def _is_there(path: str) -> bool:
+    try:
+        storage.look(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {told(error)}") from error
+    return True
 
 
 def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range], unit_bytes: int) -> list[Unit]:
@@ -124,23 +135,27 @@ def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range
 
 
 def _expand(text: str) -> list[str]:
-    path = Path(text).expanduser()
-    if path.is_dir():
-        found = [os.path.join(folder, name) for folder, _, names in os.walk(path, onerror=_refuse) for name in names]
-        known = [name for name in found if _kind_of(name) and not _hidden(os.path.relpath(name, path))]
-        if not known:
-            raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable()}")
-        return [os.path.abspath(name) for name in known]
-    if path.is_file():
-        return [os.path.abspath(path)]
-    if matches := [name for name in glob.glob(str(path), recursive=True) if os.path.isfile(name)]:
-        return [os.path.abspath(name) for name in matches]
-    raise SourceError(f"there is no file, folder or match for {text}")
+    try:
+        found = storage.find(text)
+    except OSError as error:
+        # A folder that can't be listed must not count as an empty one.
+        raise SourceError(f"{text} can't be read: {told(error)}") from error
+    if found is None:
+        raise SourceError(f"there is no file, folder or match for {text}")
+    paths = [one.path for one in found]
+    if paths == [storage.absolute(text)] or glob.has_magic(text):
+        return paths
+    known = [path for path in paths if _kind_of(path) and not _hidden(path[len(storage.absolute(text)) + 1 :])]
+    if not known:
+        raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable()}")
+    return known
 
 
-def _refuse(error: OSError) -> None:
-    """A folder that can't be listed must not count as an empty one, which is what os.walk makes of it."""
-    raise SourceError(f"{error.filename} can't be read: {error.strerror or error}") from error
+def _names(paths: Sequence[str]) -> list[str]:
+    """The paths without the folders that all of them have in common."""
+    folders = [path.split("/")[:-1] for path in paths]
+    common = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False)))
+    return ["/".join(path.split("/")[common:]) for path in paths]
 
 
 def _hidden(relative: str) -> bool:
@@ -160,20 +175,20 @@ def _look_at(path: str, index: int, name: str) -> InputFile:
     if kind is None:
         raise SourceError(f"{path} has no ending that Assay knows; it reads {_readable()}")
     try:
-        size = os.path.getsize(path)
-        ends = _ends(path, size)
+        found = storage.look(path)
+        size, ends = found.size, _ends(path, found.size)
         if kind is Kind.ARRAY and not ends.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)
         extent = {Kind.JSONL: size, Kind.PARQUET: _rows(path) if kind is Kind.PARQUET else None}.get(kind)
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}") from error
-    fingerprint = hashlib.sha256(ends).hexdigest()[:32]
-    return InputFile(index, name, path, kind, size, f"sha256-of-ends:{fingerprint}", extent)
+    fingerprint = f"etag:{found.tag}" if found.tag else f"sha256-of-ends:{hashlib.sha256(ends).hexdigest()[:32]}"
+    return InputFile(index, name, path, kind, size, fingerprint, extent)
 
 
 def _lines_or_refuse(path: str) -> Kind:
     """Many a .json file holds one object per line. One that is a single document would come out as broken lines."""
-    with open(path, "rb") as stream:
+    with storage.open_read(path) as stream:
         first = list(itertools.islice((line for line in stream if line.strip()), _LINES_LOOKED_AT))
     if first and not any(map(_is_object, first)):
         raise SourceError(
@@ -191,7 +206,7 @@ def _is_object(line: bytes) -> bool:
 
 def _ends(path: str, size: int) -> bytes:
     """The first and the last 64 KiB: with the size, enough to notice that a corpus isn't the same any more."""
-    with open(path, "rb") as stream:
+    with storage.open_read(path) as stream:
         start = stream.read(_SAMPLE_BYTES)
         stream.seek(max(len(start), size - _SAMPLE_BYTES))
         return start + stream.read(_SAMPLE_BYTES)
@@ -199,9 +214,14 @@ def _ends(path: str, size: int) -> bytes:
 
 def _rows(path: str) -> int:
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return int(_metadata(path).num_rows)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
         raise SourceError(f"{path} is no Parquet file: {error}") from error
+
+
+def _metadata(path: str) -> pq.FileMetaData:
+    with storage.open_read(path) as stream:
+        return pq.read_metadata(stream)
 
 
 def _pieces(gap: Range, size: int) -> Iterable[Range]:
@@ -210,7 +230,7 @@ def _pieces(gap: Range, size: int) -> Iterable[Range]:
 
 
 def _row_groups(file: InputFile, gap: Range) -> Iterable[Range]:
-    metadata = pq.read_metadata(file.path)
+    metadata = _metadata(file.path)
     start = 0
     for group in range(metadata.num_row_groups):
         end = start + metadata.row_group(group).num_rows

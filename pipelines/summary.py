@@ -13,6 +13,7 @@ import duckdb
 
 from actors.errors import AuditError
 from actors.records import Status
+from pipelines import storage
 from pipelines.columns import PROMPT_TOKENS, REASON, REWARD, SCORES, STATUS, TRUNCATED, Columns
 from pipelines.parts import Counts
 
@@ -43,6 +44,8 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     with duckdb.connect() as connection:
+        if storage.is_remote(parts_folder):
+            connection.register_filesystem(storage.duckdb_system(parts_folder))
         # Without hive partitioning: a folder named `status=old` would give every row that status.
         connection.execute(
             f"create view parts as from read_parquet('{_quoted(parts_folder)}/*.parquet', hive_partitioning = false)"

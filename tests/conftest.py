@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
-pytest_plugins = ["tests.engines"]
+pytest_plugins = ["tests.engines", "tests.object_store"]
 
 # Machines are shared: how long an example takes says nothing about the code.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -50,7 +50,7 @@ def settings(inputs: Path | Sequence[Path], output: Path, **options: Any) -> Sco
 def scored(output: Path) -> list[dict[str, Any]]:
     """All rows of a scored folder, in the order of the input."""
     parts = Parts(str(output))
-    tables = [pq.read_table(parts.parts_folder / part.name) for part in parts.listing()]
+    tables = [pq.read_table(Path(parts.folder, "parts") / part.name) for part in parts.listing()]
     return [row for table in tables for row in table.to_pylist()]
 
 

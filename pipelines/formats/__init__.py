@@ -6,7 +6,8 @@ asked = requests(shape, row, turns="final")    # RowRequests: what to score, and
 """
 
 from pipelines.formats.lines import MAX_DEPTH, parse
-from pipelines.formats.registry import SHAPES, Turns, detect, requests
+from pipelines.formats.own_columns import OwnColumns
+from pipelines.formats.registry import SHAPES, Turns, detect, requests, why
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape
 
@@ -14,6 +15,7 @@ __all__ = [
     "MAX_DEPTH",
     "ONLY_RESPONSE",
     "SHAPES",
+    "OwnColumns",
     "Row",
     "RowRequests",
     "Shape",
@@ -22,4 +24,5 @@ __all__ = [
     "detect",
     "parse",
     "requests",
+    "why",
 ]

@@ -63,7 +63,7 @@ def message(value: object) -> Message:
 
 
 def entries(value: object) -> list[object]:
-    """A list of at least one thing that should be a message."""
+    """A list of at least one thing that should be a message, or hold one."""
     if value is None or value == []:
         raise Rejected(Reason.NO_MESSAGES)
     if not isinstance(value, list):
@@ -88,18 +88,40 @@ def question(value: object) -> tuple[Message, ...]:
     return conversation(value) if isinstance(value, list) else (Message(Role.USER, text(value)),)
 
 
-def prompt(row: Row) -> tuple[Message, ...]:
-    """The row's `prompt`, after its `system` where it has one that isn't null or blank."""
-    system = row.get("system")
-    turns = question(field(row, "prompt"))
-    if system is None or (isinstance(system, str) and not system.strip()):
+def is_blank(value: object) -> bool:
+    """Whether an optional text isn't there: null, or nothing but white space."""
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def opened(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns after a system prompt that stands beside them, if there is one and they don't begin with it already."""
+    if is_blank(system):
         return turns
-    return (Message(Role.SYSTEM, text(system)), *turns)
+    first = Message(Role.SYSTEM, text(system))
+    return turns if turns[:1] == (first,) else (first, *turns)
+
+
+def with_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns after the row's `system` or `system_prompt`, where it has one that isn't null or blank."""
+    return opened(row.get("system"), opened(row.get("system_prompt"), turns))
+
+
+def prompt(row: Row) -> tuple[Message, ...]:
+    """The row's `prompt`, after its system prompt."""
+    return with_system(row, question(field(row, "prompt")))
 
 
 def answer(value: object) -> str:
     """A response: its text, or a message of the assistant's."""
     return final((message(value),)).answer if isinstance(value, dict) else text(value)
+
+
+def reply(context: tuple[Message, ...], value: object) -> Exchange:
+    """A response in its context: its text, a message of the assistant's, or several turns that end with one."""
+    if not isinstance(value, list):
+        return Exchange(context, answer(value))
+    more, said = final(conversation(value))
+    return Exchange(context + more, said)
 
 
 def is_message(value: object) -> bool:

@@ -26,7 +26,7 @@ def _exchange(row: Row, key: str) -> Exchange:
 JUDGEBENCH = Shape(
     "judgebench",
     "JudgeBench: a question with responses A and B",
-    "question, response_A and response_B: text",
+    "`question`, `response_A` and `response_B`",
     looks_like,
     read,
 )

@@ -59,7 +59,7 @@ def _whole(given: object, context: tuple[Message, ...]) -> bool:
 PREFERENCE = Shape(
     "preference",
     "a chosen and a rejected response to one prompt (TRL, ultrafeedback_binarized)",
-    "chosen and rejected: text, message or messages; prompt: text or messages, optional if they hold the conversation",
+    "`chosen` and `rejected`, text, a message or messages, and `prompt`, unless they hold the whole conversation",
     looks_like,
     read,
 )

@@ -6,15 +6,33 @@ from typing import Literal
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.records import Reason
+from pipelines.formats.alpaca import ALPACA
+from pipelines.formats.helpsteer2 import HELPSTEER2
+from pipelines.formats.helpsteer3 import HELPSTEER3
+from pipelines.formats.input_output import INPUT_OUTPUT
 from pipelines.formats.judgebench import JUDGEBENCH
 from pipelines.formats.messages import MESSAGES
+from pipelines.formats.nemo_preference import NEMO_PREFERENCE
+from pipelines.formats.nemo_rl import NEMO_RL
+from pipelines.formats.nemo_text import NEMO_TEXT
 from pipelines.formats.preference import PREFERENCE
+from pipelines.formats.prompt_completion import PROMPT_COMPLETION
 from pipelines.formats.prompt_response import PROMPT_RESPONSE
 from pipelines.formats.rm_bench import RM_BENCH
 from pipelines.formats.rows import RowRequests
 from pipelines.formats.shape import Shape
+from pipelines.formats.sharegpt import SHAREGPT
+from pipelines.formats.sharegpt_preference import SHAREGPT_PREFERENCE
+from pipelines.formats.steerlm import STEERLM
+from pipelines.formats.ultrafeedback import ULTRAFEEDBACK
 
-SHAPES: dict[str, Shape] = {shape.name: shape for shape in (MESSAGES, PROMPT_RESPONSE, PREFERENCE, JUDGEBENCH, RM_BENCH)}
+_ALL = (
+    *(MESSAGES, SHAREGPT, STEERLM, NEMO_TEXT),
+    *(PROMPT_RESPONSE, PROMPT_COMPLETION, INPUT_OUTPUT, ALPACA),
+    *(PREFERENCE, SHAREGPT_PREFERENCE, NEMO_PREFERENCE, NEMO_RL),
+    *(HELPSTEER2, HELPSTEER3, ULTRAFEEDBACK, JUDGEBENCH, RM_BENCH),
+)
+SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ALL}
 
 Turns = Literal["final", "all"]
 
@@ -61,12 +79,25 @@ def detect(rows: Sequence[object]) -> Shape:
     return SHAPES[votes[0][0]]
 
 
-def _none_fits(rows: Sequence[object], fitting: int) -> str:
+def why(shape: Shape, rows: Sequence[object]) -> str:
+    """What speaks for the shape, in a sentence for the user: `messages: 50 of 50 rows have ...`."""
+    if not rows:
+        return f"{shape.name}: there are no rows to look at"
+    fitting = sum(isinstance(row, dict) and shape.looks_like(row) for row in rows)
+    return f"{shape.name}: {fitting} of {len(rows)} rows have {shape.needs}"
+
+
+def keys_seen(rows: Sequence[object]) -> str:
+    """The keys of the rows, the most frequent first, for an error."""
     keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
     seen = ", ".join(ascii(key[:40]) for key, _ in keys[:KEYS_SHOWN]) or "none"
-    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    return seen + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
+
+
+def _none_fits(rows: Sequence[object], fitting: int) -> str:
     known = "".join(f"\n  {shape.name}: {shape.needs}" for shape in SHAPES.values())
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
-        f"Keys seen: {seen}{more}. Rename the fields, or choose with --format NAME. Shapes, and what they need:{known}"
+        f"Keys seen: {keys_seen(rows)}. Name the fields with --prompt-column and --response-column, or choose with "
+        f"--format NAME. Shapes, and what they need:{known}"
     )

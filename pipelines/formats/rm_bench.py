@@ -43,7 +43,7 @@ def _exchange(row: Row, value: object) -> Exchange:
 RM_BENCH = Shape(
     "rm-bench",
     "several chosen and several rejected responses to one prompt (RM-Bench, RewardBench 2)",
-    "prompt: text or messages; chosen and rejected: lists of text",
+    "`prompt`, text or messages, and `chosen` and `rejected`, lists of text",
     looks_like,
     read,
 )

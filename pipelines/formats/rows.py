@@ -17,6 +17,13 @@ ONLY_RESPONSE = "final"
 """The name of the only response of a row, and of the one outcome of a row too broken to name any."""
 
 
+def response_keys(row: Row, single: str, sides: Mapping[str, str]) -> dict[str, str]:
+    """Names and keys of a row's responses: the single one, named `final`, or the sides, or all if it has all."""
+    sided = any(key in row for key in sides.values())
+    only = {ONLY_RESPONSE: single} if single in row or not sided else {}
+    return {**only, **sides} if sided else only
+
+
 class Exchange(NamedTuple):
     """A response, and the turns that it answers."""
 

@@ -12,7 +12,7 @@ class Shape:
 
     `looks_like` tells from keys and types whether a row was meant to have this shape, and never fails. `read` gives
     all responses of the row, or raises `Rejected` where it can't even name them. `read_turns` gives one response per
-    assistant turn; only shapes that hold a single conversation have it.
+    assistant turn; only shapes that hold a single conversation have it. `needs` goes on from "rows have".
     """
 
     name: str

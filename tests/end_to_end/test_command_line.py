@@ -30,7 +30,9 @@ def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(100)) + b"broken\n")
     done = assay("score", corpus, tmp_path / "scored", *FAKE)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("1 file"), "Ray's own words come first"
+    shape, files = done.stderr.splitlines()[:2]
+    assert shape.startswith("messages: 50 of 50 rows have ")
+    assert files.startswith("1 file, "), "Ray's own words come first"
     assert "100%  101 responses" in done.stderr
     assert "\r" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr

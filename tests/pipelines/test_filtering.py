@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -387,9 +388,11 @@ def test_part_of_a_parquet_corpus(tmp_path: Path) -> None:
     assert run(folder, "reward > 0", partial=True) == KeepSummary(1, 2, 1, 1, {"condition": 1})
 
 
-def test_a_folder_that_lost_something_is_named(four: str) -> None:
+def test_a_folder_copied_without_its_empty_folders_is_complete_and_one_without_parts_is_not(four: str) -> None:
     os.rmdir(Path(four) / "ends")
-    with pytest.raises(SourceError, match=r"No such file or directory .*ends"):
+    assert run(four, "reward > 0").kept == 1
+    shutil.rmtree(Path(four) / "parts")
+    with pytest.raises(SourceError, match="corpus: 0 to 4 is missing"):
         run(four, "reward > 0")
 
 
@@ -407,7 +410,7 @@ def test_a_part_that_is_not_what_its_name_says(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "scored", JSON)
     part = corpus.part(FOUR)
     renamed = part._replace(counts=part.counts._replace(scored=3))
-    (corpus.parts.parts_folder / part.name).rename(corpus.parts.parts_folder / renamed.name)
+    (Path(corpus.parts.folder, "parts") / part.name).rename(Path(corpus.parts.folder, "parts") / renamed.name)
     with pytest.raises(AuditError, match="holds 4 responses"):
         run(corpus.close(), "reward > 0")
 
@@ -415,7 +418,7 @@ def test_a_part_that_is_not_what_its_name_says(tmp_path: Path) -> None:
 def test_a_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "scored", JSON)
     part = corpus.part(FOUR)
-    (corpus.parts.parts_folder / part.name).write_bytes(b"PAR1 no more")
+    (Path(corpus.parts.folder, "parts") / part.name).write_bytes(b"PAR1 no more")
     with pytest.raises(SourceError, match=part.name):
         run(corpus.close(), "reward > 0")
 
@@ -493,14 +496,14 @@ def test_a_task_that_fails_otherwise_stops_the_run(
 
 def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(many)
-    groups = list(filtering._groups(parts, parts.listing()))
+    groups = list(filtering._groups(sorted(parts.entries())))
     assert [len(group.parts) for group in groups] == [3, 3, 3, 1]
     assert [part for group in groups for part in group.parts] == parts.listing()
-    size = (parts.parts_folder / parts.listing()[0].name).stat().st_size
+    size = (Path(parts.folder, "parts") / parts.listing()[0].name).stat().st_size
     monkeypatch.setattr(filtering, "_GROUP_BYTES", 2 * size + size // 2)
-    assert [len(group.parts) for group in filtering._groups(parts, parts.listing())] == [2] * 5
+    assert [len(group.parts) for group in filtering._groups(sorted(parts.entries()))] == [2] * 5
     monkeypatch.setattr(filtering, "_GROUP_BYTES", 1)
-    assert [len(group.parts) for group in filtering._groups(parts, parts.listing())] == [1] * 10
+    assert [len(group.parts) for group in filtering._groups(sorted(parts.entries()))] == [1] * 10
 
 
 def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """Rows of every shape, good and bad, and the bytes that they come from."""
 
 import json
-import os
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +9,8 @@ from hypothesis import strategies as st
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.records import Message, Reason, Role
-from pipelines.formats import MAX_DEPTH, SHAPES, RowRequests, Shape, detect, parse, requests
+from pipelines.formats import MAX_DEPTH, SHAPES, Shape, detect, parse, requests
+from tests.asked import account, chat, contexts, judged, refused, said, shared_data, user
 
 MESSAGES, PROMPT_RESPONSE, PREFERENCE = SHAPES["messages"], SHAPES["prompt-response"], SHAPES["preference"]
 JUDGEBENCH, RM_BENCH = SHAPES["judgebench"], SHAPES["rm-bench"]
@@ -20,44 +19,10 @@ SURROGATE = "a\ud800b"
 any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def user(content: object) -> dict[str, object]:
-    return {"role": "user", "content": content}
-
-
-def said(content: object, **more: object) -> dict[str, object]:
-    return {"role": "assistant", "content": content, **more}
-
-
-def chat(*turns: object) -> dict[str, object]:
-    return {"messages": list(turns)}
-
-
-def contexts(asked: RowRequests) -> list[list[tuple[str, str]]]:
-    return [[(str(turn.role), turn.content) for turn in request.context] for request in asked.requests]
-
-
-def judged(asked: RowRequests) -> dict[str, str]:
-    return {response.name: response.content for request in asked.requests for response in request.responses}
-
-
-def refused(asked: RowRequests) -> dict[str, Reason]:
-    return {response.name: response.reason for response in asked.rejected}
-
-
 def reason_of(line: bytes) -> Reason:
     with pytest.raises(Rejected) as caught:
         parse(line)
     return caught.value.reason
-
-
-@pytest.fixture
-def shared_data() -> Path:
-    folder = Path(__file__).parents[3] / "shared" / "data"
-    if not folder.is_dir():
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{folder} is missing")
-        pytest.skip(f"needs the sample data at {folder}")
-    return folder
 
 
 # --- bytes ---------------------------------------------------------------------------------------------------------
@@ -244,9 +209,9 @@ def test_a_conversation_of_many_turns_stays_small() -> None:
     assert len(asked.requests) == 2048
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if shape is not MESSAGES], ids=lambda s: s.name)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if not shape.read_turns], ids=lambda s: s.name)
 def test_only_conversations_have_turns(shape: Shape) -> None:
-    with pytest.raises(SettingsError, match="messages"):
+    with pytest.raises(SettingsError, match="messages, sharegpt, steerlm, nemo-text"):
         requests(shape, {}, "all")
 
 
@@ -438,7 +403,7 @@ def test_two_shapes_are_for_the_user_to_choose_from(rows: list[object]) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        {"conversations": [{"from": "human", "value": "q"}]},
+        {"dialogue": [{"from": "human", "value": "q"}]},
         PAIR,
         {"prompt": "q", "chosen": [], "rejected": "b"},
         {"messages": [{"from": "human", "value": "q"}]},
@@ -460,8 +425,8 @@ def test_a_sample_without_a_shape_is_refused(rows: list[object]) -> None:
 # --- real data -----------------------------------------------------------------------------------------------------
 
 
-def test_judgebench_as_published(shared_data: Path) -> None:
-    rows = [parse(line) for line in (shared_data / "judgebench" / "gpt-4o.jsonl").read_bytes().splitlines()]
+def test_judgebench_as_published() -> None:
+    rows = [parse(line) for line in (shared_data() / "judgebench" / "gpt-4o.jsonl").read_bytes().splitlines()]
     assert detect(rows) is JUDGEBENCH
     asked = [requests(JUDGEBENCH, row) for row in rows]
     assert sum(len(row.names) for row in asked) == 700
@@ -470,8 +435,8 @@ def test_judgebench_as_published(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("chat", 129), ("code", 228)])
-def test_rm_bench_as_published(shared_data: Path, name: str, count: int) -> None:
-    rows = json.loads((shared_data / "rm-bench" / f"{name}_filtered.json").read_bytes())
+def test_rm_bench_as_published(name: str, count: int) -> None:
+    rows = json.loads((shared_data() / "rm-bench" / f"{name}_filtered.json").read_bytes())
     assert detect(rows) is RM_BENCH
     asked = [requests(RM_BENCH, row) for row in rows]
     assert [(len(row.names), len(row.requests), row.rejected) for row in asked] == [(6, 1, ())] * count
@@ -480,28 +445,38 @@ def test_rm_bench_as_published(shared_data: Path, name: str, count: int) -> None
 # --- any row at all ------------------------------------------------------------------------------------------------
 
 KEYS = ["messages", "role", "content", "tool_calls", "prompt", "response", "system", "chosen", "rejected", "question"]
-KEYS += ["response_A", "response_B", "type", "text"]
-WORDS = st.sampled_from(["system", "user", "assistant", "tool", "text", "", " ", SURROGATE, "q"])
+KEYS += ["response_A", "response_B", "type", "text", "conversations", "from", "value", "mask", "label", "completion"]
+KEYS += ["completions", "context", "rank", "instruction", "input", "output", "history", "system_prompt", "principle"]
+KEYS += ["chosen_response", "rejected_response", "preference", "response1", "response2", "response_1", "response_2"]
+KEYS += ["original_response", "edited_response", "good_edited_response", "bad_edited_response"]
+TEMPLATES = ["<extra_id_0>System\n", "\n<extra_id_1>User\n", "\n<extra_id_1>Assistant\n", "\n<extra_id_1>", "\n<extra_id_2>"]
+TEMPLATES += [
+    "<|start_header_id|>user<|end_header_id|>\n\n",
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<|eot_id|>",
+]
+TEMPLATED = st.lists(st.sampled_from([*TEMPLATES, "q", " ", "\n"]), max_size=8).map("".join)
+NAMES = ["system", "user", "assistant", "tool", "text", "human", "gpt", "User", "Assistant", "function_call", "chosen"]
+WORDS = st.sampled_from([*NAMES, "", " ", SURROGATE, "q"]) | TEMPLATED
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=5),
     max_leaves=20,
 )
-TURN = st.fixed_dictionaries({"role": WORDS | JSON, "content": WORDS | JSON}, optional={"tool_calls": JSON})
-VALUES = JSON | TURN | st.lists(TURN | JSON, max_size=5) | st.lists(WORDS, max_size=4)
+MESSAGE = st.fixed_dictionaries({"role": WORDS | JSON, "content": WORDS | JSON}, optional={"tool_calls": JSON})
+SHARED = st.fixed_dictionaries({"from": WORDS | JSON, "value": WORDS | JSON}, optional={"label": JSON})
+TURN = MESSAGE | SHARED
+RANKED = st.fixed_dictionaries({"rank": st.integers(0, 2) | JSON, "completion": st.lists(TURN, max_size=3) | JSON})
+VALUES = JSON | TURN | st.lists(TURN | JSON, max_size=5) | st.lists(WORDS | RANKED, max_size=4)
 ROWS = JSON | st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
 
 
 @any_speed
 @given(row=ROWS, shape=st.sampled_from(list(SHAPES.values())))
 def test_no_row_fails_and_no_response_vanishes(row: object, shape: Shape) -> None:
-    for asked in [requests(shape, row), *([requests(shape, row, "all")] if shape.read_turns else [])]:
-        outcomes = [*judged(asked), *refused(asked)]
-        assert asked.names
-        assert sorted(outcomes) == sorted(asked.names)
-        assert len(set(asked.names)) == len(asked.names)
-        assert all(request.context and request.responses for request in asked.requests)
-        assert all(text.strip() and text.encode() for text in judged(asked).values())
+    account(requests(shape, row))
+    if shape.read_turns:
+        account(requests(shape, row, "all"))
 
 
 @any_speed

@@ -37,7 +37,7 @@ def commit(parts: Parts, *wanted: Part) -> None:
     """Parts, each one younger than the one before."""
     for age, one in enumerate(wanted):
         assert parts.commit(one, TABLE, {})
-        os.utime(parts.parts_folder / one.name, ns=(0, age))
+        os.utime(Path(parts.folder, "parts") / one.name, ns=(0, age))
 
 
 def everything_in(folder: Path) -> list[str]:
@@ -91,25 +91,24 @@ def test_counts_are_of_responses_and_add_up() -> None:
 def test_a_part_is_written_whole_and_says_how_it_was_made(parts: Parts) -> None:
     one = part(0, 10, rows=3, scored=3)
     assert parts.commit(one, TABLE.replace_schema_metadata({"old": "x"}), {"assay": "{}"})
-    written = pq.read_table(parts.parts_folder / one.name)
+    written = pq.read_table(Path(parts.folder, "parts") / one.name)
     assert written.to_pylist() == TABLE.to_pylist()
     assert written.schema.metadata == {b"assay": b"{}"}
-    assert everything_in(parts.parts_folder) == [one.name]
+    assert everything_in(Path(parts.folder, "parts")) == [one.name]
 
 
 def test_a_part_is_written_once(parts: Parts) -> None:
     one = part(0, 10)
     assert parts.commit(one, TABLE, {}) is True
-    path = parts.parts_folder / one.name
+    path = Path(parts.folder, "parts") / one.name
     before = path.read_bytes(), path.stat().st_ino
     assert parts.commit(one, TABLE.slice(1), {"other": "x"}) is False
     assert (path.read_bytes(), path.stat().st_ino) == before
-    assert everything_in(parts.parts_folder) == [one.name]
+    assert everything_in(Path(parts.folder, "parts")) == [one.name]
 
 
-def disk_full(table: pa.Table, where: Path, **_: Any) -> None:
-    Path(where).write_bytes(b"half of it")
-    raise OSError(errno.ENOSPC, "No space left on device", str(where))
+def disk_full(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def killed(*_: Any, **__: Any) -> None:
@@ -120,7 +119,7 @@ def killed(*_: Any, **__: Any) -> None:
 def test_a_failed_write_leaves_nothing(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., None], error: type[BaseException]
 ) -> None:
-    monkeypatch.setattr(pq, "write_table", failing)
+    monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(error):
         parts.commit(part(0, 10), TABLE, {})
     assert everything_in(Path(parts.folder)) == []
@@ -140,14 +139,15 @@ def test_a_folder_that_has_gone_is_an_error(parts: Parts) -> None:
     parts.delete()
     with pytest.raises(FileNotFoundError):
         parts.commit(part(0, 10), TABLE, {})
-    assert not parts.parts_folder.exists()
+    assert not Path(parts.folder, "parts").exists()
 
 
 def test_creating_clears_away_what_a_dead_driver_left_half_written(parts: Parts) -> None:
     commit(parts, part(0, 10))
-    (parts.parts_folder / "0123.tmp").write_bytes(b"half")
+    Path(parts.folder, "parts", f"{'01' * 16}.tmp").write_bytes(b"half")
+    Path(parts.folder, "parts", "mine.tmp").write_bytes(b"not ours")
     parts.create()
-    assert everything_in(parts.parts_folder) == [part(0, 10).name]
+    assert everything_in(Path(parts.folder, "parts")) == [part(0, 10).name, "mine.tmp"]
 
 
 def test_a_folder_that_cant_be_made_is_refused(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_deleting_leaves_no_part(parts: Parts) -> None:
 def test_parts_that_cant_be_deleted_stop_the_run(tmp_path: Path) -> None:
     parts = Parts(str(tmp_path / "run"))
     parts.create()
-    parts.parts_folder.rename(tmp_path / "elsewhere")
-    parts.parts_folder.symlink_to(tmp_path / "elsewhere")
+    Path(parts.folder, "parts").rename(tmp_path / "elsewhere")
+    Path(parts.folder, "parts").symlink_to(tmp_path / "elsewhere")
     commit(parts, part(0, 10))
     with pytest.raises(OutputError, match="can't be deleted"):
         parts.delete()
@@ -182,7 +182,7 @@ def test_parts_are_listed_in_order_and_other_files_arent(parts: Parts) -> None:
     found = [part(10, 20), part(0, 10, file=2), part(0, 10), part(0, 10**13, file=10**6)]
     commit(parts, *found)
     for stranger in (".DS_Store", "x.parquet", "abc.tmp", "000000-0-1-1-1-0-0.parquet"):
-        (parts.parts_folder / stranger).write_bytes(b"")
+        (Path(parts.folder, "parts") / stranger).write_bytes(b"")
     assert parts.listing() == sorted(found)
     assert by_file(parts.listing()) == {0: [found[2], found[0]], 2: [found[1]], 10**6: [found[3]]}
 
@@ -252,7 +252,7 @@ def test_repair_keeps_the_oldest_of_what_overlaps(
     parts.create()
     by_age = [part(start, start + length, file) for file, start, length in found]
     for age, one in enumerate(by_age):
-        path = parts.parts_folder / one.name
+        path = Path(parts.folder, "parts") / one.name
         path.touch()
         os.utime(path, ns=(0, age))
     kept: list[Part] = []

@@ -179,6 +179,7 @@ def test_a_run_that_stops_shows_how_far_it_came() -> None:
 
 def test_silence_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
     silent = Silent()
+    silent.planned("messages")
     with silent.running([lines_file(0, 100)], []):
         silent.part_done(event(0, 100))
         silent.engines_restarted(1, "out of memory")

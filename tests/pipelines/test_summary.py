@@ -39,7 +39,7 @@ def commit(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Seq
 
 def summary_of(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Sequence[Any] = ()) -> Summary:
     counts = commit(folder, columns, *parts, carried=carried)
-    return summarise(str(Parts(str(folder)).parts_folder), columns, counts)
+    return summarise(Parts(str(folder)).parts_folder.path, columns, counts)
 
 
 def scored(reward: float, tokens: int = 1, **outputs: float) -> Score:

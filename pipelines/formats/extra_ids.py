@@ -1,0 +1,84 @@
+"""NeMo's chat template where datasets have it written out, taken apart into turns again.
+
+<extra_id_0>System\\n{system}\\n<extra_id_1>User\\n{text}\\n<extra_id_1>Assistant\\n{text}\\n<extra_id_2>
+
+Only this exact form is taken apart. A token that is left over says that it was not, so it never stays inside a content.
+"""
+
+import re
+from typing import NamedTuple
+
+from actors.errors import Rejected
+from actors.records import Reason
+
+START = "<extra_id_0>System\n"
+_HEADER = re.compile(r"\n<extra_id_1>(User|Assistant)\n")
+_ASKING = "\n<extra_id_1>Assistant\n"
+_END = re.compile(r"(?<!<extra_id_1>Assistant)\n(?:<extra_id_[12]>)?\Z")
+_TOKEN = re.compile(r"<extra_id_\d+>")
+
+
+class Talk(NamedTuple):
+    """A system prompt, which may be blank, and turns in OpenAI's form."""
+
+    system: str
+    turns: list[dict[str, str]]
+
+
+def is_template(text: str) -> bool:
+    """Whether the text has any token of the template."""
+    return _TOKEN.search(text) is not None
+
+
+def whole_talk(text: str) -> Talk:
+    """A conversation. Its end token, and the line break before it, may be missing."""
+    return _apart(_END.sub("", text))
+
+
+def asked_talk(prompt: str) -> Talk:
+    """A prompt, which ends where the assistant is to answer."""
+    if not prompt.endswith(_ASKING):
+        raise Rejected(Reason.NO_FINAL_ASSISTANT, "a prompt that doesn't end with the assistant's header")
+    return _apart(prompt.removesuffix(_ASKING))
+
+
+def without_end(text: str) -> str:
+    """A response, without the token that ends it. It may not hold turns of its own."""
+    return _clean(text.removesuffix("\n<extra_id_1>"))
+
+
+def embedded(prompt: str) -> list[dict[str, str]]:
+    """The turns of a HelpSteer2 prompt: the user's first words are bare, and the others follow under their headers.
+
+    They must alternate and end with the user. Any other prompt, with tokens or without, is one turn as it is: what
+    tokens it has are the user's words, and for rendering to judge.
+    """
+    speakers, contents = _split("\n<extra_id_1>User\n" + prompt)
+    alternate = len(speakers) % 2 == 1 and all(name == ("User", "Assistant")[at % 2] for at, name in enumerate(speakers))
+    if not alternate or any(map(is_template, contents)):
+        speakers, contents = ["User"], [prompt]
+    return _turns(speakers, contents)
+
+
+def _apart(text: str) -> Talk:
+    if not text.startswith(START):
+        raise Rejected(Reason.NO_MESSAGES, "text that doesn't begin as NeMo's template does")
+    body = text.removeprefix(START)
+    system = _HEADER.split(body, maxsplit=1)[0]
+    speakers, contents = _split(body[len(system) :])
+    return Talk(_clean(system), _turns(speakers, [_clean(content) for content in contents]))
+
+
+def _split(text: str) -> tuple[list[str], list[str]]:
+    _, *found = _HEADER.split(text)
+    return found[::2], found[1::2]
+
+
+def _turns(speakers: list[str], contents: list[str]) -> list[dict[str, str]]:
+    return [{"role": name.lower(), "content": content} for name, content in zip(speakers, contents, strict=True)]
+
+
+def _clean(text: str) -> str:
+    if is_template(text):
+        raise Rejected(Reason.CONTROL_TOKEN, "a token of NeMo's template where none belongs")
+    return text

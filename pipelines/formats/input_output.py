@@ -1,0 +1,39 @@
+"""Nemotron's post-training rows and OpenRLHF's generations: an input and the output to it.
+
+{"input": str | messages, "output": str | message | messages, "system_prompt"?: str}. In the first version of Nemotron's
+data the input is written in Llama 3's template.
+"""
+
+from pipelines.formats.content import field, is_conversation, is_message, question, reply, with_system
+from pipelines.formats.llama_text import asked_turns, is_template, without_end
+from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+
+
+def looks_like(row: Row) -> bool:
+    """An input and an output; with an `instruction` the input would only be a part of the question."""
+    asked, said = row.get("input"), row.get("output")
+    readable = isinstance(said, str) or is_message(said) or is_conversation(said)
+    return (isinstance(asked, str) or is_conversation(asked)) and readable and row.get("instruction") is None
+
+
+def read(row: Row) -> RowRequests:
+    """The output, named `final`."""
+    return gather({ONLY_RESPONSE: lambda: _exchange(row)})
+
+
+def _exchange(row: Row) -> Exchange:
+    asked, answered = field(row, "input"), field(row, "output")
+    if isinstance(asked, str) and is_template(asked):
+        answered = without_end(answered) if isinstance(answered, str) else answered
+        return reply(with_system(row, asked_turns(asked)), answered)
+    return reply(with_system(row, question(asked)), answered)
+
+
+INPUT_OUTPUT = Shape(
+    "input-output",
+    "an input and one output to it (Nemotron's post-training data, OpenRLHF)",
+    "`input`, text or messages, and `output`; `system_prompt` is optional",
+    looks_like,
+    read,
+)

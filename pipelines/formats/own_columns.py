@@ -1,0 +1,80 @@
+"""A shape of the user's own: which fields of a row hold the prompt, the response and the system prompt."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from actors.errors import Rejected, SourceError
+from actors.records import Reason
+from pipelines.formats.content import answer, opened, question
+from pipelines.formats.registry import keys_seen
+from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+
+_PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d{1,9}\])*")
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnColumns:
+    """Names of fields, or JSON paths (`choices[0].message.content`); a field of exactly this name comes first."""
+
+    prompt: str
+    response: str
+    system: str | None = None
+
+    def shape(self) -> Shape:
+        """The shape that these columns make, named `columns`."""
+        return Shape(
+            "columns",
+            "a prompt and its response, or responses, in the columns that you named",
+            f"`{self.prompt}` and `{self.response}`",
+            self._looks_like,
+            self._read,
+        )
+
+    def check(self, rows: Sequence[object]) -> None:
+        """Raise `SourceError` if there is a column that none of the rows has: it must be a slip of the pen."""
+        for path in (self.prompt, self.response, self.system):
+            if path is not None and rows and not any(isinstance(row, dict) and _has(row, path) for row in rows):
+                raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. Keys seen: {keys_seen(rows)}")
+
+    def _looks_like(self, row: Row) -> bool:
+        return _has(row, self.prompt) and _has(row, self.response)
+
+    def _read(self, row: Row) -> RowRequests:
+        """The response as `final`, or `response[0]`, `response[1]`, ... of a list."""
+        said = _at(row, self.response)
+        several = {f"response[{at}]": one for at, one in enumerate(said)} if isinstance(said, list) else {}
+        named = several or {ONLY_RESPONSE: said}
+        return gather({name: partial(self._exchange, row, one) for name, one in named.items()})
+
+    def _exchange(self, row: Row, said: object) -> Exchange:
+        # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
+        system = _at(row, self.system) if self.system is not None and _has(row, self.system) else None
+        return Exchange(opened(system, question(_at(row, self.prompt))), answer(said))
+
+
+def _has(row: Row, path: str) -> bool:
+    try:
+        _at(row, path)
+    except Rejected:
+        return False
+    return True
+
+
+def _at(row: Row, path: str) -> object:
+    if path in row:
+        return row[path]
+    if not _PATH.fullmatch(path):
+        raise Rejected(Reason.MISSING_FIELD, path)
+    found: object = row
+    for index, key in _STEP.findall(path):
+        if index and isinstance(found, list) and int(index) < len(found):
+            found = found[int(index)]
+        elif key and isinstance(found, Mapping) and key in found:
+            found = found[key]
+        else:
+            raise Rejected(Reason.MISSING_FIELD, path)
+    return found

@@ -1,0 +1,26 @@
+"""TRL's rows for KTO and for fine-tuning: {"prompt": str | messages, "completion": str | messages, "label"?: bool}."""
+
+from pipelines.formats.content import field, is_conversation, is_message, prompt, reply
+from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+
+
+def looks_like(row: Row) -> bool:
+    """A prompt and a completion, each a string or messages."""
+    asked, said = row.get("prompt"), row.get("completion")
+    readable = isinstance(said, str) or is_message(said) or is_conversation(said)
+    return (isinstance(asked, str) or is_conversation(asked)) and readable
+
+
+def read(row: Row) -> RowRequests:
+    """The completion, named `final`."""
+    return gather({ONLY_RESPONSE: lambda: reply(prompt(row), field(row, "completion"))})
+
+
+PROMPT_COMPLETION = Shape(
+    "prompt-completion",
+    "a prompt and one completion of it (TRL's rows for KTO and for fine-tuning)",
+    "`prompt` and `completion`, text or messages",
+    looks_like,
+    read,
+)

@@ -1,0 +1,74 @@
+"""A conversation that a row holds: its last turn is judged, or several of them, each by its position."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from actors.errors import Rejected
+from actors.records import Message, Reason
+from pipelines.formats.content import conversation, final, is_blank, message
+from pipelines.formats.rows import ONLY_RESPONSE, Exchange, RowRequests, gather
+
+MAX_TURNS = 4096
+"""Assistant turns after this many messages aren't judged one by one: their contexts grow with the square of the
+number of turns (at 4,096 messages 34 MB of pointers, at a million 2 TB)."""
+
+
+class Turn(NamedTuple):
+    """A turn in OpenAI's form, readable or not, and its position in the row's own list; None if it isn't from there."""
+
+    at: int | None
+    value: object
+
+
+def numbered(entries: Sequence[object], system: object = None) -> list[Turn]:
+    """The turns of a row's list, after a system prompt that stands beside it, if the list doesn't begin with it."""
+    own = [Turn(at, entry) for at, entry in enumerate(entries)]
+    first = {"role": "system", "content": system}
+    if is_blank(system) or (isinstance(entries[0], dict) and first.items() <= entries[0].items()):
+        return own
+    return [Turn(None, first), *own]
+
+
+def final_turn(turns: Sequence[Turn]) -> RowRequests:
+    """The last turn, named `final`."""
+    return gather({ONLY_RESPONSE: lambda: final(conversation([turn.value for turn in turns]))})
+
+
+def assistant_turns(turns: Sequence[Turn]) -> RowRequests:
+    """Every assistant turn of the row's list, named by its position: `turn[3]`."""
+    return turns_at(turns, [turn.at for turn in turns if turn.at is not None and _is_answer(turn.value)])
+
+
+def turns_at(turns: Sequence[Turn], positions: Sequence[int]) -> RowRequests:
+    """The turns at these positions, each in the context of all before it.
+
+    A turn that can't be read spoils itself and all that follow, for it is in their context; those before it stand.
+    """
+    readable, spoiled = _readable(turns)
+    if not positions:
+        raise spoiled or Rejected(Reason.NO_FINAL_ASSISTANT)
+    places = {turn.at: place for place, turn in enumerate(turns)}
+    return gather({f"turn[{at}]": partial(_turn, readable, spoiled, places[at]) for at in positions})
+
+
+def _is_answer(value: object) -> bool:
+    return isinstance(value, dict) and value.get("role") == "assistant"
+
+
+def _readable(turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rejected | None]:
+    found: list[Message] = []
+    for turn in turns:
+        try:
+            found.append(message(turn.value))
+        except Rejected as error:
+            return tuple(found), error
+    return tuple(found), None
+
+
+def _turn(turns: tuple[Message, ...], spoiled: Rejected | None, place: int) -> Exchange:
+    if spoiled is not None and place >= len(turns):
+        raise spoiled
+    if place >= MAX_TURNS:
+        raise Rejected(Reason.RECORD_TOO_LARGE, f"more than {MAX_TURNS} messages before this turn")
+    return final(turns[: place + 1])

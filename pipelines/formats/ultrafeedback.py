@@ -1,0 +1,41 @@
+"""UltraFeedback: {"instruction": str, "completions": [{"model": str, "response": str, ...}, ...], ...}.
+
+A completion's `custom_system_prompt`, which told its model what principle to follow, isn't shown to the judge: it isn't
+the user's, and all completions of a row are compared as answers to the one instruction.
+"""
+
+from functools import partial
+
+from actors.errors import Rejected
+from actors.records import Reason
+from pipelines.formats.content import answer, entries, field, question
+from pipelines.formats.rows import Exchange, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+
+
+def looks_like(row: Row) -> bool:
+    """An instruction, and completions of which at least one holds a response."""
+    found = row.get("completions")
+    held = isinstance(found, list) and any(isinstance(one, dict) and "response" in one for one in found)
+    return isinstance(row.get("instruction"), str) and held
+
+
+def read(row: Row) -> RowRequests:
+    """`completions[0]`, `completions[1]`, ..."""
+    found = entries(field(row, "completions"))
+    return gather({f"completions[{at}]": partial(_exchange, row, one) for at, one in enumerate(found)})
+
+
+def _exchange(row: Row, one: object) -> Exchange:
+    if not isinstance(one, dict):
+        raise Rejected(Reason.WRONG_TYPE, "a completion that isn't an object")
+    return Exchange(question(field(row, "instruction")), answer(field(one, "response")))
+
+
+ULTRAFEEDBACK = Shape(
+    "ultrafeedback",
+    "an instruction and several models' responses to it (UltraFeedback)",
+    "`instruction`, and `completions`, a list of {model, response}",
+    looks_like,
+    read,
+)

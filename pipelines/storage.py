@@ -1,0 +1,366 @@
+"""Files and folders wherever they are: on this machine, or in any store that fsspec knows (s3://, gs://, hf:// ...).
+
+A file of ours is there whole or not at all, and one that is made twice is the first one's. On a disk that takes a
+temporary file and a link; an object store does it in one put, conditional where it can.
+"""
+
+import functools
+import glob
+import io
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BUFFER = 2**20
+_TEMPORARY = ".tmp"
+_LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
+
+
+class Entry(NamedTuple):
+    """A file in a folder: its name there, its size in bytes, and when it was written (to compare with its neighbours)."""
+
+    name: str
+    size: int
+    written: float
+
+
+class Found(NamedTuple):
+    """A file: its full path, its size in bytes, and the store's own tag of its content, if it keeps one."""
+
+    path: str
+    size: int
+    tag: str | None
+
+
+class Folder(Protocol):
+    """A folder that files of ours go into. Small and picklable. Every method raises `OSError` if the storage refuses."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+
+    def sub(self, name: str) -> "Folder":
+        """A folder in it, there or not."""
+
+    def file(self, name: str) -> str:
+        """The full path of a file in it."""
+
+    def make(self) -> None:
+        """Make sure that the folder is there, without leftovers, and can be written."""
+
+    def entries(self) -> list[Entry]:
+        """The files right in it; none if it isn't there."""
+
+    def is_empty(self) -> bool:
+        """Whether it holds nothing but half-written files, or isn't there. Raises `NotADirectoryError` for a file."""
+
+    def read(self, name: str) -> bytes:
+        """A file's content. Raises `FileNotFoundError` if it isn't there."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file unless it is there already; returns whether it was written now."""
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file, in the place of one that may be there."""
+
+    def writing(self, name: str) -> Any:
+        """A context with a stream; what was written is the file `name` afterwards, or nothing after an exception."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it is there."""
+
+    def delete_all(self) -> None:
+        """Delete the folder with all that is in it."""
+
+
+def folder(path: str) -> Folder:
+    """The folder at a path or address."""
+    return _Remote(absolute(path)) if is_remote(path) else _Local(absolute(path))
+
+
+def is_remote(path: str) -> bool:
+    """Whether it is an address and not a path of this machine."""
+    return "://" in path
+
+
+def absolute(path: str) -> str:
+    """The path as every worker can use it; a worker's own folder may be another one."""
+    return path.rstrip("/") if is_remote(path) else os.path.abspath(Path(path).expanduser())
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two folders are the same, or one is inside the other."""
+    if is_remote(one) or is_remote(other):
+        first, second = (absolute(path) + "/" for path in (one, other))
+        return first.startswith(second) or second.startswith(first)
+    path, other_path = Path(one).resolve(), Path(other).resolve()
+    return path.is_relative_to(other_path) or other_path.is_relative_to(path)
+
+
+def told(error: OSError) -> str:
+    """What an error says, in the words of the system or the store."""
+    return f"{error.strerror} ({error.filename})" if error.strerror and error.filename else str(error.strerror or error)
+
+
+def open_read(path: str) -> IO[bytes]:
+    """A file to read, from its start, with seek. Raises `OSError`."""
+    if not is_remote(path):
+        return open(path, "rb")
+    system, inner = _system(path)
+    return io.BufferedReader(_as_os_error(system.open)(inner, "rb", block_size=4 * _BUFFER, cache_type="readahead"), _BUFFER)
+
+
+def look(path: str) -> Found:
+    """What is known of a file. Raises `OSError`."""
+    if not is_remote(path):
+        return Found(path, os.path.getsize(path), None)
+    system, inner = _system(path)
+    return _found(system, _as_os_error(system.info)(inner))
+
+
+def find(text: str) -> list[Found] | None:
+    """The files behind a path, or a pattern with * ? [] **, or all those below a folder; None if it is nothing at all.
+
+    Raises `OSError`. A folder on this machine that can't be listed is an error and not an empty one.
+    """
+    if is_remote(text):
+        return _find_remotely(text)
+    path = absolute(text)
+    if os.path.isdir(path):
+        walk = os.walk(path, onerror=_refuse)
+        names = [os.path.join(where, name) for where, _, names in walk for name in names]
+        return [Found(name, 0, None) for name in names]
+    if os.path.isfile(path):
+        return [look(path)]
+    matches = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
+    return [Found(name, 0, None) for name in matches] or None
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def _find_remotely(text: str) -> list[Found] | None:
+    system, inner = _system(text)
+    system.invalidate_cache()
+    if glob.has_magic(inner):
+        infos = _as_os_error(system.glob)(inner, detail=True)
+    else:
+        infos = _as_os_error(system.find)(inner, detail=True)  # of a file, itself
+    found = [_found(system, info) for info in infos.values() if info["type"] == "file"]
+    return found or None
+
+
+def _found(system: Any, info: dict[str, Any]) -> Found:
+    return Found(system.unstrip_protocol(info["name"]), info["size"], info.get("ETag"))
+
+
+def _system(path: str) -> tuple[Any, str]:
+    """The file system behind an address, and what it calls the place. Listings are never remembered between calls."""
+    from fsspec.core import url_to_fs
+
+    try:
+        system, inner = url_to_fs(path, use_listings_cache=False)
+    except (ValueError, ImportError) as error:  # a protocol that nobody knows, or whose package isn't installed
+        raise OSError(f"{path}: {error}") from error
+    return system, inner
+
+
+def duckdb_system(path: str) -> Any:
+    """What DuckDB needs to be given to read an address."""
+    return _system(path)[0]
+
+
+def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, with the errors of its client (no credentials, no connection) as `OSError`."""
+
+    @functools.wraps(function)
+    def called(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*arguments, **named)
+        except OSError:
+            raise
+        except Exception as error:
+            raise OSError(str(error) or type(error).__name__) from error
+
+    return called
+
+
+@dataclass(frozen=True)
+class _Local:
+    path: str
+
+    def sub(self, name: str) -> "_Local":
+        return _Local(os.path.join(self.path, name))
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def make(self) -> None:
+        os.makedirs(self.path, exist_ok=True)
+        for entry in Path(self.path).iterdir():
+            if _LEFTOVER.fullmatch(entry.name):
+                entry.unlink()
+        probe = self._temporary()
+        probe.touch()
+        probe.unlink()
+
+    def entries(self) -> list[Entry]:
+        try:
+            with os.scandir(self.path) as found:
+                return [_entry(one) for one in found if one.is_file()]
+        except FileNotFoundError:
+            return []
+
+    def is_empty(self) -> bool:
+        path = Path(self.path)
+        return not path.exists() or all(_LEFTOVER.fullmatch(entry.name) for entry in path.iterdir())
+
+    def read(self, name: str) -> bytes:
+        return Path(self.path, name).read_bytes()
+
+    def create(self, name: str, content: bytes) -> bool:
+        temporary = self._temporary()
+        try:
+            self._write(temporary, content)
+            os.link(temporary, self.file(name))
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        os.makedirs(self.path, exist_ok=True)
+        temporary = self._temporary()
+        try:
+            self._write(temporary, content)
+            os.replace(temporary, self.file(name))
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        temporary = self._temporary()
+        try:
+            with open(temporary, "wb") as stream:
+                yield stream
+                _sync(stream)
+            os.replace(temporary, self.file(name))
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        Path(self.path, name).unlink(missing_ok=True)
+
+    def delete_all(self) -> None:
+        if os.path.exists(self.path):
+            shutil.rmtree(self.path)
+
+    def _temporary(self) -> Path:
+        return Path(self.path, f"{uuid.uuid4().hex}{_TEMPORARY}")
+
+    @staticmethod
+    def _write(path: Path, content: bytes) -> None:
+        with open(path, "wb") as stream:
+            stream.write(content)
+            _sync(stream)
+
+
+def _entry(one: os.DirEntry[str]) -> Entry:
+    status = one.stat()
+    return Entry(one.name, status.st_size, status.st_mtime_ns / 1e9)
+
+
+def _sync(stream: IO[bytes]) -> None:
+    """What survives only in a cache would be a name without its rows after a power cut."""
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+@dataclass(frozen=True)
+class _Remote:
+    """A prefix of keys. Nothing is ever half there, so there are no temporary files."""
+
+    path: str
+
+    def sub(self, name: str) -> "_Remote":
+        return _Remote(f"{self.path}/{name}")
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def make(self) -> None:
+        probe = f"{uuid.uuid4().hex}{_TEMPORARY}"
+        self.replace(probe, b"")
+        self.delete(probe)
+
+    def entries(self) -> list[Entry]:
+        system, inner = _system(self.path)
+        try:
+            infos = _as_os_error(system.ls)(inner, detail=True)
+        except FileNotFoundError:
+            return []
+        files = (info for info in infos if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"))
+        return [Entry(info["name"].rsplit("/", 1)[1], info["size"], _written(info)) for info in files]
+
+    def is_empty(self) -> bool:
+        system, inner = _system(self.path)
+        try:
+            return not _as_os_error(system.ls)(inner, detail=False)
+        except FileNotFoundError:
+            return True
+
+    def read(self, name: str) -> bytes:
+        system, inner = _system(self.file(name))
+        return bytes(_as_os_error(system.cat_file)(inner))
+
+    def create(self, name: str, content: bytes) -> bool:
+        system, inner = _system(self.file(name))
+        try:
+            _as_os_error(system.pipe_file)(inner, content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        system, inner = _system(self.file(name))
+        _as_os_error(system.pipe_file)(inner, content)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        system, inner = _system(self.file(name))
+        with tempfile.NamedTemporaryFile(suffix=_TEMPORARY) as stream:
+            yield stream
+            stream.flush()
+            _as_os_error(system.put_file)(stream.name, inner)
+
+    def delete(self, name: str) -> None:
+        system, inner = _system(self.file(name))
+        try:
+            _as_os_error(system.rm_file)(inner)
+        except FileNotFoundError:
+            return
+
+    def delete_all(self) -> None:
+        system, inner = _system(self.path)
+        try:
+            _as_os_error(system.rm)(inner, recursive=True)
+        except FileNotFoundError:
+            return
+
+
+def _written(info: dict[str, Any]) -> float:
+    """When a store says that an object was written; stores call it by different names, and some don't say."""
+    moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
+    return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)

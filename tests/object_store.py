@@ -1,0 +1,54 @@
+"""A real S3 server on loopback: moto's, in a process of its own."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pytest
+
+BUCKET = "s3://corpora"
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[dict[str, str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not _answers(port):
+            assert process.poll() is None, "the server ended"
+        yield {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "anybody",
+            "AWS_SECRET_ACCESS_KEY": "anything",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        process.terminate()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=0.1).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def s3(_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An empty bucket, `BUCKET`; its file system. The environment of this test says how to reach it."""
+    for name, value in _server.items():
+        monkeypatch.setenv(name, value)
+    system = fsspec.filesystem("s3", use_listings_cache=False)
+    system.mkdir(BUCKET)
+    yield system
+    system.rm(BUCKET, recursive=True)
+
+
+def unreachable() -> dict[str, str]:
+    """The environment of somebody whose S3 server isn't running."""
+    return {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "anybody", "AWS_SECRET_ACCESS_KEY": "anything"}

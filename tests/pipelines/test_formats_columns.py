@@ -1,0 +1,136 @@
+"""A user's own columns: found by name or path, carried to the workers, and part of what a run is."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as tried
+from hypothesis import strategies as st
+
+from actors.errors import SettingsError, SourceError
+from actors.records import Reason
+from pipelines.formats import OwnColumns, RowRequests, requests
+from pipelines.manifest import Manifest
+from pipelines.planning import Plan, plan
+from pipelines.settings import ScoreSettings
+from tests.asked import account, contexts, judged, refused, said, user
+from tests.corpora import lines, settings, write
+
+ROW = {"task": {"question": "q", "system": "s"}, "choices": [{"text": "a"}, {"text": "b"}], "a.b": "dotted", "who": None}
+
+
+def read(row: object, prompt: str = "prompt", response: str = "response", system: str | None = None) -> RowRequests:
+    return requests(OwnColumns(prompt, response, system).shape(), row)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "answer"),
+    [
+        ("task.question", "choices[1].text", "b"),
+        ("task.question", "a.b", "dotted"),
+        ("task.question", "choices[0].text", "a"),
+    ],
+)
+def test_a_column_is_a_name_or_a_path(prompt: str, response: str, answer: str) -> None:
+    asked = read(ROW, prompt, response, "task.system")
+    assert (contexts(asked), judged(asked)) == ([[("system", "s"), ("user", "q")]], {"final": answer})
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["task.answer", "choices[2]", "choices.text", "task[0]", "who.name", "nobody", "choices[x]", "", "a..b", "[0]", "a["],
+)
+def test_a_path_that_leads_nowhere_is_a_missing_field(path: str) -> None:
+    assert refused(read(ROW, "task.question", path)) == {"final": Reason.MISSING_FIELD}
+    assert refused(read(ROW, path, "a.b")) == {"final": Reason.MISSING_FIELD}
+
+
+@pytest.mark.parametrize("prompt", ["q", [user("q")]])
+@pytest.mark.parametrize("response", ["a", said("a")])
+def test_a_prompt_may_be_messages_and_a_response_a_message(prompt: object, response: object) -> None:
+    asked = read({"prompt": prompt, "response": response})
+    assert (contexts(asked), judged(asked)) == ([[("user", "q")]], {"final": "a"})
+
+
+def test_a_list_of_responses_is_judged_one_by_one() -> None:
+    asked = read({"prompt": "q", "response": ["a", said("b"), "", user("c")]})
+    assert judged(asked) == {"response[0]": "a", "response[1]": "b"}
+    assert refused(asked) == {"response[2]": Reason.EMPTY_CONTENT, "response[3]": Reason.NO_FINAL_ASSISTANT}
+    assert refused(read({"prompt": "q", "response": []})) == {"final": Reason.EMPTY_CONTENT}
+
+
+@pytest.mark.parametrize("more", [{}, {"sys": None}, {"sys": " "}])
+def test_a_row_may_be_without_a_system_prompt(more: dict[str, Any]) -> None:
+    assert contexts(read({"prompt": "q", "response": "a", **more}, system="sys")) == [[("user", "q")]]
+
+
+def test_a_system_prompt_that_is_no_text_is_refused() -> None:
+    assert refused(read({"prompt": "q", "response": "a", "sys": 5}, system="sys")) == {"final": Reason.CONTENT_NOT_TEXT}
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.sampled_from(["q", "", "user", "assistant"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "a.b", "role", "content"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@tried(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(row=VALUES, paths=st.lists(st.sampled_from(["a", "b", "a.b", "a[0]", "b[1].a"]) | st.text(), min_size=3, max_size=3))
+def test_no_row_fails_and_no_response_vanishes(row: object, paths: list[str]) -> None:
+    account(read(row, *paths))
+
+
+# --- from the settings to the workers ------------------------------------------------------------------------------
+
+COLUMNS = {"prompt_column": "task.question", "response_column": "choices[0].text"}
+
+
+def planned(folder: Path, rows: list[Any], **options: Any) -> tuple[ScoreSettings, Plan]:
+    told = settings(write(folder / "c.jsonl", lines(rows)), folder / "out", **options)
+    return told, plan(told)
+
+
+def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: Path) -> None:
+    told, made = planned(tmp_path, [ROW, ROW], **COLUMNS)
+    assert made.shape_found == "columns: 2 of 2 rows have `task.question` and `choices[0].text`"
+    preparation = pickle.loads(pickle.dumps(made.preparation))
+    assert judged(preparation.requests(ROW)) == {"final": "a"}
+    identity = Manifest.of(made, told).identity
+    assert identity["shape"] == "columns"
+    assert identity["own_columns"] == {"prompt": "task.question", "response": "choices[0].text", "system": None}
+
+
+def test_a_shape_that_was_found_is_told(tmp_path: Path) -> None:
+    row = {"instruction": "q", "output": "a"}
+    told, made = planned(tmp_path, [row])
+    assert made.shape_found.startswith("alpaca: 1 of 1 rows have `instruction`")
+    assert judged(made.preparation.requests(row)) == {"final": "a"}
+    assert Manifest.of(made, told).identity["own_columns"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt_column": "a"}, "go together"),
+        ({"response_column": "a"}, "go together"),
+        ({"system_column": "a"}, "go together"),
+        (COLUMNS | {"format": "messages"}, "--format messages"),
+        (COLUMNS | {"turns": "all"}, "--turns all"),
+    ],
+    ids=str,
+)
+def test_columns_that_do_not_go_together_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        planned(tmp_path, [ROW], **options)
+
+
+@pytest.mark.parametrize("wrong", ["prompt_column", "response_column", "system_column"])
+def test_a_column_that_no_row_has_is_refused_before_the_run(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(SourceError, match=r"none of the 1 rows looked at has 'nobody'\. Keys seen: 'task', 'choices'"):
+        planned(tmp_path, [ROW], **COLUMNS | {wrong: "nobody"})
