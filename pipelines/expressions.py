@@ -1,8 +1,9 @@
-"""The condition of a filter: SQL over the columns of a scored corpus, checked before any work, evaluated by DuckDB.
+"""The condition of a filter, and the number it ranks by: SQL over the columns of a scored corpus, evaluated by DuckDB.
 
-A condition looks at one response at a time, comes out the same whenever and wherever it is evaluated, and compares like
-with like. DuckDB alone would read `status = 1` as text and `reward >= '10'` as a number; here both are errors. Null is
-not true: a response without a reward doesn't meet `reward < 1`. NaN in a column of the input counts as the largest number.
+Both are checked before any work. They look at one response at a time, come out the same whenever and wherever they are
+evaluated, and compare like with like. DuckDB alone would read `status = 1` as text and `reward >= '10'` as a number; here
+both are errors. Null is not true: a response without a reward doesn't meet `reward < 1`. NaN in a column of the input
+counts as the largest number.
 """
 
 import json
@@ -13,13 +14,13 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from actors.errors import ExpressionError
 from pipelines.columns import STATUS, Columns
 
 _ROWS = "rows_of_the_filter"
+_END = "\n"  # of a comment that may stand in an expression
 _ALONE = "a filter looks at one response at a time"
 _REFUSED = {
     "SUBQUERY": f"{_ALONE}, and a subquery would look at others",
@@ -27,6 +28,7 @@ _REFUSED = {
     "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
     "PARAMETER": "there is nothing to fill a parameter in with",
 }
+_CLAUSE = {"condition": "WHERE", "ranking": "ORDER BY"}
 _FAMILIES = {
     "number": ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint",
                "uhugeint", "bignum", "float", "double", "decimal"),
@@ -48,37 +50,57 @@ class Condition:
     @classmethod
     def check(cls, text: str, columns: Columns) -> Self:
         """Check a condition against the columns of a corpus. Raises `ExpressionError` with what would be right."""
-        with _connect() as connection:
-            rows = _visible(connection, columns)
-            try:
-                root = _parse(connection, text)
-                _check_nodes(connection, root)
-                _check_types(connection, text, root)
-            except (ExpressionError, duckdb.Error, RecursionError) as error:
-                raise ExpressionError(_explained(connection, text, str(error), rows)) from error
-        asked = {name.casefold() for name in _names(root)}
-        needed = tuple(name for name in rows.column_names if name.casefold() in asked)
-        return cls(text, needed or (columns.prefix + STATUS,))
+        return cls(text, _checked(text, columns, "condition", "boolean"))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What responses are ranked by, greater is better: a checked expression, and the columns that it needs."""
+
+    text: str
+    columns: tuple[str, ...]
+
+    @classmethod
+    def check(cls, text: str, columns: Columns) -> Self:
+        """Check a ranking against the columns of a corpus. Raises `ExpressionError` with what would be right."""
+        return cls(text, _checked(text, columns, "ranking", "number"))
 
 
 class Evaluator:
-    """Evaluates a condition, table by table."""
+    """Evaluates expressions of a filter, table by table."""
 
-    def __init__(self, condition: Condition) -> None:
-        self._condition = condition
+    def __init__(self, expressions: Mapping[str, str], columns: Sequence[str]) -> None:
+        """`expressions` are SQL by the name of their result; `columns` are those that they need."""
+        self._columns = columns
+        self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())} from {_ROWS}"
+        self._texts = "\n  ".join(expressions.values())
         self._connection = _connect()
 
-    def __call__(self, table: pa.Table) -> pa.ChunkedArray:
-        """Whether each row meets the condition. Raises `ExpressionError` if a value can't be computed with."""
-        self._connection.register(_ROWS, table.select(self._condition.columns))
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """The results for each row. Raises `ExpressionError` if a value can't be computed with."""
+        self._connection.register(_ROWS, table.select(self._columns))
         try:
-            relation = self._connection.sql(_select(self._condition.text))
-            return pc.fill_null(relation.to_arrow_table().column(0), False)
+            return self._connection.sql(self._select).to_arrow_table()
         except duckdb.Error as error:
             raise ExpressionError(
-                f"the condition can't be evaluated: {_first_line(error)}\n  {self._condition.text}\n"
+                f"this can't be evaluated: {_first_line(error)}\n  {self._texts}\n"
                 "try_cast(x as double) is null where x is no number, and try(...) where something else can't be computed"
             ) from error
+
+
+def _checked(text: str, columns: Columns, what: str, family: str) -> tuple[str, ...]:
+    """Check an expression; returns the columns that it needs, at least one."""
+    with _connect() as connection:
+        rows = _visible(connection, columns)
+        try:
+            root = _parse(connection, text, what)
+            _check_nodes(connection, root)
+            _check_types(connection, text, root, what, family)
+        except (ExpressionError, duckdb.Error, RecursionError) as error:
+            raise ExpressionError(_explained(connection, text, str(error), rows, what)) from error
+    asked = {name.casefold() for name in _names(root)}
+    needed = tuple(name for name in rows.column_names if name.casefold() in asked)
+    return needed or (columns.prefix + STATUS,)
 
 
 def _connect() -> DuckDBPyConnection:
@@ -98,7 +120,7 @@ def _connect() -> DuckDBPyConnection:
 
 
 def _select(condition: str, where: str = "") -> str:
-    return f"select ({condition}\n) from {_ROWS} {where}"  # the newline ends a comment
+    return f"select ({condition}{_END}) from {_ROWS} {where}"
 
 
 def _visible(connection: DuckDBPyConnection, columns: Columns) -> pa.Table:
@@ -125,8 +147,8 @@ def _readable(connection: DuckDBPyConnection, field: pa.Field) -> bool:
     return True
 
 
-def _parse(connection: DuckDBPyConnection, text: str) -> Node:
-    """The syntax tree of the condition, which must be one expression and nothing more."""
+def _parse(connection: DuckDBPyConnection, text: str, what: str) -> Node:
+    """The syntax tree of the expression, which must be one expression and nothing more."""
     document = _serialized(connection, f"select {text}")
     if document["error"]:
         raise ExpressionError(document["error_message"])
@@ -134,10 +156,10 @@ def _parse(connection: DuckDBPyConnection, text: str) -> Node:
     selected = statements[0]["node"].get("select_list", [])
     expected = _serialized(connection, "select true")["statements"][0]["node"]
     if len(statements) > 1 or len(selected) != 1 or statements[0]["node"] != expected | {"select_list": selected}:
-        raise ExpressionError("a filter is one condition: what could stand after WHERE, and nothing else")
+        raise ExpressionError(f"a {what} is one expression: what could stand after {_CLAUSE[what]}, and nothing else")
     root: Node = selected[0]
     if root["alias"]:
-        raise ExpressionError(f"a condition can't be given a name, and this one is called {root['alias']}")
+        raise ExpressionError(f"a {what} can't be given a name, and this one is called {root['alias']}")
     return root
 
 
@@ -171,12 +193,12 @@ def _check_nodes(connection: DuckDBPyConnection, root: Node) -> None:
             )
 
 
-def _check_types(connection: DuckDBPyConnection, text: str, root: Node) -> None:
-    """Bind the condition, compare the types of what it compares, and evaluate it once, on nulls."""
-    connection.sql(f"select 1 from {_ROWS} where ({text}\n)")  # refuses whatever works on several rows
+def _check_types(connection: DuckDBPyConnection, text: str, root: Node, what: str, family: str) -> None:
+    """Bind the expression, compare the types of what it compares, and evaluate it once, on nulls."""
+    connection.sql(f"select 1 from {_ROWS} where ({text}{_END}) is null")  # refuses whatever works on several rows
     relation = connection.sql(_select(text))
-    if (kind := relation.types[0]).id != "boolean":
-        raise ExpressionError(f"it is {kind}, and a condition must be BOOLEAN")
+    if _FAMILY.get((kind := relation.types[0]).id, kind.id) != family:
+        raise ExpressionError(f"it is {kind}, and a {what} must be {'BOOLEAN' if family == 'boolean' else 'a number'}")
     for node in _walk(root, into_lambdas=False):
         for operands, wanted in ((_alike(node), None), (_truths(node), "boolean")):
             _check_families(connection, operands, wanted)
@@ -257,7 +279,7 @@ def _names(root: Node) -> Iterator[str]:
             yield from node["qualified_name"]["path"][:-1]
 
 
-def _explained(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table) -> str:
+def _explained(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table, what: str) -> str:
     """The whole message. What DuckDB says is its first line, without the name of the error."""
     problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
     hint = []
@@ -272,7 +294,7 @@ def _explained(connection: DuckDBPyConnection, text: str, problem: str, rows: pa
     relation = connection.sql(f"from {_ROWS}")
     columns = zip(relation.columns, relation.types, strict=True)
     listed = (f"  {line}" for name, kind in columns for line in _listed(name, kind, keywords))
-    return "\n".join([f"the condition can't be used: {problem}", f"  {text}", *hint, "The columns are:", *listed])
+    return "\n".join([f"the {what} can't be used: {problem}", f"  {text}", *hint, "The columns are:", *listed])
 
 
 def _listed(name: str, kind: Any, keywords: set[str]) -> Iterator[str]:

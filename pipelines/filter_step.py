@@ -1,34 +1,47 @@
-"""What a worker of the filter does: a group of parts in, its kept and its other rows out to a file each, counts back."""
+"""What a worker of the filter does with a group of parts: judge each response, count what is kept, or write it.
 
+A response is *met* if it meets the condition, a *candidate* if it is also scored and has a number to be ranked by. A
+selection chooses among candidates; without one, what is met is kept.
+"""
+
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from actors.errors import AuditError, SourceError
 from actors.records import Status
-from pipelines.columns import REASON, ROW, STATUS, Columns
-from pipelines.expressions import Condition, Evaluator
+from pipelines import kept_folder
+from pipelines.columns import REASON, RESPONSE, ROW, STATUS, Columns
+from pipelines.expressions import Condition, Evaluator, Ranking
 from pipelines.kept_files import Target
 from pipelines.parts import Part, Parts
+from pipelines.selection import GROUP, TIE, VALUE
 from pipelines.storage import open_read
 
-CONDITION = "condition"
-"""Why a scored response isn't kept; the others aren't for their status and reason, as in `rejected: too_long`."""
+CONDITION, NO_VALUE = "condition", "no_value"
+"""Why a scored response isn't kept, beside what its selection says; the others aren't for their status and reason."""
 
+_MET = "met"
 _BATCH_ROWS = 4096
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class KeepSummary:
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
-    Every response is counted once: `responses == kept + sum(not_kept.values())`.
+    Every response is counted once: `responses == kept + sum(not_kept.values())`. `selection` says where a selection over
+    the whole corpus made its cut.
     """
 
     rows: int = 0
@@ -36,6 +49,7 @@ class KeepSummary:
     kept: int = 0
     kept_rows: int = 0
     not_kept: Mapping[str, int] = field(default_factory=dict)
+    selection: Mapping[str, Any] | None = None
 
     def __add__(self, other: "KeepSummary") -> "KeepSummary":
         return KeepSummary(
@@ -49,6 +63,109 @@ class KeepSummary:
     def as_json(self) -> dict[str, Any]:
         """For `filter.json` and for `--json`."""
         return asdict(self)
+
+
+class Numbered(NamedTuple):
+    """A part, and its number among all parts."""
+
+    number: int
+    part: Part
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring parts that one task reads."""
+
+    parts: tuple[Numbered, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Some rows of a part, from `first` on, and what was found out about each."""
+
+    part: int
+    first: int
+    table: pa.Table
+    met: Mask
+    answers: pa.Table
+
+    @functools.cached_property
+    def values(self) -> NDArray[np.float64]:
+        """What each is ranked by; NaN for no candidate."""
+        found = self.answers.column(VALUE)
+        return np.where(self.met, pc.fill_null(found, float("nan")).to_numpy(), np.nan)
+
+    @functools.cached_property
+    def ties(self) -> NDArray[np.uint64]:
+        """What decides among equal values."""
+        return np.asarray(self.answers.column(TIE).to_numpy())
+
+
+class Selection(Protocol):
+    """Chooses among candidates."""
+
+    def reasons(self, judged: Judged) -> pa.Array:
+        """For each row null if it is chosen, or why it isn't; what it says of rows that are no candidates is ignored."""
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """What a worker needs. Without a ranking there is no selection."""
+
+    parts: Parts
+    columns: Columns
+    condition: Condition | None
+    ranking: Ranking | None
+    group_by: str | None
+    kept: Target | None
+    rest: Target | None
+
+    @property
+    def targets(self) -> list[Target]:
+        """Where rows are written, if anywhere."""
+        return [target for target in (self.kept, self.rest) if target]
+
+    @property
+    def judges_by(self) -> set[str]:
+        """The columns that judging needs."""
+        names = {self.columns.prefix + name for name in (ROW, STATUS, REASON)}
+        if self.ranking:
+            names |= {self.columns.prefix + RESPONSE, *self.ranking.columns}
+        return names | set(self.condition.columns if self.condition else ()) | ({self.group_by} if self.group_by else set())
+
+    @property
+    def reads(self) -> list[str]:
+        """The columns of the parts that are read."""
+        wanted = self.judges_by.union(*(target.reads for target in self.targets))
+        return [name for name in self.columns.schema.names if name in wanted]
+
+    def without_targets(self) -> "FilterStep":
+        """The step of a pass that only looks."""
+        return replace(self, kept=None, rest=None)
+
+    def evaluator(self) -> Evaluator:
+        """What judges tables."""
+        expressions = {_MET: self.condition.text if self.condition else "true"}
+        if self.ranking:
+            row, name = (_quoted(self.columns.prefix + column) for column in (ROW, RESPONSE))
+            expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
+            # A hash of which response it is, the same in every version and on every machine.
+            expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
+        if self.group_by:
+            group = _quoted(self.group_by)
+            expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
+        return Evaluator(expressions, sorted(self.judges_by))
+
+    def judged(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[Judged]:
+        """A part, table by table."""
+        first = 0
+        for table in _tables(self.parts.parts_folder.file(numbered.part.name), self.reads):
+            answers = evaluate(table)
+            met = pc.fill_null(answers.column(_MET), False).to_numpy()
+            if self.ranking:
+                met = met & pc.equal(table.column(self.columns.prefix + STATUS), Status.SCORED.value).to_numpy()
+            yield Judged(numbered.number, first, table, met, answers)
+            first += table.num_rows
 
 
 @dataclass(frozen=True)
@@ -69,74 +186,68 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Neighbouring parts that are filtered into one file."""
+class Output:
+    """What one task writes: the groups whose rows go to the files of one number."""
 
     index: int
-    parts: tuple[Part, ...]
+    groups: tuple[Group, ...]
 
 
-@dataclass(frozen=True)
-class FilterStep:
-    """What a worker needs."""
+def filter_group(step: FilterStep, selection: Selection | None, output: Output) -> KeepSummary:
+    """Filter groups of parts into files of one number, if there are targets, and note that it is done.
 
-    parts: Parts
-    columns: Columns
-    condition: Condition
-    kept: Target | None
-    rest: Target | None
-
-    @property
-    def targets(self) -> list[Target]:
-        """Where rows are written, if anywhere."""
-        return [target for target in (self.kept, self.rest) if target]
-
-    @property
-    def reads(self) -> list[str]:
-        """The columns of the parts that are read."""
-        own = {self.columns.prefix + name for name in (ROW, STATUS, REASON)}
-        wanted = own.union(self.condition.columns, *(target.reads for target in self.targets))
-        return [name for name in self.columns.schema.names if name in wanted]
-
-
-def filter_group(step: FilterStep, group: Group) -> KeepSummary:
-    """Filter a group of parts into its files. Done again, it writes the same."""
-    evaluate = Evaluator(step.condition)
+    Done again, it writes the same.
+    """
+    evaluate = step.evaluator()
     summary = KeepSummary()
     with ExitStack() as files:
-        kept = step.kept and files.enter_context(step.kept.open(group.index))
-        rest = step.rest and files.enter_context(step.rest.open(group.index))
-        for part in group.parts:
-            seen = KeepSummary(rows=part.counts.rows)
-            for split in _splits(step, part, evaluate):
+        kept = step.kept and files.enter_context(step.kept.open(output.index))
+        rest = step.rest and files.enter_context(step.rest.open(output.index))
+        for numbered in (numbered for group in output.groups for numbered in group.parts):
+            seen = KeepSummary(rows=numbered.part.counts.rows)
+            for split in _splits(step, selection, numbered, evaluate):
                 seen += split.summary
                 if kept:
                     kept.write(split.kept if kept.target.fields else split.kept.filter(split.first))
                 if rest:
                     rest.write(split.rest.append_column(rest.target.why, split.why))
-            if seen.responses != part.counts.responses:
+            if seen.responses != numbered.part.counts.responses:
+                part = numbered.part
                 raise AuditError(f"{part.name} holds {seen.responses} responses, and its name says {part.counts}")
             summary += seen
+    for target in step.targets:
+        kept_folder.note_done(target.folder, output.index, summary.as_json())
     return summary
 
 
-def _splits(step: FilterStep, part: Part, evaluate: Evaluator) -> Iterator[Split]:
+def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, evaluate: Evaluator) -> Iterator[Split]:
     row, last_row = step.columns.prefix + ROW, None
-    for table in _tables(step.parts.parts_folder.file(part.name), step.reads):
-        mask = evaluate(table)
-        kept, rest = table.filter(mask), table.filter(pc.invert(mask))
+    for judged in step.judged(numbered, evaluate):
+        why = _why(step, selection, judged)
+        mask = pc.is_null(why)
+        kept, rest = judged.table.filter(mask), judged.table.filter(pc.invert(mask))
         # The responses of a row are neighbours, so a row is new where it isn't the one before.
         rows = kept.column(row).to_pylist()
         first = pa.array([now != before for now, before in zip(rows, [last_row, *rows], strict=False)], pa.bool_())
         last_row = rows[-1] if rows else last_row
-        yield Split(kept, first, rest, _why(rest, step.columns.prefix))
+        yield Split(kept, first, rest, pc.drop_null(why))
 
 
-def _why(rest: pa.Table, prefix: str) -> pa.Array:
-    """Why each of the rows isn't kept."""
-    status, reason = (rest.column(prefix + name).combine_chunks() for name in (STATUS, REASON))
-    scored = pc.equal(status, Status.SCORED.value)
-    return pc.if_else(scored, CONDITION, pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": "))
+def _why(step: FilterStep, selection: Selection | None, judged: Judged) -> pa.Array:
+    """Why each of the rows isn't kept; null for those that are."""
+    status, reason = (judged.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
+    unscored = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
+    why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, unscored)
+    if selection is None:
+        why_met = pa.nulls(len(status), pa.string())
+    else:
+        unranked = pa.array(np.isnan(judged.values))
+        why_met = pc.if_else(unranked, NO_VALUE, selection.reasons(judged))
+    return pc.if_else(pa.array(judged.met), why_met, why_not_met)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:

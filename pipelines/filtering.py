@@ -1,62 +1,148 @@
-"""The second job: a scored corpus in, the rows that meet a condition out. It costs no GPU, and can be run again at will.
+"""The second job: a scored corpus in, what is worth keeping out. It costs no GPU, and can be run again at will.
 
-1. Check the condition, the scored folder and the output folders.
-2. Read the parts, group by group; write what meets the condition to a file per group, and the rest to another.
-3. Check that every response went one way or the other, and say so in `filter.json`.
+1. Check the settings, the scored folder and the output folders.
+2. Where the best of all are asked for, find out who they are, by passes over the columns that this needs (`selecting`).
+3. Count what will be kept of each group of parts, and put groups together that make files of a useful size.
+4. Write these files, kept rows and others. A filter that was killed goes on with the files that aren't there.
+5. Check that every response went one way or the other, and say so in `filter.json`.
 
-What is written doesn't depend on how many workers there are: groups of parts are cut by their names and sizes alone.
+What is written doesn't depend on how many workers there are: all is cut by the parts' names and sizes alone.
 """
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import ray
-
-from actors.errors import AssayError, AuditError, RunStopped, SourceError
-from pipelines import kept_folder, storage
-from pipelines.expressions import Condition
-from pipelines.filter_step import FilterStep, Group, KeepSummary, filter_group
+from actors.errors import AuditError, SettingsError, SourceError
+from pipelines import kept_folder, selecting, storage
+from pipelines.columns import PROMPT_HASH, REWARD, ROW
+from pipelines.expressions import Condition, Ranking
+from pipelines.filter_step import FilterStep, Group, KeepSummary, Numbered, Output, Selection, filter_group
 from pipelines.kept_files import Target
 from pipelines.manifest import NAME, Manifest, read_manifest
 from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps
-from pipelines.session import ray_session
 from pipelines.settings import FilterSettings
 from pipelines.sources import Range
 from pipelines.storage import Entry, told
+from pipelines.workers import Workers, workers
 
 __all__ = ["KeepSummary", "keep"]
 
 _GROUP_BYTES = 64 * 2**20
 _GROUP_PARTS = 256
-_TASKS = 1000
-"""Tasks given to Ray at a time. They wait there for a CPU, and a cluster that can grow sees how many are asked for."""
+_OUTPUT_BYTES = 64 * 2**20
+"""About what an output file holds, in bytes of the scored parts, which are compressed."""
+
+_SELECTIONS = ("top_fraction", "quantile", "top_k")
+
+Entries = list[tuple[Part, Entry]]
 
 
 def keep(settings: FilterSettings) -> KeepSummary:
-    """Filter a scored corpus.
+    """Filter a scored corpus, or go on where an earlier filter of the same settings ended.
 
-    Raises a `UserError` if the condition, the scored folder or an output folder won't do, `RunStopped` if a worker was
+    Raises a `UserError` if the settings, the scored folder or an output folder won't do, `RunStopped` if a worker was
     lost for good, and `AuditError` if the parts aren't what their names say or a response went neither way.
     """
+    _check(settings)
     manifest = _scored_manifest(settings.scored)
-    condition = Condition.check(settings.keep, manifest.columns)
-    parts, expected = _audited(settings, manifest)
-    step = _step(settings, manifest, condition)
+    step = _step(settings, manifest)
+    entries, expected = _audited(settings, manifest)
     kept_folder.check_apart([settings.scored, *(target.folder for target in step.targets)])
     for target in step.targets:
         target.check()
         kept_folder.check_free(target.folder, settings.overwrite)
-    documents = {target.folder: _document(settings, manifest, target) for target in step.targets}
-    for folder, document in documents.items():
-        kept_folder.start(folder, document)
-    summary = sum(_summaries(step, list(_groups(parts))), KeepSummary())
+    sizes = {part: entry.size for part, entry in entries}
+    groups = list(_groups(entries))
+    with workers(len(groups)) as hands:
+        work = _Work(hands, step, settings, groups)
+        looked = work.look() if len(groups) > 1 or not step.targets else None
+        summary = sum(looked.values(), KeepSummary()) if looked is not None else None
+        if step.targets:
+            outputs = selecting.cut(groups, list(_sizes(step, groups, looked, sizes)), _OUTPUT_BYTES)
+            documents = {target.folder: _document(settings, manifest, target, outputs, work) for target in step.targets}
+            done = [kept_folder.start(folder, document) for folder, document in documents.items()]
+            # An output is done if all its files are: somebody may have deleted one of the folders.
+            written = {at: KeepSummary(**found) for at, found in done[0].items() if all(at in other for other in done)}
+            written |= work.write([output for output in outputs if output.index not in written])
+            if summary not in (None, total := sum(written.values(), KeepSummary())):
+                raise AuditError(f"what was written isn't what was counted before: {total}, {summary}")
+            summary = total
+    assert summary is not None
     if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
         raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-    for folder, document in documents.items():
-        kept_folder.finish(folder, document, summary.as_json())
+    summary = replace(summary, selection=work.told)
+    if step.targets:
+        for folder, document in documents.items():
+            kept_folder.finish(folder, document, summary.as_json())
     return summary
+
+
+class _Work:
+    """The passes over the groups. What is selected is found out at the start."""
+
+    def __init__(self, hands: Workers, step: FilterStep, settings: FilterSettings, groups: Sequence[Group]) -> None:
+        self._hands = hands
+        self._step = step
+        self._groups = groups
+        self._selection: Selection | None = None
+        self._won: dict[Group, list[Any]] = {}
+        self.told: Mapping[str, Any] | None = None
+        by = settings.by or step.columns.prefix + REWARD
+        if settings.top_k is not None:
+            won = selecting.winners(hands, step.without_targets(), settings, groups)
+            self._won = dict(zip(groups, won, strict=True))
+            self.told = {"by": by, "top_k": settings.top_k, "per": settings.per or "prompt", "min_gap": settings.min_gap}
+        elif step.ranking:
+            cut = selecting.boundary(hands, step.without_targets(), settings, groups)
+            self._selection = cut
+            self.told = {"by": by, **cut.as_json()}
+
+    def look(self) -> dict[int, KeepSummary]:
+        """What is kept of each group, by its place."""
+        return self._filter(self._step.without_targets(), [Output(at, (own,)) for at, own in enumerate(self._groups)])
+
+    def write(self, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
+        """Write outputs; what is kept of each, by its number."""
+        return self._filter(self._step, outputs)
+
+    def _filter(self, step: FilterStep, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
+        pieces = [itertools.chain.from_iterable(self._won.get(group, ()) for group in output.groups) for output in outputs]
+        arguments = [(step, self._selection, output, *own) for output, own in zip(outputs, pieces, strict=True)]
+        return dict(self._hands.map(_filter_output, arguments))
+
+
+def _filter_output(step: FilterStep, selection: Selection | None, output: Output, *won: Any) -> tuple[int, KeepSummary]:
+    return output.index, filter_group(step, selecting.joined(won) if won else selection, output)
+
+
+def _sizes(
+    step: FilterStep, groups: Sequence[Group], looked: Mapping[int, KeepSummary] | None, sizes: Mapping[Part, int]
+) -> Iterator[float]:
+    """About how many bytes are written of each group, to the fuller of the folders."""
+    for at, group in enumerate(groups):
+        whole = sum(sizes[numbered.part] for numbered in group.parts)
+        if looked is None or not looked[at].responses:
+            yield whole
+            continue
+        share = looked[at].kept / looked[at].responses
+        yield whole * max(share if step.kept else 0.0, 1 - share if step.rest else 0.0)
+
+
+def _check(settings: FilterSettings) -> None:
+    asked = [name for name in _SELECTIONS if getattr(settings, name) is not None]
+    flags = [f"--{name.replace('_', '-')}" for name in asked]
+    if len(asked) > 1:
+        raise SettingsError(f"{' and '.join(flags)} don't go together: choose one, and put conditions into --keep")
+    if not asked and settings.keep is None:
+        raise SettingsError("there is nothing to filter by: give --keep, --top-fraction, --quantile or --top-k")
+    if not asked and settings.by is not None:
+        raise SettingsError("--by is what --top-fraction, --quantile and --top-k choose by: give one of them")
+    if settings.top_k is None and (settings.per is not None or settings.min_gap is not None):
+        raise SettingsError(f"--{'per' if settings.per else 'min-gap'} goes with --top-k")
 
 
 def _scored_manifest(folder: str) -> Manifest:
@@ -66,8 +152,8 @@ def _scored_manifest(folder: str) -> Manifest:
     return manifest
 
 
-def _audited(settings: FilterSettings, manifest: Manifest) -> tuple[list[tuple[Part, Entry]], Counts]:
-    """The parts with their files, and the counts in their names. Nothing may be there twice, and only `partial` allows gaps."""
+def _audited(settings: FilterSettings, manifest: Manifest) -> tuple[Entries, Counts]:
+    """The parts and their counts by name. Nothing may be there twice, and only `partial` allows gaps."""
     try:
         entries = sorted(Parts(settings.scored).entries())
         extents = Parts(settings.scored).extents(manifest.files)
@@ -95,26 +181,45 @@ def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], p
     audit(manifest.files, ends, sorted([*parts, *fillers]))
 
 
-def _step(settings: FilterSettings, manifest: Manifest, condition: Condition) -> FilterStep:
+def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
     columns = manifest.columns
     form = settings.format or ("jsonl" if columns.is_json else "parquet")
-    metadata = {"assay": json.dumps({"identity": manifest.identity, "condition": settings.keep})}
+    metadata = {"assay": json.dumps({"identity": manifest.identity, "filter": _asked(settings)})}
     # The reason why is one more column beside ours, so the rest always has these.
     taken = {name.lower() for name in columns.schema.names}
     why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in taken)
-    # Absolute, because a worker's folder may be another one.
     output, other = (path and storage.absolute(path) for path in (settings.output, settings.rest))
     kept = output and Target(output, "kept", form, columns, settings.fields, None, metadata)
     rest = other and Target(other, "rest", form, columns, True, why, metadata)
-    return FilterStep(Parts(storage.absolute(settings.scored)), columns, condition, kept or None, rest or None)
+    selects = any(getattr(settings, name) is not None for name in _SELECTIONS)
+    by = settings.by or f'"{columns.prefix}{REWARD}"'
+    return FilterStep(
+        Parts(storage.absolute(settings.scored)),
+        columns,
+        Condition.check(settings.keep, columns) if settings.keep is not None else None,
+        Ranking.check(by, columns) if selects else None,
+        columns.prefix + (ROW if settings.per == "row" else PROMPT_HASH) if settings.top_k is not None else None,
+        kept or None,
+        rest or None,
+    )
 
 
-def _document(settings: FilterSettings, manifest: Manifest, target: Target) -> dict[str, Any]:
+def _asked(settings: FilterSettings) -> str:
+    """What is kept, in a line."""
+    names = ("keep", "by", *_SELECTIONS, "per", "min_gap")
+    return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name)) is not None)
+
+
+def _document(
+    settings: FilterSettings, manifest: Manifest, target: Target, outputs: Sequence[Output], work: _Work
+) -> dict[str, Any]:
     identity = json.dumps([manifest.identity, [file.as_json() for file in manifest.files]], sort_keys=True)
+    parts = [[numbered.part.name for group in output.groups for numbered in group.parts] for output in outputs]
     return {
         "holds": target.stem,
-        "condition": settings.keep,
+        "asked": _asked(settings),
         "settings": settings.model_dump(mode="json"),
+        "selection": work.told,
         "format": target.format,
         "why": target.why,
         "source": {
@@ -122,46 +227,19 @@ def _document(settings: FilterSettings, manifest: Manifest, target: Target) -> d
             "identity": manifest.identity,
             "made_with": manifest.made_with,
             "fingerprint": f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}",
+            "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}",
         },
     }
 
 
 def _groups(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
-    """Neighbouring parts, up to a size and a number that make a file of a useful size."""
-    index, size, group = 0, 0, list[Part]()
-    for part, entry in parts:
+    """Neighbouring parts, up to a size and a number: what a task reads."""
+    size, group = 0, list[Numbered]()
+    for number, (part, entry) in enumerate(parts):
         if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
-            yield Group(index, tuple(group))
-            index, size, group = index + 1, 0, []
+            yield Group(tuple(group))
+            size, group = 0, []
         size += entry.size
-        group.append(part)
+        group.append(Numbered(number, part))
     if group:
-        yield Group(index, tuple(group))
-
-
-def _summaries(step: FilterStep, groups: Sequence[Group]) -> Iterator[KeepSummary]:
-    """Filter all groups. For one alone, starting Ray would take longer than the work."""
-    if len(groups) < 2:
-        yield from (filter_group(step, group) for group in groups)
-        return
-    with ray_session():
-        yield from _on_ray(step, groups)
-
-
-def _on_ray(step: FilterStep, groups: Sequence[Group]) -> Iterator[KeepSummary]:
-    task, shared = ray.remote(filter_group), ray.put(step)
-    running: list[Any] = []
-    try:
-        for group in groups:
-            if len(running) == _TASKS:
-                done, running = ray.wait(running)
-                yield from ray.get(done)
-            running.append(task.remote(shared, group))
-        while running:
-            done, running = ray.wait(running)
-            yield from ray.get(done)
-    except ray.exceptions.RayError as error:
-        for waiting in running:
-            ray.cancel(waiting)
-        cause = getattr(error, "cause", None)
-        raise (cause if isinstance(cause, AssayError) else RunStopped(f"a filter task failed: {error}")) from error
+        yield Group(tuple(group))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Literal, Protocol, Self
@@ -96,8 +96,9 @@ class KeptFile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if self._writer is not None and kind is None:
-                self._writer.close()
+            if self._writer is not None:
+                with nullcontext() if kind is None else suppress(OSError, pa.ArrowException):
+                    self._writer.close()  # of a file that won't be there, too: a Parquet writer would try it later
             self._stack.__exit__(kind, error, traceback)
         except OSError as refused:
             self._stack.__exit__(type(refused), refused, refused.__traceback__)

@@ -2,7 +2,8 @@
 
 kept/
   filter.json          what was filtered by which condition; at the end, the counts
-  kept-00000.jsonl     the rows of the first group of parts, if any was kept; or .parquet
+  kept-00000.jsonl     the first of the kept rows, if there are any; or .parquet
+  done/00000.json      while it is under way: the files of this number are complete, and their counts
 """
 
 import itertools
@@ -16,6 +17,7 @@ from pipelines import storage
 from pipelines.storage import told
 
 NAME = "filter.json"
+_DONE = "done"
 _VERSION = 1
 _OURS = re.compile(r"(kept|rest)-\d{5,}\.(jsonl|parquet)")
 
@@ -43,18 +45,34 @@ def check_free(folder: str, overwrite: bool) -> None:
     if earlier is None:
         raise OutputError(f"{folder} holds something else than the result of a filter; give a new or an empty folder")
     if earlier.get("summary") is not None and not overwrite:
-        raise OutputError(f"{folder} holds what {earlier.get('condition')!r} gave; --overwrite replaces it")
+        raise OutputError(f"{folder} holds what {earlier.get('asked')!r} gave; --overwrite replaces it")
 
 
-def start(folder: str, document: Mapping[str, Any]) -> None:
-    """Make the folder, empty it of an earlier result, and mark it as ours."""
+def start(folder: str, document: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Make the folder, and mark it as ours. Returns what was noted as done, if the same filter was here before.
+
+    What another one left is deleted.
+    """
     place = storage.folder(folder)
     try:
         place.make()
+        if (earlier := _read(folder)) and {**earlier, "summary": None} == _whole(document, None):
+            entries = place.sub(_DONE).entries()
+            return {int(entry.name.split(".")[0]): json.loads(place.sub(_DONE).read(entry.name)) for entry in entries}
         _write(folder, document, None)
+        place.sub(_DONE).delete_all()
         for entry in place.entries():
             if _OURS.fullmatch(entry.name):
                 place.delete(entry.name)
+    except OSError as error:
+        raise OutputError(f"{folder} can't be written: {told(error)}") from error
+    return {}
+
+
+def note_done(folder: str, index: int, summary: Mapping[str, Any]) -> None:
+    """Say that the files of a number are complete."""
+    try:
+        storage.folder(folder).sub(_DONE).replace(f"{index:05d}.json", json.dumps(summary).encode())
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {told(error)}") from error
 
@@ -63,6 +81,7 @@ def finish(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any])
     """Say what came of it. What a killed worker left half written goes."""
     storage.folder(folder).make()
     _write(folder, document, summary)
+    storage.folder(folder).sub(_DONE).delete_all()
 
 
 def _read(folder: str) -> dict[str, Any] | None:
@@ -73,6 +92,11 @@ def _read(folder: str) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and document.get("assay_filter") == _VERSION else None
 
 
+def _whole(document: Mapping[str, Any], summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The document as it is read back."""
+    whole: dict[str, Any] = json.loads(json.dumps({"assay_filter": _VERSION, **document, "summary": summary}))
+    return whole
+
+
 def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None) -> None:
-    text = json.dumps({"assay_filter": _VERSION, **document, "summary": summary}, indent=2) + "\n"
-    storage.folder(folder).replace(NAME, text.encode())
+    storage.folder(folder).replace(NAME, (json.dumps(_whole(document, summary), indent=2) + "\n").encode())

@@ -1,5 +1,7 @@
 """What a person sees at the end: counts, reasons, and quantiles to choose a threshold by."""
 
+from collections.abc import Iterator
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -42,5 +44,16 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
     console.print(f"Kept {summary.kept:,} of {summary.responses:,} responses ({share:.1%})")
     if summary.not_kept:
         console.print("Not kept: " + ", ".join(f"{count:,} {why}" for why, count in summary.not_kept.items()))
+    for line in _selection_lines(summary):
+        console.print(line, soft_wrap=True)
     if settings.output is not None:
         console.print(f"Kept rows: {settings.output}", soft_wrap=True)
+
+
+def _selection_lines(summary: KeepSummary) -> Iterator[str]:
+    """Where a selection made its cut, and what became of those right on it."""
+    found = summary.selection or {}
+    if "boundary" in found:
+        yield f"Chosen by {found['by']} from {found['candidates']:,} candidates; the cut is at {found['boundary']:.6g}"
+    if found.get("equal", 0) > found.get("equal_kept", 0):
+        yield f"Of the {found['equal']:,} right on it, {found['equal_kept']:,} are kept, chosen by a hash of which they are"

@@ -63,7 +63,19 @@ class FilterSettings(Settings):
 
     scored: str = Field(description="folder of a scored corpus")
     output: str | None = Field(default=None, description="folder for the kept rows; none only counts them")
-    keep: str = Field(min_length=1, description="SQL condition over the columns of the scored corpus")
+    keep: str | None = Field(default=None, min_length=1, description="SQL condition over the columns of the scored corpus")
+    by: str | None = Field(default=None, min_length=1, description="number to choose by, SQL; the reward if not given")
+    top_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="keep the best fraction of the scored responses that meet the condition"
+    )
+    quantile: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="keep those at or above this quantile of them"
+    )
+    top_k: Annotated[int, Field(ge=1)] | None = Field(default=None, description="keep the best K of each prompt or row")
+    per: Literal["prompt", "row"] | None = Field(default=None, description="what --top-k is of; prompt if not given")
+    min_gap: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="with --top-k: only where the best is ahead of the next by this much"
+    )
     format: Literal["jsonl", "parquet"] | None = Field(
         default=None, description="jsonl for a corpus that was JSON, parquet for one that was Parquet"
     )

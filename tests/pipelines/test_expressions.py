@@ -1,13 +1,14 @@
 """What a condition may be, and what is said of one that may not."""
 
 import pickle
+import re
 
 import pyarrow as pa
 import pytest
 
 from actors.errors import ExpressionError
 from pipelines.columns import Columns
-from pipelines.expressions import Condition, Evaluator
+from pipelines.expressions import Condition, Evaluator, Ranking
 
 CARRIED = pa.schema(
     [
@@ -203,8 +204,12 @@ def table(**columns: pa.Array) -> pa.Table:
 
 
 def evaluated(text: str, rows: pa.Table) -> list[bool]:
-    met: list[bool] = Evaluator(Condition.check(text, COLUMNS))(rows).to_pylist()
+    met: list[bool] = [bool(value) for value in evaluator(Condition.check(text, COLUMNS))(rows).column("met").to_pylist()]
     return met
+
+
+def evaluator(condition: Condition) -> Evaluator:
+    return Evaluator({"met": condition.text}, condition.columns)
 
 
 def test_null_is_not_met() -> None:
@@ -233,7 +238,7 @@ def test_a_moment_in_text_is_utc_everywhere(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_value_that_cannot_be_computed_with_is_an_error() -> None:
     rows = table(topic=pa.array(["1", "x"]))
-    evaluate = Evaluator(Condition.check("cast(topic as double) > 0", COLUMNS))
+    evaluate = evaluator(Condition.check("cast(topic as double) > 0", COLUMNS))
     with pytest.raises(ExpressionError, match="try_cast"):
         evaluate(rows)
     assert evaluated("try_cast(topic as double) > 0", rows) == [True, False]
@@ -241,7 +246,29 @@ def test_a_value_that_cannot_be_computed_with_is_an_error() -> None:
 
 def test_an_evaluator_is_used_again_and_a_condition_travels() -> None:
     condition = pickle.loads(pickle.dumps(Condition.check("reward > 1", COLUMNS)))
-    evaluate = Evaluator(condition)
-    assert evaluate(table(reward=pa.array([2.0]))).to_pylist() == [True]
-    assert evaluate(table(reward=pa.array([0.0, 2.0]))).to_pylist() == [False, True]
+    evaluate = evaluator(condition)
+    assert evaluate(table(reward=pa.array([2.0]))).to_pylist() == [{"met": True}]
+    assert evaluate(table(reward=pa.array([0.0, 2.0]))).to_pylist() == [{"met": False}, {"met": True}]
     assert evaluate(table(reward=pa.array([], pa.float64()))).to_pylist() == []
+
+
+@pytest.mark.parametrize("text", ["reward", "0.7 * scores.helpfulness + n", "length(topic) -- a comment", "1", "-reward"])
+def test_a_ranking_is_a_number(text: str) -> None:
+    assert Ranking.check(text, COLUMNS).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("topic", "it is VARCHAR, and a ranking must be a number"),
+        ("reward > 1", "it is BOOLEAN, and a ranking must be a number"),
+        ("reward, n", "a ranking is one expression: what could stand after ORDER BY"),
+        ("avg(reward)", "a filter looks at one response at a time"),
+        ("random()", "comes out otherwise each time"),
+        ("rewards", "there is no column rewards"),
+    ],
+)
+def test_a_ranking_that_cant_be_used_is_told(text: str, says: str) -> None:
+    with pytest.raises(ExpressionError, match=re.escape(says)) as caught:
+        Ranking.check(text, COLUMNS)
+    assert str(caught.value).startswith("the ranking can't be used: ")

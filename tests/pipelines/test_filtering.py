@@ -22,8 +22,7 @@ from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, 
 from actors.records import Reading, Reason, Score, Status
 from pipelines import filter_step, filtering
 from pipelines.columns import Columns
-from pipelines.expressions import Condition
-from pipelines.filter_step import Group, filter_group
+from pipelines.filter_step import Output, filter_group
 from pipelines.filtering import KeepSummary, keep
 from pipelines.json_splice import encode, one_line, splice, wrap
 from pipelines.manifest import Manifest
@@ -161,7 +160,7 @@ def test_the_rest_alone_can_be_asked_for(four: str, tmp_path: Path) -> None:
 def test_what_was_done_is_beside_the_rows(four: str, tmp_path: Path) -> None:
     summary = run(four, "reward > 0", tmp_path / "kept")
     document = json.loads((tmp_path / "kept" / "filter.json").read_text())
-    assert document["condition"] == "reward > 0"
+    assert document["asked"] == "keep: reward > 0"
     assert document["settings"]["scored"] == four
     assert document["source"]["identity"]["model"] == "m"
     assert document["source"]["fingerprint"].startswith("sha256:")
@@ -281,7 +280,7 @@ def test_json_to_parquet(four: str, tmp_path: Path) -> None:
     kept = pq.read_table(tmp_path / "kept" / "kept-00000.parquet")
     assert kept.schema.equals(Columns(JSON, ("helpfulness", "correctness"), "").schema)
     assert kept.column("record").to_pylist() == [b'{"id": 0, "x": 1.10}']
-    assert json.loads(kept.schema.metadata[b"assay"])["condition"] == "reward > 0"
+    assert json.loads(kept.schema.metadata[b"assay"])["filter"] == "keep: reward > 0"
     assert len(pq.read_table(tmp_path / "rest" / "rest-00000.parquet").column("why")) == 3
     run(four, "reward > 0", tmp_path / "plain", format="parquet", fields=False)
     assert pq.read_table(tmp_path / "plain" / "kept-00000.parquet").column_names == ["record", "topic"]
@@ -477,7 +476,7 @@ def test_groups_are_filtered_on_ray_in_order(many: str, tmp_path: Path, local_ra
     assert [row["id"] for row in objects(tmp_path / "kept")] == [*range(20), *range(25, 45)]
     assert sorted(os.listdir(tmp_path / "kept")) == [
         "filter.json",
-        *(f"kept-0000{group}.jsonl" for group in range(3)),  # the fourth group kept nothing
+        "kept-00000.jsonl",  # little enough for one file
     ]
 
 
@@ -489,7 +488,7 @@ def test_an_error_in_a_task_is_the_error_itself(many: str, tmp_path: Path, local
 def test_a_task_that_fails_otherwise_stops_the_run(
     many: str, tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filtering, "filter_group", lambda step, group: {}[group.index])
+    monkeypatch.setattr(filtering, "_filter_output", lambda step, selection, output: {}[output.index])
     with pytest.raises(RunStopped, match="a filter task failed"):
         run(many, "reward > 0", tmp_path / "kept")
 
@@ -498,7 +497,8 @@ def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.M
     parts = Parts(many)
     groups = list(filtering._groups(sorted(parts.entries())))
     assert [len(group.parts) for group in groups] == [3, 3, 3, 1]
-    assert [part for group in groups for part in group.parts] == parts.listing()
+    assert [numbered.part for group in groups for numbered in group.parts] == parts.listing()
+    assert [numbered.number for group in groups for numbered in group.parts] == list(range(10))
     size = (Path(parts.folder, "parts") / parts.listing()[0].name).stat().st_size
     monkeypatch.setattr(filtering, "_GROUP_BYTES", 2 * size + size // 2)
     assert [len(group.parts) for group in filtering._groups(sorted(parts.entries()))] == [2] * 5
@@ -510,18 +510,16 @@ def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
     run(four, "reward > 0", tmp_path / "kept")
     before = read_lines(tmp_path / "kept")
     manifest = filtering._scored_manifest(four)
-    condition = Condition.check("reward > 0", manifest.columns)
     settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
-    step = pickle.loads(pickle.dumps(filtering._step(settings, manifest, condition)))
-    filter_group(step, Group(0, tuple(Parts(four).listing())))
+    step = pickle.loads(pickle.dumps(filtering._step(settings, manifest)))
+    filter_group(step, None, Output(0, tuple(filtering._groups(sorted(Parts(four).entries())))))
     assert read_lines(tmp_path / "kept") == before
     assert step.reads == [name for name in manifest.columns.schema.names if name != "topic"]
 
 
 def test_counting_reads_only_what_it_needs(four: str) -> None:
     manifest = filtering._scored_manifest(four)
-    condition = Condition.check("reward > 0", manifest.columns)
-    step = filtering._step(FilterSettings(scored=four, keep="reward > 0"), manifest, condition)
+    step = filtering._step(FilterSettings(scored=four, keep="reward > 0"), manifest)
     assert step.reads == ["row", "reward", "status", "reason"]
 
 
