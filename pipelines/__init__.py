@@ -1,14 +1,14 @@
-"""What happens to a dataset: `from pipelines import score, keep`.
+"""What happens to a dataset: `from pipelines import score, keep, top_k, top_fraction, read_scored`.
 
-The two are loaded when they are first asked for: they bring Ray with them, and `assay --help` does without it.
+They are loaded when they are first asked for: they bring Ray with them, and `assay --help` does without it.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.api import keep, score
+    from pipelines.api import keep, read_scored, score, top_fraction, top_k
 
-__all__ = ["keep", "score"]
+__all__ = ["keep", "read_scored", "score", "top_fraction", "top_k"]
 
 
 def __getattr__(name: str) -> Any:

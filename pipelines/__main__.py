@@ -4,6 +4,7 @@ import contextlib
 import enum
 import json
 import os
+import shlex
 import sys
 import types
 import typing
@@ -24,8 +25,8 @@ def main() -> None:
     """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 the audit failed."""
     try:
         cli(standalone_mode=False, prog_name="assay")
-    except click.exceptions.Abort:
-        _fail("interrupted; what is written stays, and the same command goes on from there", 130)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _fail(f"interrupted; what is written stays, and this goes on from there:\n  {_same_command()}", 130)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -34,7 +35,13 @@ def main() -> None:
     except UserError as error:
         _fail(str(error), 2)
     except AssayError as error:
-        _fail(f"{error}\nWhat is written stays, and the same command goes on from there", 3)
+        _fail(f"{error}\nWhat is written stays, and this goes on from there:\n  {_same_command()}", 3)
+
+
+def _same_command() -> str:
+    """The command that goes on with this one; --overwrite would start it again."""
+    program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
+    return f"{program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
 
 
 def _fail(message: str, code: int) -> None:
@@ -142,13 +149,29 @@ def filter_(as_json: bool, **options: Any) -> None:
 @click.argument("recipe")
 @json_option
 def run(recipe: str, as_json: bool) -> None:
-    """Score, and then filter, as the file RECIPE says."""
+    """Score, and then filter, as the file RECIPE says; either may be left out."""
     from pipelines.recipe import read_recipe
 
     steps = read_recipe(recipe)
-    _score(steps.score, as_json)
+    if steps.score is not None:
+        _score(steps.score, as_json)
     if steps.filter is not None:
         _filter(steps.filter, as_json)
+
+
+@cli.command()
+@click.argument("scored")
+@json_option
+def status(scored: str, as_json: bool) -> None:
+    """Tell how far the run in the folder SCORED is, from the folder alone: under way, stopped or complete."""
+    from pipelines.report import show_status
+    from pipelines.status import status as look
+
+    found = look(scored)
+    if as_json:
+        click.echo(json.dumps(found.as_json()))
+    else:
+        show_status(found)
 
 
 def _score(settings: ScoreSettings, as_json: bool) -> None:

@@ -1,27 +1,97 @@
-"""Scoring and filtering from Python, by the names that the command line has."""
+"""Scoring and filtering from Python, by the names that the command line has: folders into folders, or Ray Datasets.
+
+With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
+output, it returns a Dataset (`pipelines.datasets`). Options are those of `assay score --help` and `assay filter --help`,
+with underscores.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
-from pipelines import filtering, scoring
+from ray.data import Dataset
+
+from pipelines import datasets, filtering, scoring
+from pipelines.datasets import read_scored
 from pipelines.filtering import KeepSummary
 from pipelines.options import build
 from pipelines.settings import FilterSettings, ScoreSettings
 from pipelines.summary import Summary
 
+__all__ = ["keep", "read_scored", "score", "top_fraction", "top_k"]
 
-def score(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
+
+@overload
+def score(inputs: Dataset, *, model: str, **options: Any) -> Dataset: ...
+@overload
+def score(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary: ...
+def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     """Score a corpus into a folder, or go on with it: `score("corpus.jsonl", "scored/", model="tiny-attributes")`.
 
-    Options are those of `assay score --help`, with underscores. Raises what `pipelines.scoring.score` raises.
+    Of a dataset: `score(dataset, model="tiny-attributes")`. Raises what `pipelines.scoring.score` and
+    `pipelines.datasets.score` raise.
     """
+    if isinstance(inputs, Dataset):
+        return datasets.score(inputs, *output, **options)
+    return _score_folder(inputs, *output, **options)
+
+
+@overload
+def keep(scored: Dataset, condition: str) -> Dataset: ...
+@overload
+def keep(scored: str, output: str | None, condition: str, **options: Any) -> KeepSummary: ...
+def keep(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
+    """Keep the scored rows that meet a condition: `keep("scored/", "kept/", "reward >= 1.0")`; None only counts them.
+
+    Of a dataset: `keep(dataset, "reward >= 1.0")`. Raises what `pipelines.filtering.keep` and `pipelines.datasets.keep`
+    raise.
+    """
+    if isinstance(scored, Dataset):
+        return datasets.keep(scored, *arguments, **options)
+    return _keep_folder(scored, *arguments, **options)
+
+
+@overload
+def top_k(scored: Dataset, k: int, **options: Any) -> Dataset: ...
+@overload
+def top_k(scored: str, output: str | None, k: int, **options: Any) -> KeepSummary: ...
+def top_k(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
+    """Keep the best of each prompt: `top_k("scored/", "kept/", 1, per="prompt", by=..., keep=..., min_gap=...)`.
+
+    Of a dataset: `top_k(dataset, 1, ...)`. Raises what `keep` raises.
+    """
+    if isinstance(scored, Dataset):
+        return datasets.top_k(scored, *arguments, **options)
+    return _top_k_folder(scored, *arguments, **options)
+
+
+@overload
+def top_fraction(scored: Dataset, fraction: float, **options: Any) -> Dataset: ...
+@overload
+def top_fraction(scored: str, output: str | None, fraction: float, **options: Any) -> KeepSummary: ...
+def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
+    """Keep the best of all: `top_fraction("scored/", "kept/", 0.1, by=..., keep=...)`.
+
+    Of a dataset: `top_fraction(dataset, 0.1, ...)`. Raises what `keep` raises.
+    """
+    if isinstance(scored, Dataset):
+        return datasets.top_fraction(scored, *arguments, **options)
+    return _top_fraction_folder(scored, *arguments, **options)
+
+
+def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
     paths = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     return scoring.score(build(ScoreSettings, {"inputs": paths, "output": output, "model": model, **options}))
 
 
-def keep(scored: str, output: str | None, keep: str, **options: Any) -> KeepSummary:
-    """Keep the scored rows that meet a condition: `keep("scored/", "kept/", "reward >= 1.0")`; None only counts them.
+def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:
+    return filtering.keep(build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options}))
 
-    Options are those of `assay filter --help`, with underscores. Raises what `pipelines.filtering.keep` raises.
-    """
-    return filtering.keep(build(FilterSettings, {"scored": scored, "output": output, "keep": keep, **options}))
+
+def _top_k_folder(scored: str, output: str | None, k: int, *, keep: str | None = None, **options: Any) -> KeepSummary:
+    return _keep_folder(scored, output, keep, top_k=k, **options)
+
+
+def _top_fraction_folder(
+    scored: str, output: str | None, fraction: float, *, keep: str | None = None, **options: Any
+) -> KeepSummary:
+    return _keep_folder(scored, output, keep, top_fraction=fraction, **options)

@@ -48,6 +48,11 @@ class Columns:
         """All columns of a part."""
         return pa.schema([*self.carried, *self.ours])
 
+    @property
+    def ours_first(self) -> pa.Schema:
+        """All columns in the order in which SQL knows them: of two names that differ in case alone, the first counts."""
+        return pa.schema([*self.ours, *self.carried])
+
     def collision(self, names: Iterable[str]) -> str | None:
         """The first of the input's names that is one of ours, if any; SQL doesn't tell `Reward` from `reward`."""
         taken = {name.lower() for name in self.ours.names} | ({RECORD} if self.is_json else set())

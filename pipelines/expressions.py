@@ -17,7 +17,6 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from actors.errors import ExpressionError
-from pipelines.columns import STATUS, Columns
 
 _ROWS = "rows_of_the_filter"
 _END = "\n"  # of a comment that may stand in an expression
@@ -48,9 +47,9 @@ class Condition:
     columns: tuple[str, ...]
 
     @classmethod
-    def check(cls, text: str, columns: Columns) -> Self:
-        """Check a condition against the columns of a corpus. Raises `ExpressionError` with what would be right."""
-        return cls(text, _checked(text, columns, "condition", "boolean"))
+    def check(cls, text: str, schema: pa.Schema) -> Self:
+        """Check a condition against the columns that there are. Raises `ExpressionError` with what would be right."""
+        return cls(text, _checked(text, schema, "condition", "boolean"))
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,9 @@ class Ranking:
     columns: tuple[str, ...]
 
     @classmethod
-    def check(cls, text: str, columns: Columns) -> Self:
-        """Check a ranking against the columns of a corpus. Raises `ExpressionError` with what would be right."""
-        return cls(text, _checked(text, columns, "ranking", "number"))
+    def check(cls, text: str, schema: pa.Schema) -> Self:
+        """Check a ranking against the columns that there are. Raises `ExpressionError` with what would be right."""
+        return cls(text, _checked(text, schema, "ranking", "number"))
 
 
 class Evaluator:
@@ -88,10 +87,10 @@ class Evaluator:
             ) from error
 
 
-def _checked(text: str, columns: Columns, what: str, family: str) -> tuple[str, ...]:
+def _checked(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:
     """Check an expression; returns the columns that it needs, at least one."""
     with _connect() as connection:
-        rows = _visible(connection, columns)
+        rows = _visible(connection, schema)
         try:
             root = _parse(connection, text, what)
             _check_nodes(connection, root)
@@ -100,7 +99,7 @@ def _checked(text: str, columns: Columns, what: str, family: str) -> tuple[str, 
             raise ExpressionError(_explained(connection, text, str(error), rows, what)) from error
     asked = {name.casefold() for name in _names(root)}
     needed = tuple(name for name in rows.column_names if name.casefold() in asked)
-    return needed or (columns.prefix + STATUS,)
+    return needed or tuple(rows.column_names[:1])
 
 
 def _connect() -> DuckDBPyConnection:
@@ -123,17 +122,17 @@ def _select(condition: str, where: str = "") -> str:
     return f"select ({condition}{_END}) from {_ROWS} {where}"
 
 
-def _visible(connection: DuckDBPyConnection, columns: Columns) -> pa.Table:
+def _visible(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
     """One row of nulls in the columns that a condition may name; registered as the rows that it looks at.
 
-    DuckDB doesn't tell names apart by case: of two that differ in nothing else, ours is the one that counts, or the first.
+    DuckDB doesn't tell names apart by case: of two that differ in nothing else, the first counts.
     """
     fields: dict[str, pa.Field] = {}
-    for field in [*columns.ours, *columns.carried]:
+    for field in schema:
         if field.name.casefold() not in fields and _readable(connection, field):
             fields[field.name.casefold()] = field
-    schema = pa.schema([field.with_nullable(True) for field in fields.values()])
-    rows = pa.table([pa.nulls(1, field.type) for field in schema], schema)
+    visible = pa.schema([field.with_nullable(True) for field in fields.values()])
+    rows = pa.table([pa.nulls(1, field.type) for field in visible], visible)
     connection.register(_ROWS, rows)
     return rows
 

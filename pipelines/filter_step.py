@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from actors.errors import AuditError, SourceError
 from actors.records import Status
 from pipelines import kept_folder
-from pipelines.columns import REASON, RESPONSE, ROW, STATUS, Columns
+from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS, Columns
 from pipelines.expressions import Condition, Evaluator, Ranking
 from pipelines.kept_files import Target
 from pipelines.parts import Part, Parts
 from pipelines.selection import GROUP, TIE, VALUE
+from pipelines.settings import ChoiceSettings
 from pipelines.storage import open_read
 
 CONDITION, NO_VALUE = "condition", "no_value"
@@ -109,14 +110,62 @@ class Selection(Protocol):
 
 
 @dataclass(frozen=True)
-class FilterStep:
-    """What a worker needs. Without a ranking there is no selection."""
+class Judge:
+    """What is found out about each response, whose columns have the prefix. Without a ranking there is no selection."""
 
-    parts: Parts
-    columns: Columns
+    prefix: str
     condition: Condition | None
     ranking: Ranking | None
     group_by: str | None
+
+    @classmethod
+    def of(cls, choice: ChoiceSettings, prefix: str, schema: pa.Schema) -> "Judge":
+        """The judge of a choice, checked against the columns that there are. Raises `ExpressionError`."""
+        selects = any(limit is not None for limit in (choice.top_fraction, choice.quantile, choice.top_k))
+        return cls(
+            prefix,
+            Condition.check(choice.keep, schema) if choice.keep is not None else None,
+            Ranking.check(choice.by or _quoted(prefix + REWARD), schema) if selects else None,
+            prefix + (ROW if choice.per == "row" else PROMPT_HASH) if choice.top_k is not None else None,
+        )
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that judging needs."""
+        names = {self.prefix + name for name in (ROW, STATUS, REASON)}
+        if self.ranking:
+            names |= {self.prefix + RESPONSE, *self.ranking.columns}
+        return names | set(self.condition.columns if self.condition else ()) | ({self.group_by} if self.group_by else set())
+
+    def evaluator(self) -> Evaluator:
+        """What judges tables."""
+        expressions = {_MET: self.condition.text if self.condition else "true"}
+        if self.ranking:
+            row, name = (_quoted(self.prefix + column) for column in (ROW, RESPONSE))
+            expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
+            # A hash of which response it is, the same in every version and on every machine.
+            expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
+        if self.group_by:
+            group = _quoted(self.group_by)
+            expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
+        return Evaluator(expressions, sorted(self.columns))
+
+    def judged(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> Judged:
+        """Some rows of a part, from `first` on."""
+        answers = evaluate(table)
+        met = pc.fill_null(answers.column(_MET), False).to_numpy()
+        if self.ranking:
+            met = met & pc.equal(table.column(self.prefix + STATUS), Status.SCORED.value).to_numpy()
+        return Judged(part, first, table, met, answers)
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """What a worker needs."""
+
+    parts: Parts
+    columns: Columns
+    judge: Judge
     kept: Target | None
     rest: Target | None
 
@@ -126,45 +175,26 @@ class FilterStep:
         return [target for target in (self.kept, self.rest) if target]
 
     @property
-    def judges_by(self) -> set[str]:
-        """The columns that judging needs."""
-        names = {self.columns.prefix + name for name in (ROW, STATUS, REASON)}
-        if self.ranking:
-            names |= {self.columns.prefix + RESPONSE, *self.ranking.columns}
-        return names | set(self.condition.columns if self.condition else ()) | ({self.group_by} if self.group_by else set())
-
-    @property
     def reads(self) -> list[str]:
         """The columns of the parts that are read."""
-        wanted = self.judges_by.union(*(target.reads for target in self.targets))
+        wanted = self.judge.columns.union(*(target.reads for target in self.targets))
         return [name for name in self.columns.schema.names if name in wanted]
 
     def without_targets(self) -> "FilterStep":
         """The step of a pass that only looks."""
         return replace(self, kept=None, rest=None)
 
-    def evaluator(self) -> Evaluator:
-        """What judges tables."""
-        expressions = {_MET: self.condition.text if self.condition else "true"}
-        if self.ranking:
-            row, name = (_quoted(self.columns.prefix + column) for column in (ROW, RESPONSE))
-            expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
-            # A hash of which response it is, the same in every version and on every machine.
-            expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
-        if self.group_by:
-            group = _quoted(self.group_by)
-            expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
-        return Evaluator(expressions, sorted(self.judges_by))
+    def judged(self, source: Group) -> Iterator[Judged]:
+        """The parts of a group, table by table."""
+        evaluate = self.judge.evaluator()
+        for numbered in source.parts:
+            yield from self.judged_part(numbered, evaluate)
 
-    def judged(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[Judged]:
+    def judged_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[Judged]:
         """A part, table by table."""
         first = 0
         for table in _tables(self.parts.parts_folder.file(numbered.part.name), self.reads):
-            answers = evaluate(table)
-            met = pc.fill_null(answers.column(_MET), False).to_numpy()
-            if self.ranking:
-                met = met & pc.equal(table.column(self.columns.prefix + STATUS), Status.SCORED.value).to_numpy()
-            yield Judged(numbered.number, first, table, met, answers)
+            yield self.judge.judged(numbered.number, first, table, evaluate)
             first += table.num_rows
 
 
@@ -198,7 +228,7 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
 
     Done again, it writes the same.
     """
-    evaluate = step.evaluator()
+    evaluate = step.judge.evaluator()
     summary = KeepSummary()
     with ExitStack() as files:
         kept = step.kept and files.enter_context(step.kept.open(output.index))
@@ -222,7 +252,7 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
 
 def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, evaluate: Evaluator) -> Iterator[Split]:
     row, last_row = step.columns.prefix + ROW, None
-    for judged in step.judged(numbered, evaluate):
+    for judged in step.judged_part(numbered, evaluate):
         why = _why(step, selection, judged)
         mask = pc.is_null(why)
         kept, rest = judged.table.filter(mask), judged.table.filter(pc.invert(mask))

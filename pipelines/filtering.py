@@ -18,13 +18,13 @@ from typing import Any
 
 from actors.errors import AuditError, SettingsError, SourceError
 from pipelines import kept_folder, selecting, storage
-from pipelines.columns import PROMPT_HASH, REWARD, ROW
-from pipelines.expressions import Condition, Ranking
-from pipelines.filter_step import FilterStep, Group, KeepSummary, Numbered, Output, Selection, filter_group
+from pipelines.columns import REWARD
+from pipelines.filter_step import FilterStep, Group, Judge, KeepSummary, Numbered, Output, Selection, filter_group
 from pipelines.kept_files import Target
 from pipelines.manifest import NAME, Manifest, read_manifest
 from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps
-from pipelines.settings import FilterSettings
+from pipelines.recipe import write_recipe
+from pipelines.settings import ChoiceSettings, FilterSettings
 from pipelines.sources import Range
 from pipelines.storage import Entry, told
 from pipelines.workers import Workers, workers
@@ -47,10 +47,11 @@ def keep(settings: FilterSettings) -> KeepSummary:
     Raises a `UserError` if the settings, the scored folder or an output folder won't do, `RunStopped` if a worker was
     lost for good, and `AuditError` if the parts aren't what their names say or a response went neither way.
     """
-    _check(settings)
-    manifest = _scored_manifest(settings.scored)
+    check(settings)
+    manifest = scored_manifest(settings.scored)
     step = _step(settings, manifest)
-    entries, expected = _audited(settings, manifest)
+    entries = audited(settings.scored, manifest, settings.partial)
+    expected = sum((part.counts for part, _ in entries), Counts())
     kept_folder.check_apart([settings.scored, *(target.folder for target in step.targets)])
     for target in step.targets:
         target.check()
@@ -77,6 +78,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
     summary = replace(summary, selection=work.told)
     if step.targets:
         for folder, document in documents.items():
+            write_recipe(folder, filter=settings)
             kept_folder.finish(folder, document, summary.as_json())
     return summary
 
@@ -92,12 +94,14 @@ class _Work:
         self._won: dict[Group, list[Any]] = {}
         self.told: Mapping[str, Any] | None = None
         by = settings.by or step.columns.prefix + REWARD
+        looking = step.without_targets()
+        sources = [selecting.Source(looking, group, group.parts[0].number) for group in groups]
         if settings.top_k is not None:
-            won = selecting.winners(hands, step.without_targets(), settings, groups)
+            won = selecting.winners(hands, settings, sources)
             self._won = dict(zip(groups, won, strict=True))
             self.told = {"by": by, "top_k": settings.top_k, "per": settings.per or "prompt", "min_gap": settings.min_gap}
-        elif step.ranking:
-            cut = selecting.boundary(hands, step.without_targets(), settings, groups)
+        elif step.judge.ranking:
+            cut = selecting.boundary(hands, settings, sources)
             self._selection = cut
             self.told = {"by": by, **cut.as_json()}
 
@@ -132,7 +136,8 @@ def _sizes(
         yield whole * max(share if step.kept else 0.0, 1 - share if step.rest else 0.0)
 
 
-def _check(settings: FilterSettings) -> None:
+def check(settings: ChoiceSettings) -> None:
+    """Raise `SettingsError` unless what is asked for goes together."""
     asked = [name for name in _SELECTIONS if getattr(settings, name) is not None]
     flags = [f"--{name.replace('_', '-')}" for name in asked]
     if len(asked) > 1:
@@ -145,31 +150,32 @@ def _check(settings: FilterSettings) -> None:
         raise SettingsError(f"--{'per' if settings.per else 'min-gap'} goes with --top-k")
 
 
-def _scored_manifest(folder: str) -> Manifest:
+def scored_manifest(folder: str) -> Manifest:
+    """The manifest of a scored folder. Raises a `UserError` if it is none."""
     manifest = read_manifest(folder)
     if manifest is None:
         raise SourceError(f"{folder} isn't there, or has no {NAME}; a filter takes the output folder of a scored corpus")
     return manifest
 
 
-def _audited(settings: FilterSettings, manifest: Manifest) -> tuple[Entries, Counts]:
-    """The parts and their counts by name. Nothing may be there twice, and only `partial` allows gaps."""
+def audited(folder: str, manifest: Manifest, partial: bool) -> Entries:
+    """The parts in order. Nothing may be there twice, and only `partial` allows gaps. Raises `SourceError`."""
     try:
-        entries = sorted(Parts(settings.scored).entries())
-        extents = Parts(settings.scored).extents(manifest.files)
+        entries = sorted(Parts(folder).entries())
+        extents = Parts(folder).extents(manifest.files)
     except OSError as error:
-        raise SourceError(f"{settings.scored} can't be read: {told(error)}") from error
+        raise SourceError(f"{folder} can't be read: {told(error)}") from error
     parts = [part for part, _ in entries]
     _audit_without_gaps(manifest, extents, parts)
-    if not settings.partial:
+    if not partial:
         try:
             audit(manifest.files, extents, parts)
         except AuditError as error:
             raise SourceError(
-                f"{settings.scored} isn't complete: {error}\n"
+                f"{folder} isn't complete: {error}\n"
                 "The same `score` command goes on with it; --partial filters what is there"
             ) from error
-    return entries, sum((part.counts for part in parts), Counts())
+    return entries
 
 
 def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], parts: Sequence[Part]) -> None:
@@ -191,14 +197,10 @@ def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
     output, other = (path and storage.absolute(path) for path in (settings.output, settings.rest))
     kept = output and Target(output, "kept", form, columns, settings.fields, None, metadata)
     rest = other and Target(other, "rest", form, columns, True, why, metadata)
-    selects = any(getattr(settings, name) is not None for name in _SELECTIONS)
-    by = settings.by or f'"{columns.prefix}{REWARD}"'
     return FilterStep(
         Parts(storage.absolute(settings.scored)),
         columns,
-        Condition.check(settings.keep, columns) if settings.keep is not None else None,
-        Ranking.check(by, columns) if selects else None,
-        columns.prefix + (ROW if settings.per == "row" else PROMPT_HASH) if settings.top_k is not None else None,
+        Judge.of(settings, columns.prefix, columns.ours_first),
         kept or None,
         rest or None,
     )

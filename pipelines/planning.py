@@ -13,7 +13,7 @@ from pipelines.columns import Columns, carried_columns
 from pipelines.formats import SHAPES, OwnColumns, Shape, detect, parse, why
 from pipelines.preparing import Preparation
 from pipelines.readers import BLANK, raw_rows
-from pipelines.settings import CorpusSettings, ScoreSettings, Turns
+from pipelines.settings import CorpusSettings, RowSettings, ScoreSettings, Turns
 from pipelines.sources import InputFile, Kind, Unit, find, limited
 from pipelines.storage import open_read
 
@@ -42,10 +42,10 @@ def plan(settings: ScoreSettings) -> Plan:
     corpus = settings.corpus
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
-    own_columns = _own_columns(corpus)
+    own_columns = own_columns_of(corpus)
     files = find(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
-    shape = _shape(corpus, own_columns, sample)
+    shape = shape_of(corpus, own_columns, sample)
     model = resolve(settings.model, settings.render)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     columns = Columns(carried_columns(files, objects), model.family.outputs(), settings.prefix)
@@ -74,29 +74,31 @@ def _size(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, fl
     return sum(file.size for file in files) / mean, mean
 
 
-def _own_columns(corpus: CorpusSettings) -> OwnColumns | None:
-    if corpus.prompt_column is None and corpus.response_column is None and corpus.system_column is None:
+def own_columns_of(rows: RowSettings) -> OwnColumns | None:
+    """The shape of the user's own that the settings name, if any. Raises `SettingsError` if they name half of one."""
+    if rows.prompt_column is None and rows.response_column is None and rows.system_column is None:
         return None
-    if corpus.prompt_column is None or corpus.response_column is None:
+    if rows.prompt_column is None or rows.response_column is None:
         raise SettingsError("--prompt-column and --response-column go together: a response is judged for its prompt")
-    if corpus.format is not None:
-        raise SettingsError(f"--format {corpus.format} says where prompt and response are, so it doesn't go with columns")
-    return OwnColumns(corpus.prompt_column, corpus.response_column, corpus.system_column)
+    if rows.format is not None:
+        raise SettingsError(f"--format {rows.format} says where prompt and response are, so it doesn't go with columns")
+    return OwnColumns(rows.prompt_column, rows.response_column, rows.system_column)
 
 
-def _shape(corpus: CorpusSettings, own_columns: OwnColumns | None, sample: Sequence[object]) -> Shape:
-    if corpus.format is not None and corpus.format not in SHAPES:
-        raise SettingsError(f"--format {corpus.format} is no shape that Assay knows; it knows {', '.join(SHAPES)}")
+def shape_of(rows: RowSettings, own_columns: OwnColumns | None, sample: Sequence[object]) -> Shape:
+    """The shape of the rows, as it is named or as a sample shows it. Raises a `UserError` if there is none."""
+    if rows.format is not None and rows.format not in SHAPES:
+        raise SettingsError(f"--format {rows.format} is no shape that Assay knows; it knows {', '.join(SHAPES)}")
     if own_columns is not None:
         own_columns.check(sample)
         shape = own_columns.shape()
-    elif corpus.format is not None:
-        shape = SHAPES[corpus.format]
+    elif rows.format is not None:
+        shape = SHAPES[rows.format]
     elif sample:
         shape = detect(sample)
     else:
         shape = SHAPES["messages"]  # an empty corpus has every shape
-    if corpus.turns is Turns.ALL and shape.read_turns is None:
+    if rows.turns is Turns.ALL and shape.read_turns is None:
         raise SettingsError(f"--turns all is for rows that hold a conversation, and these are {shape.name}")
     return shape
 
@@ -116,8 +118,12 @@ def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
 
 def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
     with open_read(file.path) as stream, pq.ParquetFile(stream) as parquet:
-        batch = next(parquet.iter_batches(_SAMPLE_ROWS_PER_FILE), None)
-        rows: list[dict[str, Any]] = batch.to_pylist() if batch is not None else []
+        groups = (group for group in range(parquet.num_row_groups) if parquet.metadata.row_group(group).num_rows)
+        if (first := next(groups, None)) is None:
+            return []
+        # From a single group: pyarrow can't join nested dictionaries of two in a batch.
+        batch = next(parquet.iter_batches(_SAMPLE_ROWS_PER_FILE, row_groups=[first]))
+        rows: list[dict[str, Any]] = batch.to_pylist()
         return rows
 
 

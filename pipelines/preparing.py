@@ -68,11 +68,15 @@ def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
     The pickle is ours alone, written and read within one run; Arrow would need three levels of nested lists for it.
     """
     rows, carried = (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
-    rendered = iter(_renderer(preparation.model, preparation.render).render(_all_requests(rows)))
-    prepared = [None if row is None else _prepared(row, rendered) for row in rows]
-    blobs = pa.array([pickle.dumps(row) for row in prepared], pa.large_binary())
-    columns = {name: table.column(name) for name in (FILE, START, END)}
-    return pa.table(columns | {PREPARED: blobs} | dict(zip(carried.column_names, carried.columns, strict=True)))
+    columns = {name: table.column(name) for name in (FILE, START, END)} | {PREPARED: rendered(rows, preparation)}
+    return pa.table(columns | dict(zip(carried.column_names, carried.columns, strict=True)))
+
+
+def rendered(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
+    """The `PreparedRow` of each row, pickled."""
+    requests = iter(_renderer(preparation.model, preparation.render).render(_all_requests(rows)))
+    prepared = [None if row is None else _prepared(row, requests) for row in rows]
+    return pa.array([pickle.dumps(row) for row in prepared], pa.large_binary())
 
 
 def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest]) -> PreparedRow:

@@ -2,17 +2,36 @@
 
 from pathlib import Path
 
-from actors.errors import SettingsError
+import yaml
+
+from actors.errors import OutputError, SettingsError
 from actors.settings import Settings
+from pipelines import storage
 from pipelines.options import from_yaml, validated
 from pipelines.settings import FilterSettings, ScoreSettings
+from pipelines.storage import told
 
 
 class Recipe(Settings):
     """What a recipe file holds."""
 
-    score: ScoreSettings
+    score: ScoreSettings | None = None
     filter: FilterSettings | None = None
+
+
+NAME = "recipe.yaml"
+
+
+def write_recipe(folder: str, **steps: Settings) -> None:
+    """Write what was asked for, every setting resolved, beside its results: `assay run FOLDER/recipe.yaml` asks it again.
+
+    Without `overwrite`, which would delete what it stands beside. Raises `OutputError`.
+    """
+    document = {name: step.model_dump(mode="json", exclude={"overwrite"}) for name, step in steps.items()}
+    try:
+        storage.folder(folder).replace(NAME, yaml.safe_dump(document, sort_keys=False).encode())
+    except OSError as error:
+        raise OutputError(f"{folder} can't be written: {told(error)}") from error
 
 
 def read_recipe(path: str) -> Recipe:
@@ -25,6 +44,9 @@ def read_recipe(path: str) -> Recipe:
         raise SettingsError(f"the recipe {path} is no YAML: {error}") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
-        return validated(Recipe, document)
+        recipe = validated(Recipe, document)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
+    if recipe.score is None and recipe.filter is None:
+        raise SettingsError(f"{path} asks for nothing: give it score, filter or both")
+    return recipe

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from pipelines.filtering import KeepSummary
 from pipelines.settings import FilterSettings, ScoreSettings
+from pipelines.status import RunStatus
 from pipelines.summary import QUANTILES, Summary
 
 
@@ -48,6 +49,31 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
         console.print(line, soft_wrap=True)
     if settings.output is not None:
         console.print(f"Kept rows: {settings.output}", soft_wrap=True)
+
+
+def show_status(found: RunStatus) -> None:
+    """Print how far a run is."""
+    console = Console(highlight=False)
+    state = "complete" if found.complete else f"{found.share:.1%} done"
+    console.print(f"{state}: {found.files:,} file{'s' * (found.files != 1)} by {found.model}, {found.parts:,} parts")
+    console.print(
+        f"{found.rows:,} rows, {found.responses:,} responses: "
+        f"{found.scored:,} scored, {found.rejected:,} rejected, {found.failed:,} failed"
+    )
+    if found.last_part_ago is not None:
+        pieces = [f"last part {_duration(found.last_part_ago)} ago"]
+        if found.responses_per_s is not None:
+            pieces.append(f"{found.responses_per_s:,.1f} responses/s over the last parts")
+        if found.eta is not None:
+            pieces.append(f"{_duration(found.eta)} to go at that rate")
+        console.print(", ".join(pieces), soft_wrap=True)
+    if not found.complete:
+        console.print("If nothing works on it any more, the same score command goes on")
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def _selection_lines(summary: KeepSummary) -> Iterator[str]:

@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from actors.batch_actor import BatchActor
 from actors.records import Reason, RenderedRequest, Score
+from actors.scorer import Scores
 from actors.settings import EngineSettings
 from pipelines import storage
+from pipelines.columns import Columns
 from pipelines.parts import Counts, Part, Parts
 from pipelines.preparing import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.readers import END, FILE, START
@@ -47,10 +49,23 @@ class Stretch:
     table: pa.Table
     rows: Sequence[PreparedRow | None]
 
-    @property
-    def requests(self) -> list[RenderedRequest]:
-        """Everything to be scored, in order."""
-        return [request for row in self.rows if row is not None for request in row.requests]
+
+def requests_of(rows: Sequence[PreparedRow | None]) -> list[RenderedRequest]:
+    """Everything to be scored, in order."""
+    return [request for row in rows if row is not None for request in row.requests]
+
+
+def outcomes_of(rows: Sequence[PreparedRow | None], scores: Sequence[Scores]) -> list[list[Outcome]]:
+    """What the responses of each row came to, by the scores of `requests_of`."""
+    left = iter(scores)
+    return [row.outcomes([next(left) for _ in row.requests]) if row else [] for row in rows]
+
+
+def scored_table(columns: Columns, table: pa.Table, rows: Sequence[str], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
+    """One row per response: the carried columns of its row in `table`, and ours. `rows` says which row each is."""
+    places = [at for at, own in enumerate(outcomes) for _ in own]
+    carried = table.select(columns.carried.names).take(pa.array(places, pa.int64()))
+    return columns.table(carried, [(row, *outcome) for row, own in zip(rows, outcomes, strict=True) for outcome in own])
 
 
 class ScoreStep:
@@ -72,8 +87,7 @@ class ScoreStep:
         if done := self._done.get((stretch.file, stretch.range)):
             return _told(done, [])
         work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
-        scores = iter(self._actor.score(work, stretch.requests))
-        outcomes = [row.outcomes([next(scores) for _ in row.requests]) if row else [] for row in stretch.rows]
+        outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
         judged = [outcome.score for row in outcomes for outcome in row]
         part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), judged))
         self._keep_killers(stretch, outcomes)
@@ -81,14 +95,9 @@ class ScoreStep:
         return _told(part, judged)
 
     def _table(self, stretch: Stretch, outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
-        columns = self._settings.preparation.columns
-        counts = [len(row) for row in outcomes]
-        repeated = pa.array(list(itertools.chain.from_iterable([at] * count for at, count in enumerate(counts))), pa.int64())
-        carried = stretch.table.select(columns.carried.names).take(repeated)
         name = self._settings.names[stretch.file]
-        starts = stretch.table.column(START).to_pylist()
-        rows = [(f"{name}:{start}", *outcome) for start, row in zip(starts, outcomes, strict=True) for outcome in row]
-        return columns.table(carried, rows)
+        rows = [f"{name}:{start}" for start in stretch.table.column(START).to_pylist()]
+        return scored_table(self._settings.preparation.columns, stretch.table, rows, outcomes)
 
     def _keep_killers(self, stretch: Stretch, outcomes: Sequence[Sequence[Outcome]]) -> None:
         """Write a row that kills engines aside with its token ids, so that the crash can be reproduced."""

@@ -26,9 +26,10 @@ from pipelines.manifest import Manifest, made_with, read_manifest
 from pipelines.parts import Counts, Parts, audit, by_file, gaps
 from pipelines.preparing import Preparation, prepare
 from pipelines.progress import Progress, Silent
+from pipelines.recipe import write_recipe
 from pipelines.score_step import ScoreStep, StepSettings
 from pipelines.session import ray_session
-from pipelines.settings import ScoreSettings
+from pipelines.settings import PoolSettings, ScoreSettings
 from pipelines.sources import Unit, check_unchanged, cut
 from pipelines.storage import told
 from pipelines.summary import Summary, summarise
@@ -101,6 +102,7 @@ def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
             manifest = replace(manifest, files=earlier.check_files(plan.files), columns=earlier.columns)
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
+    write_recipe(folder, score=settings)
     return Run(
         settings, manifest, replace(plan.preparation, columns=manifest.columns), parts, plan.part_rows, plan.block_bytes
     )
@@ -138,7 +140,7 @@ def _score_units(run: Run, units: Sequence[Unit], progress: Progress) -> None:
                 told = restarts
             _check_failures(done, run.settings.work.max_failed_fraction)
     except ray.exceptions.RayError as error:
-        raise RunStopped(_why(error, ray.get(ledger.last_error.remote()))) from error
+        raise RunStopped(why(error, ray.get(ledger.last_error.remote()))) from error
 
 
 def _dataset(run: Run, units: Sequence[Unit], ledger: Any) -> Dataset:
@@ -155,7 +157,6 @@ def _dataset(run: Run, units: Sequence[Unit], ledger: Any) -> Dataset:
         names={file.index: file.name for file in run.manifest.files},
         metadata={"assay": json.dumps(made_with(run.settings))},
     )
-    gpus = _gpus_per_engine(engine)
     return (
         ray.data.read_datasource(
             CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes), override_num_blocks=len(units)
@@ -166,18 +167,26 @@ def _dataset(run: Run, units: Sequence[Unit], ledger: Any) -> Dataset:
             fn_constructor_args=(step, ledger),
             batch_size=run.part_rows,
             batch_format="pyarrow",
-            # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
-            # actor that took a whole one would leave too few to read with.
-            num_cpus=0.5,
-            num_gpus=gpus or None,
-            compute=ActorPoolStrategy(
-                size=work.replicas or _replicas(gpus),
-                # Several blocks at a time keep the engine busy while one of them ends and is written.
-                max_concurrent_calls_per_actor=4,
-                enable_true_multi_threading=True,
-            ),
+            **engine_pool(engine, work),
         )
     )
+
+
+def engine_pool(engine: EngineSettings, pool: PoolSettings) -> dict[str, Any]:
+    """How `map_batches` runs a step that holds an engine."""
+    gpus = _gpus_per_engine(engine)
+    return {
+        # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
+        # actor that took a whole one would leave too few to read with.
+        "num_cpus": 0.5,
+        "num_gpus": gpus or None,
+        "compute": ActorPoolStrategy(
+            size=pool.replicas or _replicas(gpus),
+            # Several blocks at a time keep the engine busy while one of them ends and is written.
+            max_concurrent_calls_per_actor=4,
+            enable_true_multi_threading=True,
+        ),
+    }
 
 
 def _gpus_per_engine(engine: EngineSettings) -> int:
@@ -197,7 +206,7 @@ def _check_failures(done: Counts, most: float) -> None:
         raise RunStopped(f"{done.failed} of {done.responses} responses failed, which is more than --max-failed-fraction")
 
 
-def _why(error: Exception, engine_error: str) -> str:
+def why(error: Exception, engine_error: str = "") -> str:
     """The cause in a worker: an error of ours or of the storage, an engine's last words, or all that Ray says.
 
     Ray Data raises an error of its own from the one in a worker, and of that only its traceback arrives here.

@@ -1,20 +1,21 @@
 """A selection over a whole corpus: passes over the columns that it needs, before anything is written.
 
 The best fraction and a quantile are found by passes that count (`selection.Search`). The best of each prompt are found by
-a shuffle: each group of parts gives its candidates, cut up by prompt; those of a bucket of prompts meet in one task, which
-says for each group of parts which of its responses won. What travels is keys and positions, never rows.
+a shuffle: each source (a group of parts, or a block of a dataset) gives its candidates, cut up by prompt; those of a bucket
+of prompts meet in one task, which says for each source which of its responses won. What travels is keys and positions,
+never rows.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.filter_step import FilterStep, Group, Judged, Output
+from pipelines.filter_step import Group, Judged, Output
 from pipelines.selection import (
     GROUP,
     TIE,
@@ -30,7 +31,7 @@ from pipelines.selection import (
     local_best,
     partition,
 )
-from pipelines.settings import FilterSettings
+from pipelines.settings import ChoiceSettings
 from pipelines.workers import Workers
 
 _PART, _AT, _CLOSE = "part", "at", "close"
@@ -89,23 +90,36 @@ class Winners:
         return pa.array(reasons, pa.string())
 
 
-def boundary(
-    workers: Workers, step: FilterStep, settings: FilterSettings, groups: Sequence[Group]
-) -> AboveBoundary | NothingAbove:
+class Judging(Protocol):
+    """Judges a source of responses, table by table: the same each time."""
+
+    def judged(self, source: Any) -> Iterator[Judged]:
+        """The responses of a source."""
+
+
+class Source(NamedTuple):
+    """Some of the responses that are chosen among, and the number of the first part in it."""
+
+    judging: Judging
+    source: Any
+    first: int
+
+
+def boundary(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source]) -> AboveBoundary | NothingAbove:
     """Where the cut of the best fraction, or of a quantile, is."""
-    if settings.top_fraction is not None:
-        search, reason = Search(TopFraction(settings.top_fraction)), "top_fraction"
+    if choice.top_fraction is not None:
+        search, reason = Search(TopFraction(choice.top_fraction)), "top_fraction"
     else:
-        assert settings.quantile is not None
-        search, reason = Search(Quantile(settings.quantile)), "quantile"
+        assert choice.quantile is not None
+        search, reason = Search(Quantile(choice.quantile)), "quantile"
     while (taken := search.step) is not None:
-        found = workers.map(_take_step, [(step, taken, group) for group in groups])
+        found = workers.map(_take_step, [(taken, judging, source) for judging, source, _ in sources])
         search = search.next(taken.merge(found))
     return AboveBoundary(search.boundary, reason) if search.boundary else NothingAbove()
 
 
-def _take_step(step: FilterStep, taken: Count | Gather, group: Group) -> Found:
-    return taken.merge(taken(*_keys(judged)) for judged in _judged(step, group))
+def _take_step(taken: Count | Gather, judging: Judging, source: Any) -> Found:
+    return taken.merge(taken(*_keys(judged)) for judged in judging.judged(source))
 
 
 def _keys(judged: Judged) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
@@ -113,25 +127,26 @@ def _keys(judged: Judged) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
     return judged.values[candidates], judged.ties[candidates]
 
 
-def winners(workers: Workers, step: FilterStep, settings: FilterSettings, groups: Sequence[Group]) -> list[list[Any]]:
-    """For each group of parts what its responses came to, in pieces: tables, or Ray's references to them."""
-    assert settings.top_k is not None
-    buckets = min(_BUCKETS, len(groups))
-    edges = [group.parts[0].number for group in groups[1:]]
-    candidates = [workers.start(_candidates, step, settings.top_k, settings.min_gap, buckets, group, pieces=buckets)
-                  for group in groups]  # fmt: skip
+def winners(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source]) -> list[list[Any]]:
+    """For each source what its responses came to, in pieces: tables, or Ray's references to them."""
+    k, min_gap = choice.top_k, choice.min_gap
+    assert k is not None
+    buckets = min(_BUCKETS, len(sources))
+    edges = [source.first for source in sources[1:]]
+    candidates = [
+        workers.start(_candidates, k, min_gap, buckets, judging, source, pieces=buckets) for judging, source, _ in sources
+    ]
     won = [
-        workers.start(_won, settings.top_k, settings.min_gap, edges, *(pieces[bucket] for pieces in candidates),
-                      pieces=len(groups))
+        workers.start(_won, k, min_gap, edges, *(pieces[bucket] for pieces in candidates), pieces=len(sources))
         for bucket in range(buckets)
-    ]  # fmt: skip
-    return [[pieces[at] for pieces in won] for at in range(len(groups))]
+    ]
+    return [[pieces[at] for pieces in won] for at in range(len(sources))]
 
 
-def _candidates(step: FilterStep, k: int, min_gap: float | None, buckets: int, group: Group) -> list[pa.Table]:
+def _candidates(k: int, min_gap: float | None, buckets: int, judging: Judging, source: Any) -> list[pa.Table]:
     best = _candidate_table(None)
     waiting: list[pa.Table] = []
-    for judged in _judged(step, group):
+    for judged in judging.judged(source):
         waiting.append(_candidate_table(judged))
         if sum(table.num_rows for table in waiting) > _MERGED_ROWS:
             best, waiting = local_best(pa.concat_tables([best, *waiting]), k, min_gap), []
@@ -163,12 +178,6 @@ def _won(k: int, min_gap: float | None, edges: Sequence[int], *candidates: pa.Ta
 def joined(pieces: Sequence[pa.Table]) -> Winners:
     """The winners of the groups of one task."""
     return Winners(pa.concat_tables(pieces))
-
-
-def _judged(step: FilterStep, group: Group) -> Iterator[Judged]:
-    evaluate = step.evaluator()
-    for numbered in group.parts:
-        yield from step.judged(numbered, evaluate)
 
 
 def cut(groups: Sequence[Group], sizes: Sequence[float], target: float) -> list[Output]:

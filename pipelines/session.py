@@ -4,7 +4,9 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,13 +35,19 @@ def ray_session() -> Iterator[None]:
         if "RAY_ADDRESS" in os.environ
         else {"address": "local", "num_cpus": max(2, os.cpu_count() or 2), "include_dashboard": False}
     )
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     with _quiet_core():
         start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
+    if threading.current_thread() is threading.main_thread():
+        # Ray has put its own in, which prints a stack trace. A cluster's way to stop a job is the same as a person's.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it tells of every dataset's plan; an error is raised, too
     try:
         yield
     finally:
         ray.shutdown()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)
 
 
 @contextlib.contextmanager

@@ -15,10 +15,9 @@ class Turns(StrEnum):
     ALL = "all"
 
 
-class CorpusSettings(Settings):
-    """What is read, and how its rows are understood."""
+class RowSettings(Settings):
+    """How rows are understood."""
 
-    inputs: tuple[str, ...] = Field(min_length=1, description="files, globs and folders")
     format: str | None = Field(default=None, description="shape of the rows, instead of finding it by looking")
     prompt_column: str | None = Field(
         default=None, description="field with the prompt, text or messages, in rows of no known shape: NAME or a[0].b"
@@ -26,22 +25,41 @@ class CorpusSettings(Settings):
     response_column: str | None = Field(default=None, description="field with the response to it, or a list of responses")
     system_column: str | None = Field(default=None, description="field with the system prompt, if there is one")
     turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every one")
+
+
+class InputSettings(Settings):
+    """What is read. A class of its own, as `FolderSettings` is: so it comes first wherever settings are listed."""
+
+    inputs: tuple[str, ...] = Field(min_length=1, description="files, globs and folders")
+
+
+class CorpusSettings(RowSettings, InputSettings):
+    """What is read, and how its rows are understood."""
+
     limit: Annotated[int, Field(ge=1)] | None = Field(default=None, description="read only the first N input rows")
     max_record_bytes: int = Field(default=64 * 2**20, ge=1, description="longer JSON records are rejected unread")
 
 
-class WorkSettings(Settings):
-    """How the work is cut up. None of this changes a number, and all of it may change when a run is resumed."""
+class PoolSettings(Settings):
+    """How many engines there are, and how often they may die."""
 
     replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="engines side by side; as many as the cluster's GPUs carry, or one without GPUs"
     )
+    max_engine_deaths: int = Field(default=6, ge=1, description="engine deaths in a row that end the run")
+
+
+class WorkSettings(PoolSettings):
+    """How the work is cut up. None of this changes a number, and all of it may change when a run is resumed."""
+
     part_rows: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="most input rows in a part, which is what a crash costs; by the corpus's size if not given"
     )
     unit_bytes: int = Field(default=16 * 2**20, ge=1, description="most bytes of plain JSONL for one read task")
-    max_engine_deaths: int = Field(default=6, ge=1, description="engine deaths in a row that end the run")
     max_failed_fraction: float = Field(default=0.5, gt=0, le=1, description="share of failed responses that ends the run")
+
+
+Prefix = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$|^$", description="put before the names of our columns")]
 
 
 class ScoreSettings(Settings):
@@ -53,16 +71,26 @@ class ScoreSettings(Settings):
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     work: WorkSettings = WorkSettings()
-    prefix: str = Field(default="", pattern=r"^[A-Za-z_]\w*$|^$", description="put before the names of our columns")
+    prefix: Prefix = ""
     overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
     append: bool = Field(default=False, description="take new input files into an earlier run")
 
 
-class FilterSettings(Settings):
-    """Everything that `keep` is told."""
+class DatasetSettings(Settings):
+    """Everything that `score` is told of a Ray Dataset: where it comes from and goes to is the caller's."""
 
-    scored: str = Field(description="folder of a scored corpus")
-    output: str | None = Field(default=None, description="folder for the kept rows; none only counts them")
+    rows: RowSettings = RowSettings()
+    model: ModelSettings
+    render: RenderSettings = RenderSettings()
+    engine: EngineSettings = EngineSettings()
+    pool: PoolSettings = PoolSettings()
+    prefix: Prefix = ""
+    batch_rows: int = Field(default=1024, ge=1, description="most input rows that an engine is given together")
+
+
+class ChoiceSettings(Settings):
+    """Which responses are kept."""
+
     keep: str | None = Field(default=None, min_length=1, description="SQL condition over the columns of the scored corpus")
     by: str | None = Field(default=None, min_length=1, description="number to choose by, SQL; the reward if not given")
     top_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
@@ -76,6 +104,18 @@ class FilterSettings(Settings):
     min_gap: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="with --top-k: only where the best is ahead of the next by this much"
     )
+
+
+class FolderSettings(Settings):
+    """Where a filter reads and writes."""
+
+    scored: str = Field(description="folder of a scored corpus")
+    output: str | None = Field(default=None, description="folder for the kept rows; none only counts them")
+
+
+class FilterSettings(ChoiceSettings, FolderSettings):
+    """Everything that `keep` is told."""
+
     format: Literal["jsonl", "parquet"] | None = Field(
         default=None, description="jsonl for a corpus that was JSON, parquet for one that was Parquet"
     )

@@ -176,8 +176,8 @@ def _system(path: str) -> tuple[Any, str]:
     return system, inner
 
 
-def duckdb_system(path: str) -> Any:
-    """What DuckDB needs to be given to read an address."""
+def file_system(path: str) -> Any:
+    """The file system behind an address, as others need to be given it to read there."""
     return _system(path)[0]
 
 

@@ -45,7 +45,7 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     with duckdb.connect() as connection:
         if storage.is_remote(parts_folder):
-            connection.register_filesystem(storage.duckdb_system(parts_folder))
+            connection.register_filesystem(storage.file_system(parts_folder))
         # Without hive partitioning: a folder named `status=old` would give every row that status.
         connection.execute(
             f"create view parts as from read_parquet('{_quoted(parts_folder)}/*.parquet', hive_partitioning = false)"

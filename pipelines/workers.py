@@ -30,7 +30,7 @@ def workers(tasks: int) -> Iterator[Workers]:
         yield _Here()
         return
     with ray_session():
-        yield _OnRay()
+        yield OnRay()
 
 
 class _Here:
@@ -44,8 +44,11 @@ class _Here:
         return found
 
 
-class _OnRay:
+class OnRay:
+    """Workers on a Ray that is there. References among the arguments arrive as what they stand for."""
+
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """See `Workers`."""
         task = ray.remote(function)
         running: list[Any] = []
         try:
@@ -64,6 +67,7 @@ class _OnRay:
             raise (cause if isinstance(cause, AssayError) else RunStopped(f"a filter task failed: {error}")) from error
 
     def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
+        """See `Workers`."""
         if pieces == 1:  # Ray would give the list as one
             return [ray.remote(_only).remote(function, *arguments)]
         task: Any = ray.remote(function)

@@ -27,7 +27,7 @@ COLUMNS = Columns(CARRIED, ("helpfulness", "correctness", "odd-name"), "")
 
 def refused(text: str, columns: Columns = COLUMNS) -> str:
     with pytest.raises(ExpressionError) as caught:
-        Condition.check(text, columns)
+        Condition.check(text, columns.ours_first)
     assert text in str(caught.value)
     assert "scores.correctness: DOUBLE" in str(caught.value)
     return str(caught.value).split("\n")[0]
@@ -41,7 +41,7 @@ def refused(text: str, columns: Columns = COLUMNS) -> str:
         ("response_name = 'chosen'", ("response_name",)),
         ("reward is not null and topic in ('a','b')", ("reward", "topic")),
         ("REWARD > 1 or prompt_tokens not between 1 and 2", ("reward", "prompt_tokens")),
-        ("true", ("status",)),
+        ("true", ("row",)),
         ("not truncated -- every turn was read", ("truncated",)),
         ("topic.lower() = 'a'", ("topic",)),
         ("seen > '2026-01-01' or seen > timestamp '2026-01-01'", ("seen",)),
@@ -56,7 +56,7 @@ def refused(text: str, columns: Columns = COLUMNS) -> str:
     ],
 )
 def test_a_condition_and_the_columns_that_it_needs(text: str, columns: tuple[str, ...]) -> None:
-    assert Condition.check(text, COLUMNS) == Condition(text, columns)
+    assert Condition.check(text, COLUMNS.ours_first) == Condition(text, columns)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_an_endless_condition_is_refused() -> None:
 
 def test_an_unknown_column_is_named_and_the_others_listed() -> None:
     with pytest.raises(ExpressionError) as caught:
-        Condition.check("score > 1", COLUMNS)
+        Condition.check("score > 1", COLUMNS.ours_first)
     assert str(caught.value).split("\n") == [
         "the condition can't be used: there is no column score",
         "  score > 1",
@@ -180,20 +180,20 @@ def test_an_unknown_score_is_named() -> None:
 
 def test_double_quotes_around_text_are_recognised() -> None:
     with pytest.raises(ExpressionError, match="in single quotes: 'scored'"):
-        Condition.check('status = "scored"', COLUMNS)
+        Condition.check('status = "scored"', COLUMNS.ours_first)
     with pytest.raises(ExpressionError) as caught:
-        Condition.check("status = scored", COLUMNS)
+        Condition.check("status = scored", COLUMNS.ours_first)
     assert "single quotes" not in str(caught.value)
 
 
 def test_our_columns_have_their_prefix() -> None:
     columns = Columns(CARRIED, ("correctness",), "judge_")
-    assert Condition.check("judge_reward > 1 and judge_scores.correctness > 1", columns).columns == (
+    assert Condition.check("judge_reward > 1 and judge_scores.correctness > 1", columns.ours_first).columns == (
         "judge_reward",
         "judge_scores",
     )
     with pytest.raises(ExpressionError, match="judge_reward: DOUBLE"):
-        Condition.check("reward > 1", Columns(pa.schema([]), ("correctness",), "judge_"))
+        Condition.check("reward > 1", Columns(pa.schema([]), ("correctness",), "judge_").ours_first)
 
 
 def table(**columns: pa.Array) -> pa.Table:
@@ -204,7 +204,9 @@ def table(**columns: pa.Array) -> pa.Table:
 
 
 def evaluated(text: str, rows: pa.Table) -> list[bool]:
-    met: list[bool] = [bool(value) for value in evaluator(Condition.check(text, COLUMNS))(rows).column("met").to_pylist()]
+    met: list[bool] = [
+        bool(value) for value in evaluator(Condition.check(text, COLUMNS.ours_first))(rows).column("met").to_pylist()
+    ]
     return met
 
 
@@ -238,14 +240,14 @@ def test_a_moment_in_text_is_utc_everywhere(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_value_that_cannot_be_computed_with_is_an_error() -> None:
     rows = table(topic=pa.array(["1", "x"]))
-    evaluate = evaluator(Condition.check("cast(topic as double) > 0", COLUMNS))
+    evaluate = evaluator(Condition.check("cast(topic as double) > 0", COLUMNS.ours_first))
     with pytest.raises(ExpressionError, match="try_cast"):
         evaluate(rows)
     assert evaluated("try_cast(topic as double) > 0", rows) == [True, False]
 
 
 def test_an_evaluator_is_used_again_and_a_condition_travels() -> None:
-    condition = pickle.loads(pickle.dumps(Condition.check("reward > 1", COLUMNS)))
+    condition = pickle.loads(pickle.dumps(Condition.check("reward > 1", COLUMNS.ours_first)))
     evaluate = evaluator(condition)
     assert evaluate(table(reward=pa.array([2.0]))).to_pylist() == [{"met": True}]
     assert evaluate(table(reward=pa.array([0.0, 2.0]))).to_pylist() == [{"met": False}, {"met": True}]
@@ -254,7 +256,7 @@ def test_an_evaluator_is_used_again_and_a_condition_travels() -> None:
 
 @pytest.mark.parametrize("text", ["reward", "0.7 * scores.helpfulness + n", "length(topic) -- a comment", "1", "-reward"])
 def test_a_ranking_is_a_number(text: str) -> None:
-    assert Ranking.check(text, COLUMNS).text == text
+    assert Ranking.check(text, COLUMNS.ours_first).text == text
 
 
 @pytest.mark.parametrize(
@@ -270,5 +272,5 @@ def test_a_ranking_is_a_number(text: str) -> None:
 )
 def test_a_ranking_that_cant_be_used_is_told(text: str, says: str) -> None:
     with pytest.raises(ExpressionError, match=re.escape(says)) as caught:
-        Ranking.check(text, COLUMNS)
+        Ranking.check(text, COLUMNS.ours_first)
     assert str(caught.value).startswith("the ranking can't be used: ")

@@ -169,7 +169,7 @@ def test_what_was_done_is_beside_the_rows(four: str, tmp_path: Path) -> None:
 
 def test_nothing_kept_is_a_folder_without_a_file_of_rows(four: str, tmp_path: Path) -> None:
     assert run(four, "reward > 100", tmp_path / "kept").kept == 0
-    assert os.listdir(tmp_path / "kept") == ["filter.json"]
+    assert sorted(os.listdir(tmp_path / "kept")) == ["filter.json", "recipe.yaml"]
 
 
 def test_an_empty_corpus(tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_an_earlier_result_is_replaced_only_on_request(four: str, tmp_path: Path
     run(four, "reward > 0", kept, overwrite=True)
     assert len(read_lines(kept)) == 1
     run(four, "reward > 0", kept, overwrite=True, format="parquet")
-    assert sorted(os.listdir(kept)) == ["filter.json", "kept-00000.parquet", "mine.txt"]
+    assert sorted(os.listdir(kept)) == ["filter.json", "kept-00000.parquet", "mine.txt", "recipe.yaml"]
 
 
 def test_a_folder_of_something_else_is_left_alone(four: str, tmp_path: Path) -> None:
@@ -476,7 +476,8 @@ def test_groups_are_filtered_on_ray_in_order(many: str, tmp_path: Path, local_ra
     assert [row["id"] for row in objects(tmp_path / "kept")] == [*range(20), *range(25, 45)]
     assert sorted(os.listdir(tmp_path / "kept")) == [
         "filter.json",
-        "kept-00000.jsonl",  # little enough for one file
+        "kept-00000.jsonl",
+        "recipe.yaml",  # little enough for one file
     ]
 
 
@@ -509,7 +510,7 @@ def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.M
 def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
     run(four, "reward > 0", tmp_path / "kept")
     before = read_lines(tmp_path / "kept")
-    manifest = filtering._scored_manifest(four)
+    manifest = filtering.scored_manifest(four)
     settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
     step = pickle.loads(pickle.dumps(filtering._step(settings, manifest)))
     filter_group(step, None, Output(0, tuple(filtering._groups(sorted(Parts(four).entries())))))
@@ -518,7 +519,7 @@ def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
 
 
 def test_counting_reads_only_what_it_needs(four: str) -> None:
-    manifest = filtering._scored_manifest(four)
+    manifest = filtering.scored_manifest(four)
     step = filtering._step(FilterSettings(scored=four, keep="reward > 0"), manifest)
     assert step.reads == ["row", "reward", "status", "reason"]
 

@@ -1,0 +1,63 @@
+"""Long work: stopped by a person or a scheduler, looked at from its folder, asked for again from its recipe."""
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import assay, parts_of, summary, wait_until
+from tests.conftest import REPOSITORY
+from tests.corpora import lines, rows, write
+
+SLOW = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.1", "--part-rows", "20")
+
+
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path: Path, way: signal.Signals) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(1500)))
+    command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(tmp_path / "out"), *SLOW, "--overwrite"]
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        driver = psutil.Process(process.pid)
+        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 3, driver)
+        family = driver.children(recursive=True)
+        process.send_signal(way)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert "SIGTERM" not in told
+    *_, last = told.splitlines()
+    assert last == "  " + shlex.join(["python", "-m", "pipelines", *command[3:-1]]), "--overwrite would start again"
+    assert psutil.wait_procs(family, timeout=60)[1] == [], "nothing is left behind"
+
+    before = len(parts_of(tmp_path / "out"))
+    stopped = json.loads(assay("status", tmp_path / "out", "--json").stdout)
+    assert not stopped["complete"]
+    assert stopped["parts"] == before
+    assert 0 < stopped["share"] < 1
+    assert stopped["scored"] == stopped["rows"] == 20 * before
+    assert "the same score command goes on" in assay("status", tmp_path / "out").stdout
+    summary(*shlex.split(last)[3:], "--engine-args", "latency_s=0.0")
+    done = assay("status", tmp_path / "out").stdout
+    assert done.startswith("complete: 1 file by tiny-attributes")
+    assert "1,500 rows, 1,500 responses: 1,500 scored, 0 rejected, 0 failed" in done
+
+
+def test_a_folder_that_holds_no_run_has_no_status(tmp_path: Path) -> None:
+    done = assay("status", tmp_path)
+    assert done.returncode == 2
+    assert "it isn't the output folder of a scored corpus" in done.stderr
+
+
+def test_what_was_asked_for_is_beside_the_results(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(20)))
+    first = summary("score", corpus, tmp_path / "scored", "--model", "tiny-attributes", "--engine", "fake")
+    summary("filter", tmp_path / "scored", tmp_path / "kept", "--top-k", "1", "--per", "row")
+    assert summary("run", tmp_path / "scored" / "recipe.yaml") == first
+    again = assay("run", tmp_path / "kept" / "recipe.yaml")
+    assert again.returncode == 2
+    assert "top_k: 1, per: row" in again.stderr, "a complete result is there, and nothing said to replace it"

@@ -1,0 +1,110 @@
+"""What goes in comes out: byte for byte as JSONL, type for type as Parquet, whatever the rows hold."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from pipelines import keep, score
+from pipelines.formats import SHAPES
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+DATASETS = [
+    ("formats/nemo-aligner_dummy-dpo.jsonl", "nemo-preference"),
+    ("formats/nemo-aligner_test-rm.jsonl", "nemo-text"),
+    ("formats/sharegpt_ranking_40.json", "sharegpt-preference"),
+    ("judgebench/gpt-4o.jsonl", "judgebench"),
+    ("rm-bench/chat_filtered.json", "rm-bench"),
+]
+
+
+def back(corpus: Path, folder: Path, **options: Any) -> list[bytes]:
+    """The rows of a corpus after scoring and filtering, as they were: each once."""
+    summary = score(str(corpus), str(folder / "scored"), model="tiny-attributes", engine="fake", **options)
+    kept = keep(str(folder / "scored"), str(folder / "kept"), "true", fields=False)
+    assert kept.kept_rows == summary.rows
+    return [line for path in sorted((folder / "kept").glob("*.jsonl")) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+@pytest.mark.parametrize(("name", "shape"), DATASETS)
+def test_public_rows_come_back_as_they_were(shared_data: Path, tmp_path: Path, name: str, shape: str) -> None:
+    path = shared_data / name
+    rows = back(path, tmp_path)
+    recorded = json.loads((tmp_path / "scored" / "manifest.json").read_text())
+    assert recorded["identity"]["shape"] == shape
+    if path.suffix == ".jsonl":
+        assert rows == [line for line in path.read_bytes().splitlines() if line.strip()]
+    else:
+        assert [json.loads(row) for row in rows] == json.loads(path.read_bytes())
+
+
+ODD = [
+    b'{"id": 1180591620717411303424, "prompt": "p", "response": "r"}',  # 2**70
+    b'{"id": null, "prompt": "p", "response": "r", "x": {"y": [null, {"z": null}]}}',
+    b'{"id": "one", "prompt": "p", "response": "r", "id": 1.0}',
+    b'{"prompt":"p","response":"r","mixed":[1,"1",null,1.50,NaN,-0.0]}',
+    b'{"prompt": "p", "response": "\\ud800"}',
+    b'{"prompt": "caf\xe9", "response": "r"}',  # Latin-1
+    b"[1, 2]",
+    b"not JSON at all",
+]
+
+
+def test_odd_rows_come_back_byte_for_byte(tmp_path: Path) -> None:
+    plain = [b'{"id": %d, "prompt": "p%d",  "response":"r"}' % (at, at) for at in range(20)]
+    rows = [*plain, *ODD]
+    random.Random(1).shuffle(rows)
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_bytes(b"\n".join(rows) + b"\n")
+    assert back(corpus, tmp_path, format="prompt-response") == rows
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats() | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+ROWS = st.dictionaries(st.sampled_from(["id", "prompt", "response", "messages", "label", "a b", "ü"]), VALUES)
+
+
+@settings(max_examples=5, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(
+    rows=st.lists(ROWS, min_size=1, max_size=30),
+    shape=st.sampled_from(sorted(SHAPES)),
+    ascii_only=st.booleans(),
+)
+def test_any_rows_of_any_shape_come_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], shape: str, ascii_only: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    lines = [json.dumps(row, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for row in rows]
+    (folder / "c.jsonl").write_bytes(b"\n".join(lines))
+    assert back(folder / "c.jsonl", folder, format=shape) == lines
+
+
+def test_parquet_comes_back_type_for_type(tmp_path: Path) -> None:
+    turns = pa.list_(pa.struct([("role", pa.dictionary(pa.int8(), pa.string())), ("content", pa.large_string())]))
+    messages = [[{"role": "user", "content": "p"}, {"role": "assistant", "content": f"r{at}"}] for at in range(10)]
+    table = pa.table(
+        {
+            "messages": pa.array(messages, turns),
+            "id": pa.array([None, *range(1, 10)], pa.uint64()),
+            "when": pa.array(range(10), pa.timestamp("ms", "Europe/Berlin")),
+            "price": pa.array([None] * 5 + [1] * 5, pa.decimal128(20, 3)),
+            "nested": pa.array(
+                [{"a": [None, {"b": None}]}] * 10, pa.struct([("a", pa.list_(pa.struct([("b", pa.int32())])))])
+            ),
+            "blob": pa.array([b"\xff"] * 10, pa.binary(1)),
+            "half": pa.array([0.5] * 10, pa.float16()),
+        }
+    )
+    pq.write_table(table, tmp_path / "c.parquet", row_group_size=4)
+    score(str(tmp_path / "c.parquet"), str(tmp_path / "scored"), model="tiny-attributes", engine="fake")
+    keep(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
+    found = pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names)
+    assert found.schema.remove_metadata() == table.schema
+    assert found.equals(table)
