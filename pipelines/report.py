@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.filtering import KeepSummary
+from pipelines.progress import duration
 from pipelines.settings import FilterSettings, ScoreSettings
 from pipelines.status import RunStatus
 from pipelines.summary import QUANTILES, Summary
@@ -61,19 +62,14 @@ def show_status(found: RunStatus) -> None:
         f"{found.scored:,} scored, {found.rejected:,} rejected, {found.failed:,} failed"
     )
     if found.last_part_ago is not None:
-        pieces = [f"last part {_duration(found.last_part_ago)} ago"]
+        pieces = [f"last part {duration(found.last_part_ago)} ago"]
         if found.responses_per_s is not None:
             pieces.append(f"{found.responses_per_s:,.1f} responses/s over the last parts")
         if found.eta is not None:
-            pieces.append(f"{_duration(found.eta)} to go at that rate")
+            pieces.append(f"{duration(found.eta)} to go at that rate")
         console.print(", ".join(pieces), soft_wrap=True)
     if not found.complete:
         console.print("If nothing works on it any more, the same score command goes on")
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def _selection_lines(summary: KeepSummary) -> Iterator[str]:
