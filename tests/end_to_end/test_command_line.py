@@ -100,7 +100,7 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", "--model", "./unbiased"), "has no score.bias"),
         (("c.jsonl", "out", "--model", "./causal"), "which no family of reward models here reads"),
         (("c.jsonl", "out", *FAKE, "--weights", "wit=1"), "wit, which attributes doesn't have; it has helpfulness"),
-        (("c.jsonl", "out", *FAKE, "--format", "sharegpt"), "--format sharegpt is no shape that Assay knows"),
+        (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
         (("c.jsonl", "out", *FAKE, "--engine-args", "seed"), "--engine-args takes NAME=VALUE, and 'seed' isn't"),
         (("c.jsonl", "out", *FAKE, "--engine-args", "seed=["), "seed is no YAML"),
         (("c.jsonl", "out", *FAKE, "--part-rows", "0"), "part_rows = 0: should be greater than or equal to 1"),
