@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import duckdb
 import pyarrow as pa
@@ -40,29 +40,31 @@ Node = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A condition that was checked, and the columns that it needs."""
+class _Checked:
+    """An expression that was checked, and the columns that it needs."""
 
     text: str
     columns: tuple[str, ...]
 
-    @classmethod
-    def check(cls, text: str, schema: pa.Schema) -> Self:
-        """Check a condition against the columns that there are. Raises `ExpressionError` with what would be right."""
-        return cls(text, _checked(text, schema, "condition", "boolean"))
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """What responses are ranked by, greater is better: a checked expression, and the columns that it needs."""
-
-    text: str
-    columns: tuple[str, ...]
+    what: ClassVar[str]
+    family: ClassVar[str]
 
     @classmethod
     def check(cls, text: str, schema: pa.Schema) -> Self:
-        """Check a ranking against the columns that there are. Raises `ExpressionError` with what would be right."""
-        return cls(text, _checked(text, schema, "ranking", "number"))
+        """Check an expression against the columns that there are. Raises `ExpressionError` with what would be right."""
+        return cls(text, _checked(text, schema, cls.what, cls.family))
+
+
+class Condition(_Checked):
+    """What a response must meet: true or false."""
+
+    what, family = "condition", "boolean"
+
+
+class Ranking(_Checked):
+    """What responses are ranked by, greater is better: a number."""
+
+    what, family = "ranking", "number"
 
 
 class Evaluator:
