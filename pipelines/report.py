@@ -56,7 +56,9 @@ def show_status(found: RunStatus) -> None:
     """Print how far a run is."""
     console = Console(highlight=False)
     state = "complete" if found.complete else f"{found.share:.1%} done"
-    console.print(f"{state}: {found.files:,} file{'s' * (found.files != 1)} by {found.model}, {found.parts:,} parts")
+    console.print(
+        f"{state}: {found.files:,} file{'s' * (found.files != 1)} by {found.model}, {found.parts:,} part{'s' * (found.parts != 1)}"
+    )
     console.print(
         f"{found.rows:,} rows, {found.responses:,} responses: "
         f"{found.scored:,} scored, {found.rejected:,} rejected, {found.failed:,} failed"
