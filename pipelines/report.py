@@ -56,9 +56,10 @@ def show_status(found: RunStatus) -> None:
     """Print how far a run is."""
     console = Console(highlight=False)
     state = "complete" if found.complete else f"{found.share:.1%} done"
-    console.print(
-        f"{state}: {found.files:,} file{'s' * (found.files != 1)} by {found.model}, {found.parts:,} part{'s' * (found.parts != 1)}"
+    files, parts = (
+        f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in ((found.files, "file"), (found.parts, "part"))
     )
+    console.print(f"{state}: {files} by {found.model}, {parts}")
     console.print(
         f"{found.rows:,} rows, {found.responses:,} responses: "
         f"{found.scored:,} scored, {found.rejected:,} rejected, {found.failed:,} failed"
