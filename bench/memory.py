@@ -7,22 +7,19 @@ Scores 200,000 and then 1,000,000 short conversations, each in a process of its 
 import json
 import logging
 import os
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
+from bench._watch import Watch
 
 SIZES = (200_000, 1_000_000)
 OBJECT_STORE_BYTES = 300 * 10**6
-SAMPLE_EVERY_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -67,32 +64,23 @@ def _one(corpus: Path, output: Path) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
-    watch = _Watch(output)
+    watch = _Progress(output)
     started = time.monotonic()
     summary = score(str(corpus), str(output), model="tiny-attributes", engine="fake")
     seconds = time.monotonic() - started
     watch.stop()
     ray.shutdown()
     assert summary.scored == summary.rows
-    print(json.dumps({"seconds": seconds, "peak_mb": watch.peak, "at_peak": watch.at_peak, **watch.rates()}))
+    print(json.dumps({"seconds": seconds, "peak_mb": watch.peak_mb, "at_peak": watch.at_peak, **watch.rates()}))
 
 
-class _Watch:
-    """Samples memory, and the rows committed, until it is stopped."""
+class _Progress(Watch):
+    """Samples the rows committed too."""
 
     def __init__(self, output: Path) -> None:
-        self.peak = 0
-        self.at_peak: dict[str, list[int]] = {}
         self._output = output
         self._done: list[tuple[float, int]] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop sampling."""
-        self._over.set()
-        self._thread.join()
+        super().__init__()
 
     def rates(self) -> dict[str, float]:
         """Rows per second over windows of ten samples, once the first part was there."""
@@ -102,42 +90,6 @@ class _Watch:
         names = ("rows_per_s_min", "rows_per_s", "rows_per_s_max")
         return dict(zip(names, (min(rates), statistics.median(rates), max(rates)), strict=True))
 
-    def _sample(self) -> None:
-        while not self._over.wait(SAMPLE_EVERY_S):
-            self._weigh()
-            names = [path.stem.split("-") for path in (self._output / "parts").glob("*.parquet")]
-            self._done.append((time.monotonic(), sum(int(pieces[3]) for pieces in names)))
-
-    def _weigh(self) -> None:
-        found: dict[str, list[int]] = {}
-        for process in _processes():
-            found.setdefault(_role(process), []).append(round(_unique_bytes(process) / 1e6))
-        total = sum(map(sum, found.values()))
-        if total > self.peak:
-            self.peak, self.at_peak = total, found
-
-
-def _role(process: psutil.Process) -> str:
-    """What a process does, from the title that Ray gives it."""
-    title = _title(process).strip()
-    return re.findall(r"\w+", title.split(".")[0])[-1] if "ray::" in title else "driver"
-
-
-def _processes() -> list[psutil.Process]:
-    """The driver and its workers; the object store's shared memory isn't unique to any of them."""
-    own = psutil.Process()
-    return [own, *(child for child in own.children(recursive=True) if "ray::" in _title(child))]
-
-
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-def _unique_bytes(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_full_info().uss)
-    except psutil.Error:
-        return 0
+    def look(self) -> None:
+        names = [path.stem.split("-") for path in (self._output / "parts").glob("*.parquet")]
+        self._done.append((time.monotonic(), sum(int(pieces[3]) for pieces in names)))

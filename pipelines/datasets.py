@@ -70,7 +70,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         fn_constructor_args=(preparation, settings.engine, ledger),
         batch_size=settings.batch_rows,
         batch_format="pyarrow",
-        **engine_pool(settings.engine, settings.pool),
+        **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
     _SCHEMAS[scored] = columns.schema
     return scored

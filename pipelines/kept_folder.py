@@ -18,6 +18,7 @@ from pipelines.storage import told
 
 NAME = "filter.json"
 _DONE = "done"
+_DONE_NAME = re.compile(r"(\d{5,})\.json")
 _VERSION = 1
 _OURS = re.compile(r"(kept|rest)-\d{5,}\.(jsonl|parquet)")
 
@@ -57,8 +58,9 @@ def start(folder: str, document: Mapping[str, Any]) -> dict[int, dict[str, Any]]
     try:
         place.make()
         if (earlier := _read(folder)) and {**earlier, "summary": None} == _whole(document, None):
-            entries = place.sub(_DONE).entries()
-            return {int(entry.name.split(".")[0]): json.loads(place.sub(_DONE).read(entry.name)) for entry in entries}
+            done = place.sub(_DONE)
+            names = (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())  # a killed worker leaves others
+            return {int(name[1]): json.loads(done.read(name[0])) for name in names if name}
         _write(folder, document, None)
         place.sub(_DONE).delete_all()
         for entry in place.entries():

@@ -16,7 +16,7 @@ from pipelines.sources import InputFile
 
 _LINE_EVERY_S = 10.0
 _FILES_MEASURED = 10
-_FEWEST_SAMPLES, _MOST_SAMPLES = 8, 1000
+_FEWEST_SAMPLES, _FEWEST_RECENT, _MOST_SAMPLES = 8, 50, 1000
 
 
 class Progress(Protocol):
@@ -58,15 +58,21 @@ class _Sample(NamedTuple):
 
     at: float
     bytes: float
-    responses: int
-    tokens: int
+    responses: float
+    tokens: float
+
+    def speed_since(self, other: "_Sample") -> "_Sample":
+        """What was done per second since then, and how long that is."""
+        seconds = max(self.at - other.at, 1e-9)
+        return _Sample(seconds, *((now - before) / seconds for now, before in zip(self[1:], other[1:], strict=True)))
 
 
 class Meter:
     """The figures behind every display. Work is measured in positions of the input, scaled to bytes of its files.
 
-    Its speed is that of the later half of the time in which parts have come in: engines take minutes to start, and their
-    first parts come all at once.
+    Its speed is that of the later half of the time in which parts have come in, and of at least so many parts as tell one:
+    engines take minutes to start. Parts come in bursts, so it is taken between the middle of the earlier of these parts and
+    the middle of the later ones.
     """
 
     def __init__(self, files: Sequence[InputFile], done: Sequence[Part], now: float) -> None:
@@ -100,32 +106,33 @@ class Meter:
 
     def line(self, now: float, over: bool = False) -> str:
         """All of it in a line; when it is over, the speed is that of the whole time."""
-        since = self._start if over else self._since(now)
-        seconds = max(now - since.at, 1e-9)
+        now_done = _Sample(now, self._bytes, self.responses, self.tokens)
+        recent = None if over else self._recent_speed(now)
+        speed = recent or now_done.speed_since(self._start)
         pieces = [
             f"{self.share():4.0%}",
             f"{self.responses:,} responses",
-            f"{(self.responses - since.responses) / seconds:,.0f}/s",
-            f"{(self.tokens - since.tokens) / seconds:,.0f} tokens/s",
-            f"in {duration(seconds)}" if over else f"ETA {self._eta(now, since)}",
+            f"{speed.responses:,.0f}/s",
+            f"{speed.tokens:,.0f} tokens/s",
+            f"in {duration(speed.at)}" if over else f"ETA {self._eta(recent)}",
         ]
         if self.reasons:
             pieces.append(", ".join(f"{count} {reason}" for reason, count in self.reasons.most_common(3)))
         return "  ".join(pieces)
 
-    def _since(self, now: float) -> _Sample:
-        """Where the later half begins; the start, as long as there are few parts to halve."""
+    def _recent_speed(self, now: float) -> _Sample | None:
+        """None as long as there are few parts, or all of them came at once."""
         samples = self._samples
         if len(samples) < _FEWEST_SAMPLES:
-            return self._start
+            return None
         middle = bisect.bisect_right(samples, (samples[0].at + now) / 2, key=lambda sample: sample.at)
-        return samples[min(middle, len(samples) - 1) - 1]
+        recent = samples[min(middle, max(0, len(samples) - _FEWEST_RECENT)) :]
+        earlier, later = recent[: len(recent) // 2], recent[-(len(recent) // 2) :]
+        first, last = (_Sample(*map(statistics.fmean, zip(*half, strict=True))) for half in (earlier, later))
+        return last.speed_since(first) if last.at > first.at else None
 
-    def _eta(self, now: float, since: _Sample) -> str:
-        done = self._bytes - since.bytes
-        if since is self._start or done <= 0:
-            return "?"
-        return duration((now - since.at) * (self._total - self._bytes) / done)
+    def _eta(self, speed: _Sample | None) -> str:
+        return duration((self._total - self._bytes) / speed.bytes) if speed and speed.bytes > 0 else "?"
 
     def _share_of(self, ranges: Any) -> float:
         return float(sum((end - start) * self._weights.get(file, 0.0) for file, start, end in ranges))

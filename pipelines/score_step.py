@@ -1,11 +1,12 @@
 """The step that scores and commits. Nothing after it depends on how Ray Data cuts its blocks.
 
-Every row knows which stretch of which file it is; a block is cut where these stretches don't join, and each piece becomes
-a part. What goes on to the driver is one row of counts per part.
+Every row knows which stretch of which file it is; a block is cut where these stretches don't join, and where it is longer
+than a part may be. Each piece becomes a part. What goes on to the driver is one row of counts per part.
 """
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ class StepSettings:
     engine: EngineSettings
     preparation: Preparation
     parts: Parts
+    part_rows: int
     names: Mapping[int, str]
     metadata: Mapping[str, str]
 
@@ -81,7 +83,7 @@ class ScoreStep:
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score and commit a block; returns one row per part."""
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:  # a block of many small files must keep the engine busy too
-            return pa.Table.from_pylist(list(threads.map(self._commit, stretches(block))))
+            return pa.Table.from_pylist(list(threads.map(self._commit, stretches(block, self._settings.part_rows))))
 
     def _commit(self, stretch: Stretch) -> dict[str, Any]:
         if done := self._done.get((stretch.file, stretch.range)):
@@ -123,12 +125,18 @@ def _told(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
     }
 
 
-def stretches(block: pa.Table) -> Iterator[Stretch]:
-    """Cut a block where its rows aren't neighbours in one file."""
+def stretches(block: pa.Table, most_rows: int) -> Iterator[Stretch]:
+    """Cut a block where its rows aren't neighbours in one file, and what is longer than `most_rows` into equal pieces."""
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
     rows = prepared_rows(block)
     joins = (files[at] == files[at - 1] and starts[at] == ends[at - 1] for at in range(1, len(files)))
     edges = [0, *(at for at, joined in enumerate(joins, start=1) if not joined), len(files)]
-    for first, last in itertools.pairwise(edges):
+    for first, last in itertools.chain.from_iterable(_pieces(*edge, most_rows) for edge in itertools.pairwise(edges)):
         stretch = Range(starts[first], ends[last - 1])
         yield Stretch(files[first], stretch, block.slice(first, last - first), rows[first:last])
+
+
+def _pieces(first: int, last: int, most: int) -> Iterator[tuple[int, int]]:
+    """A range in as few pieces as there can be, none of which is much smaller than another."""
+    count = max(1, math.ceil((last - first) / most))
+    return itertools.pairwise(first + (last - first) * at // count for at in range(count + 1))

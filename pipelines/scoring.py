@@ -9,6 +9,7 @@ A killed run, a lost part and new input are all the same case of step 2.
 
 import functools
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
 _PASSES = 3
+_FEWEST_CALLS, _MOST_CALLS = 4, 32  # batches at a time in an actor, each of which is a thread
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
 
 
@@ -154,6 +156,7 @@ def _dataset(run: Run, units: Sequence[Unit], ledger: Any) -> Dataset:
         engine=engine,
         preparation=run.preparation,
         parts=run.parts,
+        part_rows=run.part_rows,
         names={file.index: file.name for file in run.manifest.files},
         metadata={"assay": json.dumps(made_with(run.settings))},
     )
@@ -165,16 +168,18 @@ def _dataset(run: Run, units: Sequence[Unit], ledger: Any) -> Dataset:
         .map_batches(
             ScoreStep,
             fn_constructor_args=(step, ledger),
-            batch_size=run.part_rows,
+            batch_size=None,  # blocks as they come: cut to a number of rows, each would leave a few rows for a call alone
             batch_format="pyarrow",
-            **engine_pool(engine, work),
+            **engine_pool(engine, work, run.part_rows),
         )
     )
 
 
-def engine_pool(engine: EngineSettings, pool: PoolSettings) -> dict[str, Any]:
-    """How `map_batches` runs a step that holds an engine."""
+def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
+    """How `map_batches` runs a step that holds an engine, on batches of so many rows."""
     gpus = _gpus_per_engine(engine)
+    # Twice what the engine takes at a time: it stays busy while some of the batches begin, end and are written.
+    batches = math.ceil(2 * engine.max_in_flight / batch_rows)
     return {
         # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
         # actor that took a whole one would leave too few to read with.
@@ -182,8 +187,7 @@ def engine_pool(engine: EngineSettings, pool: PoolSettings) -> dict[str, Any]:
         "num_gpus": gpus or None,
         "compute": ActorPoolStrategy(
             size=pool.replicas or _replicas(gpus),
-            # Several blocks at a time keep the engine busy while one of them ends and is written.
-            max_concurrent_calls_per_actor=4,
+            max_concurrent_calls_per_actor=min(max(_FEWEST_CALLS, batches), _MOST_CALLS),
             enable_true_multi_threading=True,
         ),
     }

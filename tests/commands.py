@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import psutil
 
 from tests.conftest import REPOSITORY
 
+PROGRAM = ("-m", "pipelines")
 PATIENCE_S = 300.0
 ENGINE_ACTOR = "MapBatches(ScoreStep)"
 
@@ -41,10 +42,10 @@ def summary(*arguments: object) -> dict[str, Any]:
 
 
 @contextmanager
-def running(*arguments: object) -> Iterator[psutil.Process]:
+def running(*arguments: object, program: Sequence[str] = PROGRAM) -> Iterator[psutil.Process]:
     """A command under way, in a process group of its own; what is left of it at the end is killed."""
     process = subprocess.Popen(
-        _command(arguments), cwd=REPOSITORY, env=_environment({}), stdout=subprocess.DEVNULL, start_new_session=True
+        _command(arguments, program), cwd=REPOSITORY, env=_environment({}), stdout=subprocess.DEVNULL, start_new_session=True
     )
     driver = psutil.Process(process.pid)
     try:
@@ -72,6 +73,12 @@ def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
     while not condition() and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.005)
+
+
+def told(driver: psutil.Process) -> str:
+    """What a command does, and what its processes are, for the message of a test that failed."""
+    status = driver.status() if driver.is_running() else "gone"
+    return f"{status}, with {', '.join(_title(process)[-60:] for process in _family(driver)) or 'no process'} below it"
 
 
 def parts_of(folder: Path) -> list[Path]:
@@ -103,8 +110,8 @@ def _title(process: psutil.Process) -> str:
         return ""
 
 
-def _command(arguments: tuple[object, ...]) -> list[str]:
-    return [sys.executable, "-m", "pipelines", *map(str, arguments)]
+def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) -> list[str]:
+    return [sys.executable, *program, *map(str, arguments)]
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.commands import engines_of, kill, parts_of, running, summary, told, wait_until
 from tests.corpora import lines, scored, write
 
 PAIRS = 220
@@ -34,10 +34,11 @@ def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Pat
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
     arguments = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", "--part-rows", 40)
     with running(*arguments) as driver:
-        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
-        (engine,) = engines_of(driver)
-        kill(engine)
-        wait_until(lambda: not driver.is_running(), driver)
+        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2 and bool(engines_of(driver)), driver)
+        engines = engines_of(driver)
+        assert len(engines) == 1, f"the command is {told(driver)}, with {len(parts_of(tmp_path / 'out'))} parts"
+        kill(engines[0])
+        wait_until(lambda: False, driver)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["summary"] is not None, "the run didn't end by itself"
     counts = summary(*arguments)

@@ -80,6 +80,19 @@ def test_the_speed_isnt_that_of_the_engines_start_nor_of_a_first_burst() -> None
     assert "  0/s  1 tokens/s" in figures.line(3700.0 + 96 * 10)
 
 
+@pytest.mark.parametrize("burst", [1, 5, 9])
+def test_the_eta_is_right_within_a_fifth_after_a_tenth(burst: int) -> None:
+    """Prompts that go in together come out together, so parts come in bursts; and one of them is never on time."""
+    parts = 225
+    times = sorted(100.0 + 4.0 * (at // burst) + (2.0 if at % 7 == 3 else 0.02 * (at % burst)) for at in range(parts))
+    figures = meter(lines_file(0, 10 * parts))
+    for at, now in enumerate(times):
+        figures.add(event(10 * at, 10 * at + 10), now=now)
+        if 0.1 <= figures.share() < 0.9:
+            hours, minutes, seconds = map(int, figures.line(now).split("ETA ")[1].split(":"))
+            assert hours * 3600 + minutes * 60 + seconds == pytest.approx(times[-1] - now, rel=0.2)
+
+
 def test_many_parts_are_few_samples() -> None:
     figures = meter(lines_file(0, 10_000))
     for at in range(5000):

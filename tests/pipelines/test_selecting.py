@@ -3,76 +3,31 @@
 import hashlib
 import json
 import os
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import SettingsError
-from actors.records import Reading, Reason, Score
 from pipelines import filter_step, filtering, selecting
-from pipelines.columns import Columns
 from pipelines.filtering import KeepSummary, keep
-from pipelines.manifest import Manifest
 from pipelines.parts import Counts, Part, Parts
 from pipelines.settings import FilterSettings
-from pipelines.sources import InputFile, Kind, Range
-
-COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "")
-
-
-def corpus(folder: Path, rewards: Sequence[float | None], prompts: Sequence[str] | None = None, part_rows: int = 10) -> str:
-    """A scored Parquet corpus of one response per row, in parts; null is a rejected one."""
-    parts = Parts(str(folder))
-    parts.create()
-    total = len(rewards)
-    for start in range(0, total, part_rows):
-        own = rewards[start : start + part_rows]
-        scores = [_score(reward) for reward in own]
-        names = prompts[start : start + part_rows] if prompts else [str(at) for at in range(start, start + len(own))]
-        rows = [(f"c:{start + at}", "final", names[at], score) for at, score in enumerate(scores)]
-        carried = pa.table({"n": pa.array(range(start, start + len(own)), pa.int64())})
-        part = Part(0, Range(start, start + len(own)), Counts.of(len(own), scores))
-        parts.commit(part, COLUMNS.table(carried, rows), {})
-    _close(folder, total)
-    return str(folder)
-
-
-def _close(folder: Path, total: int) -> None:
-    file = InputFile(0, "c", "/c", Kind.PARQUET, 1, "sha256-of-ends:0", total)
-    Manifest({"model": "m", "prefix": ""}, (file,), COLUMNS, {}).write(str(folder))
-
-
-def _score(reward: float | None) -> Score:
-    return Score.rejected(Reason.TOO_LONG) if reward is None else Score.scored(Reading(reward, {"reward": reward}), 7)
+from pipelines.sources import Range
+from tests.selections import COLUMNS, close, corpus, grades, numbers, prompts_of
 
 
 def select(folder: str, output: Path | None = None, **asked: Any) -> KeepSummary:
     return keep(FilterSettings(scored=folder, output=output and str(output), **asked))
 
 
-def numbers(folder: Path) -> list[int]:
-    found: list[int] = []
-    for path in sorted(folder.glob("*.parquet")):
-        found += pq.read_table(path).column("n").to_pylist()
-    return found
-
-
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch, local_ray: None) -> None:
     """Three parts to a group, so that tasks run on Ray and meet in shuffles."""
     monkeypatch.setattr(filtering, "_GROUP_PARTS", 3)
-
-
-def grades(count: int, seed: int) -> list[float | None]:
-    """A judge's grades from 1 to 5: nearly all are ties. Some responses were rejected."""
-    luck = random.Random(seed)
-    return [None if luck.random() < 0.05 else float(luck.randint(1, 5)) for _ in range(count)]
 
 
 def test_the_best_fraction_is_exact_and_ties_are_told(tmp_path: Path, small_groups: None) -> None:
@@ -134,11 +89,6 @@ def test_without_candidates_nothing_is_kept(tmp_path: Path, asked: dict[str, Any
     assert select(corpus(tmp_path / "empty", []), tmp_path / "none", **asked).responses == 0
 
 
-def prompts_of(count: int, seed: int) -> list[str]:
-    luck = random.Random(seed)
-    return [f"prompt {luck.randrange(count // 4)}" for _ in range(count)]
-
-
 @pytest.mark.parametrize(("k", "min_gap"), [(1, None), (3, None), (1, 1.0), (2, 0.0)])
 def test_the_best_of_each_prompt_are_those_of_a_brute_force(
     tmp_path: Path, small_groups: None, k: int, min_gap: float | None
@@ -187,6 +137,7 @@ def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(tmp_path: Path, m
         before = {path.name: path.stat().st_ino for path in out.glob("*.parquet")}
         assert before
         assert json.loads((out / "filter.json").read_text())["summary"] is None
+        (out / "done" / "half-written.tmp").touch()
         again = select(folder, out, rest=str(rest), **asked)
         assert again == whole
         assert {path.name: path.stat().st_ino for path in out.glob("*.parquet") if path.name in before} == before
@@ -266,7 +217,7 @@ def test_a_million_rewards_with_many_ties(tmp_path: Path, local_ray: None) -> No
         }  # fmt: skip
         table = pa.table(values).cast(COLUMNS.schema)
         parts.commit(Part(0, Range(start, start + step), Counts(step, step)), table, {})
-    _close(folder, rewards.size)
+    close(folder, rewards.size)
     for fraction in (0.1, 0.37):
         summary = select(str(folder), top_fraction=fraction)
         assert summary.kept == round(fraction * rewards.size)

@@ -8,7 +8,7 @@ import pytest
 from actors.errors import SourceError
 from pipelines.parts import Parts
 from pipelines.status import status
-from tests.pipelines.test_selecting import corpus
+from tests.selections import corpus
 
 
 def test_a_run_that_works_on_tells_its_rate_and_what_is_left(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""How much memory a process and its Ray workers hold at most, sampled once a second."""
+
+import re
+import threading
+
+import psutil
+
+SAMPLE_EVERY_S = 1.0
+
+
+class Watch:
+    """Samples memory until it is stopped."""
+
+    def __init__(self) -> None:
+        self.peak_mb = 0
+        self.at_peak: dict[str, list[int]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        self._over.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """What else is to be sampled."""
+
+    def _sample(self) -> None:
+        while not self._over.wait(SAMPLE_EVERY_S):
+            self._weigh()
+            self.look()
+
+    def _weigh(self) -> None:
+        found: dict[str, list[int]] = {}
+        for process in _processes():
+            found.setdefault(_role(process), []).append(round(_unique_bytes(process) / 1e6))
+        total = sum(map(sum, found.values()))
+        if total > self.peak_mb:
+            self.peak_mb, self.at_peak = total, found
+
+
+def _role(process: psutil.Process) -> str:
+    """What a process does, from the title that Ray gives it."""
+    title = _title(process).strip()
+    return re.findall(r"\w+", title.split(".")[0])[-1] if "ray::" in title else "driver"
+
+
+def _processes() -> list[psutil.Process]:
+    """The driver and its workers; the object store's shared memory isn't unique to any of them."""
+    own = psutil.Process()
+    return [own, *(child for child in own.children(recursive=True) if "ray::" in _title(child))]
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _unique_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().uss)
+    except psutil.Error:
+        return 0

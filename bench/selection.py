@@ -1,0 +1,114 @@
+"""Memory of choosing the best of a whole corpus: does it grow with the number of rewards?
+
+Makes scored corpora of 200,000 and 1,000,000 grades from 1 to 5 (nearly all are ties), four to a prompt, and chooses the
+best tenth, the best quantile and the best of each prompt, each in a process of its own. Prints the peak of the unique set
+size, summed over the process and Ray's workers, and the ratio of both sizes.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench._watch import Watch
+from pipelines.columns import Columns
+from pipelines.manifest import Manifest
+from pipelines.parts import Counts, Part, Parts
+from pipelines.sources import InputFile, Kind, Range
+
+SIZES = (200_000, 1_000_000)
+PART_ROWS = 400
+CHOICES: dict[str, dict[str, Any]] = {
+    "--top-fraction 0.1": {"top_fraction": 0.1},
+    "--quantile 0.9": {"quantile": 0.9},
+    "--top-k 1 --per prompt": {"top_k": 1},
+}
+OBJECT_STORE_BYTES = 300 * 10**6
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`selection`, or `selection ROWS ROWS` for other sizes."""
+    if arguments and arguments[0] == "--one":
+        _one(json.loads(arguments[1]))
+        return
+    sizes = tuple(map(int, arguments)) or SIZES
+    with tempfile.TemporaryDirectory() as folder:
+        for rows in sizes:
+            _write(Path(folder, str(rows)), rows)
+        for name, choice in CHOICES.items():
+            peaks = [_measured(Path(folder), rows, name, choice) for rows in sizes]
+            print(f"{name}: {sizes[-1]:,} rows against {sizes[0]:,}: {peaks[-1] / peaks[0]:.2f} times")
+
+
+def _write(folder: Path, rows: int) -> None:
+    """A scored corpus, as if it had been scored."""
+    columns = Columns(pa.schema([("n", pa.int64())]), ("grade",), "")
+    parts = Parts(str(folder))
+    parts.create()
+    grades = np.random.default_rng(rows).integers(1, 6, rows).astype(float)
+    for start in range(0, rows, PART_ROWS):
+        own = grades[start : start + PART_ROWS]
+        numbers = np.arange(start, start + own.size)
+        values: dict[str, Any] = {
+            "n": numbers,
+            "row": [f"corpus.parquet:{number}" for number in numbers],
+            "response_name": ["final"] * own.size,
+            "prompt_hash": [f"{number // 4:016x}" for number in numbers],
+            "reward": own,
+            "scores": pa.StructArray.from_arrays([pa.array(own)], ["grade"]),
+            "status": ["scored"] * own.size,
+            "reason": pa.nulls(own.size, pa.string()),
+            "prompt_tokens": np.ones(own.size, np.int32),
+            "truncated": [False] * own.size,
+        }
+        part = Part(0, Range(start, start + own.size), Counts(own.size, own.size))
+        parts.commit(part, pa.table(values).cast(columns.schema), {})
+    file = InputFile(0, "corpus.parquet", "/corpus.parquet", Kind.PARQUET, 1, "sha256-of-ends:0", rows)
+    Manifest({"model": "made up", "prefix": ""}, (file,), columns, {}).write(str(folder))
+
+
+def _measured(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> float:
+    """The peak in MB."""
+    settings = {"scored": str(folder / str(rows)), "output": str(folder / f"{rows}-{len(name)}"), **choice}
+    command = [sys.executable, "-m", "bench", "selection", "--one", json.dumps(settings)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(
+        f"{rows:>9,} rows, {name}: {figures['seconds']:,.0f} s, peak {figures['peak_mb']:,.0f} MB, {figures['kept']:,} kept"
+    )
+    print("          at the peak, in MB:", "; ".join(f"{role} {sizes}" for role, sizes in figures["at_peak"].items()))
+    return float(figures["peak_mb"])
+
+
+def _one(settings: dict[str, Any]) -> None:
+    """Choose once in this process, and print what it took as JSON."""
+    import ray
+
+    from pipelines.filtering import keep
+    from pipelines.settings import FilterSettings
+
+    ray.init(
+        address="local",
+        num_cpus=max(2, os.cpu_count() or 2),  # what a filter starts on its own
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    watch = Watch()
+    started = time.monotonic()
+    summary = keep(FilterSettings(**settings))
+    seconds = time.monotonic() - started
+    watch.stop()
+    ray.shutdown()
+    figures = {"seconds": seconds, "peak_mb": watch.peak_mb, "at_peak": watch.at_peak, "kept": summary.kept}
+    print(json.dumps(figures))

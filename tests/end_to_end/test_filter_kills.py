@@ -1,0 +1,57 @@
+"""A filter is killed, driver and all, while its workers write; the same filter goes on and gives what a calm one gives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.filtering import KeepSummary, keep
+from pipelines.settings import FilterSettings
+from tests.commands import kill, running, wait_until
+from tests.selections import corpus, grades, numbers, prompts_of
+
+ROWS = 4000
+
+FILTER = """
+import json, sys
+from pipelines import filtering
+from pipelines.settings import FilterSettings
+filtering._GROUP_PARTS = filtering._OUTPUT_BYTES = 1
+filtering.keep(FilterSettings(**json.loads(sys.argv[1])))
+"""
+"""A file for each part, where a filter would put 64 MiB into one: there must be something left to do when it is killed."""
+
+
+@pytest.mark.parametrize(
+    "asked", [{"keep": "reward > 2"}, {"top_fraction": 0.4}, {"quantile": 0.8}, {"top_k": 1, "per": "prompt"}], ids=str
+)
+def test_a_killed_filter_goes_on(tmp_path: Path, asked: dict[str, Any]) -> None:
+    folder = corpus(tmp_path / "in", grades(ROWS, seed=6), prompts_of(ROWS, seed=7))
+    calm = kept(folder, tmp_path / "calm", asked)
+    settings = {"scored": folder, "output": str(tmp_path / "out"), "rest": str(tmp_path / "rest"), **asked}
+    done = tmp_path / "rest" / "done"
+    with running(json.dumps(settings), program=("-c", FILTER)) as driver:
+        wait_until(lambda: len(list(done.glob("*.json"))) >= 20, driver)
+        kill(driver)
+    written = {path.name: path.stat().st_ino for path in (tmp_path / "out").glob("*.parquet")}
+    noted = {path.stem for path in done.glob("*.json")} & {path.stem for path in (tmp_path / "out/done").glob("*.json")}
+    assert 20 <= len(noted) < ROWS // 10
+    assert json.loads((tmp_path / "out" / "filter.json").read_text())["summary"] is None
+
+    with running(json.dumps(settings), program=("-c", FILTER)) as driver:
+        wait_until(lambda: False, driver)
+    assert json.loads((tmp_path / "out" / "filter.json").read_text())["summary"] == json.loads(json.dumps(calm.as_json()))
+    assert numbers(tmp_path / "out") == numbers(tmp_path / "calm")
+    assert sorted(numbers(tmp_path / "out") + numbers(tmp_path / "rest")) == list(range(ROWS))
+    after = {path.name: path.stat().st_ino for path in (tmp_path / "out").glob("*.parquet")}
+    kept_as_it_was = {name for name in written if name.removeprefix("kept-").removesuffix(".parquet") in noted}
+    assert kept_as_it_was
+    assert all(after[name] == written[name] for name in kept_as_it_was), "what was done is not written again"
+    assert not done.exists()
+    left = {path.name for path in (tmp_path / "out").iterdir()} - after.keys()
+    assert left == {"filter.json", "recipe.yaml"}, "what a killed worker left half written is gone"
+
+
+def kept(folder: str, output: Path, asked: dict[str, Any]) -> KeepSummary:
+    return keep(FilterSettings(scored=folder, output=str(output), **asked))

@@ -1,0 +1,47 @@
+"""How a block becomes parts."""
+
+import itertools
+import pickle
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from pipelines.readers import END, FILE, PREPARED, START
+from pipelines.score_step import stretches
+
+
+def block(ranges: Sequence[tuple[int, int, int]]) -> pa.Table:
+    """Rows without responses: file, start and end of each."""
+    files, starts, ends = zip(*ranges, strict=True) if ranges else ((), (), ())
+    nothing = [pickle.dumps(None)] * len(ranges)
+    types = (pa.int64(), pa.int64(), pa.int64(), pa.large_binary())
+    columns = [pa.array(values, type) for values, type in zip((files, starts, ends, nothing), types, strict=True)]
+    return pa.table(columns, [FILE, START, END, PREPARED])
+
+
+def neighbours(count: int, file: int = 0, start: int = 0) -> list[tuple[int, int, int]]:
+    return [(file, at, at + 1) for at in range(start, start + count)]
+
+
+def cut(ranges: Sequence[tuple[int, int, int]], most_rows: int) -> list[tuple[int, int, int]]:
+    """File, start and end of each stretch."""
+    found = list(stretches(block(ranges), most_rows))
+    assert all(len(one.table) == len(one.rows) == one.range.end - one.range.start for one in found)
+    return [(one.file, one.range.start, one.range.end) for one in found]
+
+
+def test_rows_that_arent_neighbours_are_parts_of_their_own() -> None:
+    rows = [*neighbours(2), *neighbours(1, start=5), *neighbours(2, file=1, start=6)]
+    assert cut(rows, 10) == [(0, 0, 2), (0, 5, 6), (1, 6, 8)]
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 19, 20, 21, 105])
+def test_a_long_stretch_is_cut_into_equal_pieces(count: int) -> None:
+    found = cut(neighbours(count), 10)
+    assert [(start, end) for _, start, end in found] == list(itertools.pairwise([0, *(end for *_, end in found)]))
+    sizes = [end - start for _, start, end in found]
+    assert sum(sizes) == count
+    assert max(sizes) <= 10
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) == -(-count // 10)

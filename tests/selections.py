@@ -1,0 +1,61 @@
+"""Scored corpora made without scoring, for tests of what is chosen from them."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actors.records import Reading, Reason, Score
+from pipelines.columns import Columns
+from pipelines.manifest import Manifest
+from pipelines.parts import Counts, Part, Parts
+from pipelines.sources import InputFile, Kind, Range
+
+COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "")
+
+
+def corpus(folder: Path, rewards: Sequence[float | None], prompts: Sequence[str] | None = None, part_rows: int = 10) -> str:
+    """A scored Parquet corpus of one response per row, in parts; null is a rejected one."""
+    parts = Parts(str(folder))
+    parts.create()
+    total = len(rewards)
+    for start in range(0, total, part_rows):
+        own = rewards[start : start + part_rows]
+        scores = [_score(reward) for reward in own]
+        names = prompts[start : start + part_rows] if prompts else [str(at) for at in range(start, start + len(own))]
+        rows = [(f"c:{start + at}", "final", names[at], score) for at, score in enumerate(scores)]
+        carried = pa.table({"n": pa.array(range(start, start + len(own)), pa.int64())})
+        part = Part(0, Range(start, start + len(own)), Counts.of(len(own), scores))
+        parts.commit(part, COLUMNS.table(carried, rows), {})
+    close(folder, total)
+    return str(folder)
+
+
+def close(folder: Path, total: int) -> None:
+    """Write the manifest of a scored folder."""
+    file = InputFile(0, "c", "/c", Kind.PARQUET, 1, "sha256-of-ends:0", total)
+    Manifest({"model": "m", "prefix": ""}, (file,), COLUMNS, {}).write(str(folder))
+
+
+def _score(reward: float | None) -> Score:
+    return Score.rejected(Reason.TOO_LONG) if reward is None else Score.scored(Reading(reward, {"reward": reward}), 7)
+
+
+def numbers(folder: Path) -> list[int]:
+    found: list[int] = []
+    for path in sorted(folder.glob("*.parquet")):
+        found += pq.read_table(path).column("n").to_pylist()
+    return found
+
+
+def grades(count: int, seed: int) -> list[float | None]:
+    """A judge's grades from 1 to 5: nearly all are ties. Some responses were rejected."""
+    luck = random.Random(seed)
+    return [None if luck.random() < 0.05 else float(luck.randint(1, 5)) for _ in range(count)]
+
+
+def prompts_of(count: int, seed: int) -> list[str]:
+    luck = random.Random(seed)
+    return [f"prompt {luck.randrange(count // 4)}" for _ in range(count)]
