@@ -98,11 +98,32 @@ class Checkpoint:
         return length if isinstance(length, int) else None
 
     @cached_property
-    def tensors(self) -> frozenset[str]:
-        """The names of the weights, from the safetensors headers; empty if the weights aren't here as safetensors."""
-        return frozenset(
-            name for file in self._weight_files() for name in json.loads(_header(file)) if name != "__metadata__"
-        )
+    def tensors(self) -> Mapping[str, tuple[int, ...]]:
+        """Names and shapes of the weights, from the safetensors headers; empty if they aren't here as safetensors."""
+        headers = (json.loads(_header(file)) for file in self._weight_files())
+        return {
+            name: tuple(tensor["shape"]) for header in headers for name, tensor in header.items() if name != "__metadata__"
+        }
+
+    def token(self, token_id: int) -> str:
+        """The token of an id, as tokenizer.json spells it. Raises `ModelError` if there is none, or not one alone."""
+        found = [text for text, number in self.vocabulary.items() if number == token_id]
+        if len(found) != 1:
+            raise ModelError(
+                f"{self.folder}: the tokenizer has {found or 'no token'} for id {token_id}, and the reward is read by it"
+            )
+        return found[0]
+
+    @cached_property
+    def vocabulary(self) -> Mapping[str, int]:
+        """The ids of all tokens, from tokenizer.json. Raises `ModelError` if that can't be read."""
+        try:
+            tokenizer = json.loads((self.folder / "tokenizer.json").read_text())
+            pieces = tokenizer["model"]["vocab"]
+            ids = pieces if isinstance(pieces, dict) else {piece: number for number, (piece, _) in enumerate(pieces)}
+            return {**ids, **{token["content"]: token["id"] for token in tokenizer["added_tokens"]}}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder / 'tokenizer.json'} can't be read: {error!r}") from error
 
     def fingerprint(self) -> str:
         """Tells two sets of weights apart: the hub commit, or a hash of names, sizes, safetensors headers and samples."""

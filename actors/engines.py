@@ -14,7 +14,7 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
     """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message."""
     if settings.engine == "fake":
         try:
-            return _fake_engine(model, **settings.engine_args)
+            return _fake_engine(model, settings, **settings.engine_args)
         except (TypeError, ValueError) as error:
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
     from actors.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
@@ -26,12 +26,24 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
         dtype=model.dtype,
         max_model_len=model.max_model_len,
         settings=settings,
+        hf_overrides=model.overrides,
     )
 
 
 def _fake_engine(
-    model: RewardModel, at: Mapping[str, str] | None = None, die_after: int | None = None, latency_s: float = 0.0
+    model: RewardModel,
+    settings: EngineSettings,
+    at: Mapping[str, str] | None = None,
+    die_after: int | None = None,
+    latency_s: float = 0.0,
 ) -> FakeEngine:
     """A fake engine; its engine arguments are the faults that a test wants to see handled."""
     faults = Faults({int(token): Fault(fault) for token, fault in (at or {}).items()}, die_after)
-    return FakeEngine(model.labels, model.max_model_len, latency_s=latency_s, faults=faults)
+    return FakeEngine(
+        model.labels,
+        model.max_model_len,
+        max_in_flight=settings.max_in_flight,
+        request_timeout_s=settings.request_timeout_s,
+        latency_s=latency_s,
+        faults=faults,
+    )

@@ -1,18 +1,21 @@
 """What a family of reward models is: how it is asked, and how its answer is read. `actors/models/` has one file for each.
 
-A family is a stateless object. It turns a request into questions, a question into the exact text that the model's
+A family never changes. It turns a request into questions, a question into the exact text that the model's
 authors rendered, and the engine's raw outputs into a reward. Everything else (tokens, length, engines, Ray) is shared.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Self
 
 from actors.checkpoint import Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError, SettingsError
 from actors.records import Message, Reading, Role, ScoreRequest
+from actors.settings import AS_PUBLISHED, ReadSettings
 
 ChatTemplate = Callable[[Sequence[Message]], str]
 """The checkpoint's own chat template, without a generation prompt. Raises `Rejected` if the template refuses."""
@@ -27,11 +30,37 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Golden:
+    """A conversation whose reward its authors published, or that was measured with transformers in float32."""
+
+    messages: tuple[Message, ...]
+    reward: float
+    tolerance: float
+    principles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A published model of a family."""
+    """A published model of a family, or all whose ids match a pattern: `Skywork/Skywork-Reward-*`.
+
+    `context` is how many tokens its card says it was trained on, `card` where that is said.
+    """
 
     id: str
     note: str
+    licence: str = "its card's"
+    context: int | None = None
+    card: str = ""
+    golden: tuple[Golden, ...] = ()
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for several models."""
+        return "*" in self.id
+
+    def matches(self, model: str) -> bool:
+        """Whether it stands for a model; hub ids don't differ by case."""
+        return fnmatchcase(model.lower(), self.id.lower())
 
 
 class Family(ABC):
@@ -40,14 +69,41 @@ class Family(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
+    asked: ClassVar[str]
+    """With what text; like the next two for people, in a few words."""
+    read_at: ClassVar[str]
+    range: ClassVar[str]
+    order_matters: ClassVar[bool] = False
+    """Whether the answer changes with the order in which responses are shown."""
     models: ClassVar[tuple[KnownModel, ...]]
     task: ClassVar[Task] = Task.CLASSIFY
+    begins: ClassVar[int | None] = None
+    """How many tokens for the beginning of a text a prompt has, if the family knows it better than the tokenizer."""
+    ways: ClassVar[frozenset[str]] = frozenset()
+    """The fields of `ReadSettings` that it knows."""
+    way: ReadSettings = AS_PUBLISHED
     control_texts: ClassVar[tuple[str, ...]] = ()
     """Texts that speak for the template beside the tokenizer's special tokens."""
 
     @abstractmethod
-    def serves(self, checkpoint: Checkpoint) -> bool:
-        """Whether this family reads this checkpoint, by the facts in its config.json."""
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Whether this family can read such a checkpoint, by the facts in its config.json."""
+
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        """Whether these facts alone tell that a checkpoint is of this family, whatever it is called."""
+        return self.fits(checkpoint)
+
+    def knows(self, model: str) -> KnownModel | None:
+        """What is known of a model by its id."""
+        return next((known for known in self.models if known.matches(model)), None)
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        """How many raw outputs the engine gives for a prompt."""
+        return checkpoint.labels
+
+    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        """What vLLM is told instead of the checkpoint's own config, so that it gives these outputs."""
+        return {}
 
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
@@ -80,6 +136,16 @@ class Family(ABC):
     def last_token(self) -> str | None:
         """The token where the reward is read, if the family knows it: it must be one token, and the prompt's last."""
         return None
+
+    def reading_by(self, settings: ReadSettings) -> Self:
+        """The family that reads in this way. Raises `SettingsError` if it has no such way."""
+        asked = settings.model_dump(exclude_defaults=True)
+        if unknown := sorted(asked.keys() - self.ways):
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
+            raise SettingsError(f"{flags}: the family {self.name} has no such way of being read")
+        found = copy.copy(self)
+        found.way = settings
+        return found
 
     def questions(self, request: ScoreRequest) -> Iterator[Question]:
         """What to ask. A family that compares responses overrides this."""

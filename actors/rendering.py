@@ -42,7 +42,7 @@ class Renderer:
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
         self._longest_text = self._find_longest_text()
-        self._check_last_token()
+        self._check_probe()
 
     def render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
         """Render requests in order. A response that can't be judged is there with its reason, and without a prompt."""
@@ -203,16 +203,27 @@ class Renderer:
         runs = self._tokenize([character * 2 * longest for character in " \na\U0010ffff"])
         return self._limit * longest if all(len(run) > 1 for run in runs) else math.inf
 
-    def _check_last_token(self) -> None:
-        token = self._family.last_token()
-        if token is None:
-            return
+    def _check_probe(self) -> None:
+        """A plain conversation must begin as the model was trained, and end with the token where the reward is read."""
         probe = self.tokenize(self._text((Message(Role.USER, _PROBE), Message(Role.ASSISTANT, _PROBE))))
-        if probe[-1:] != [self._tokenizer.get_vocab().get(token)]:
+        begin, name = self._tokenizer.bos_token_id, self._tokenizer.name_or_path
+        if begin is not None and probe.count(begin) != (wanted := self._beginnings()):
             raise ModelError(
-                f"{self._tokenizer.name_or_path}: {token}, where the reward is read, must be one token and the prompt's "
-                f"last, but the tokenizer makes {self._tokenizer.convert_ids_to_tokens(self.tokenize(token))} of it"
+                f"{name}: a conversation must hold {self._tokenizer.bos_token} {wanted} times, and the template writes it "
+                f"{probe.count(begin)} times; every score would be another one than its authors read"
             )
+        token = self._family.last_token()
+        if token is not None and probe[-1:] != [self._tokenizer.get_vocab().get(token)]:
+            raise ModelError(
+                f"{name}: {token}, where the reward is read, must be one token and the prompt's last, but the tokenizer "
+                f"makes {self._tokenizer.convert_ids_to_tokens(self.tokenize(token))} of it"
+            )
+
+    def _beginnings(self) -> int:
+        """How many tokens for the beginning a prompt must have: one, if the tokenizer itself puts one before a text."""
+        if self._family.begins is not None:
+            return self._family.begins
+        return int(self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id])
 
 
 class _Asked(NamedTuple):

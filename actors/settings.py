@@ -35,15 +35,33 @@ class ControlTokens(StrEnum):
     NEUTRALISE = "neutralise"
 
 
+class ReadSettings(Settings):
+    """How a head's outputs are read, where its authors do it in more than one way. Each is for some families only."""
+
+    all_outputs: bool = Field(
+        default=False, description="attributes: the four outputs that were never trained in `scores` too"
+    )
+    steerlm_rounding: bool = Field(
+        default=False, description="attributes: whole numbers from 0 to 4, as SteerLM's labels are; for its training only"
+    )
+
+
+AS_PUBLISHED = ReadSettings()
+
+
 class ModelSettings(Settings):
     """Which reward model, and how its numbers become one reward."""
 
     model: str = Field(description="a local folder, a hub id, or one of the built-in tiny-* models")
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
+    family: str | None = Field(
+        default=None, description="how it is asked and read, where its id and its config.json don't tell (`assay models`)"
+    )
     dtype: Dtype = Field(default=Dtype.AUTO, description="precision to run in")
     weights: dict[str, float] | None = Field(
         default=None, description="weights of the named outputs in the reward, instead of the model card's"
     )
+    read: ReadSettings = AS_PUBLISHED
 
 
 class RenderSettings(Settings):

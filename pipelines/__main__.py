@@ -16,7 +16,7 @@ import click
 from actors.errors import AssayError, AuditError, SettingsError, UserError
 from actors.settings import Settings
 from pipelines.options import Leaf, build, from_yaml, leaves
-from pipelines.settings import FilterSettings, ScoreSettings
+from pipelines.settings import CheckSettings, FilterSettings, ScoreSettings
 
 Command = Callable[..., None]
 
@@ -109,17 +109,38 @@ def cli() -> None:
     """Trustworthy rewards on massive corpora: score with any reward model, filter by the scores."""
 
 
-@cli.command()
-def models() -> None:
-    """List the reward models that Assay knows."""
-    from actors.models import families
+@cli.group(invoke_without_command=True)
+@click.pass_context
+def models(context: click.Context) -> None:
+    """List the reward models that Assay knows; `models explain ID` says how one of them is asked and read."""
+    from pipelines.explaining import show_models
 
-    for family in families().values():
-        for model in family.models:
-            click.echo(f"{model.id:<40} {family.name:<12} {model.note}")
-    click.echo("\nAny other checkpoint of these kinds works too:")
-    for family in families().values():
-        click.echo(f"  {family.name:<12} {family.summary}")
+    if context.invoked_subcommand is None:
+        show_models()
+
+
+@models.command()
+@click.argument("model")
+@click.option("--family", help="as for `score`")
+@json_option
+def explain(model: str, family: str | None, as_json: bool) -> None:
+    """Say how MODEL is asked, where its number is read, its range, context, licence and source."""
+    from pipelines.explaining import explained, show_explained
+
+    found = explained(model, family)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        show_explained(found)
+
+
+@cli.command()
+@settings_options(CheckSettings)
+def check(**options: Any) -> None:
+    """Start MODEL and run the checks that every replica runs before its first row."""
+    from pipelines.checking import check as run_check
+
+    run_check(build(CheckSettings, _given(options)), lambda passed: click.echo(f"ok  {passed}"))
 
 
 @cli.command()

@@ -49,6 +49,7 @@ class Manifest:
             "dtype": model.dtype,
             "max_model_len": model.max_model_len,
             "reward_weights": dict(model.weights),
+            "read": model.read.model_dump(mode="json"),
             "engine": settings.engine.engine,
             "shape": plan.preparation.shape,
             "own_columns": plan.preparation.own_columns and asdict(plan.preparation.own_columns),

@@ -62,6 +62,14 @@ class WorkSettings(PoolSettings):
 Prefix = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$|^$", description="put before the names of our columns")]
 
 
+class CheckSettings(Settings):
+    """Everything that `check` is told."""
+
+    model: ModelSettings
+    render: RenderSettings = RenderSettings()
+    engine: EngineSettings = EngineSettings()
+
+
 class ScoreSettings(Settings):
     """Everything that `score` is told."""
 

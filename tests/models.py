@@ -4,6 +4,7 @@ Everything heavy is imported where it is used.
 """
 
 import json
+import math
 import shutil
 import struct
 import warnings
@@ -20,7 +21,7 @@ from actors.records import Message, Reason, RenderedRequest, Response, Role, Sco
 from actors.rendering import Renderer
 from actors.settings import EngineSettings, ModelSettings, RenderSettings
 
-SCALAR, ATTRIBUTES = "tiny-scalar", "tiny-attributes"
+SCALAR, ATTRIBUTES, FIRST_LOGIT = "tiny-scalar", "tiny-attributes", "tiny-first-logit"
 
 SCALAR_CONFIG: Mapping[str, Any] = {
     "architectures": ["LlamaForSequenceClassification"],
@@ -37,6 +38,7 @@ ATTRIBUTES_CONFIG: Mapping[str, Any] = {
 }
 SCALAR_WEIGHTS = {"model.embed_tokens.weight": 40_000, "score.weight": 8}
 ATTRIBUTES_WEIGHTS = {"model.embed_tokens.weight": 40_000, "score.bias": 9, "score.weight": 40_000}
+LANGUAGE_MODEL_WEIGHTS = {"model.embed_tokens.weight": 40_000, "lm_head.weight": 40_000}
 """Names and how many float32 numbers: the head's weights are so large that its bias isn't near the end of the file."""
 
 
@@ -120,12 +122,14 @@ def write_model(
     return folder
 
 
-def write_weights(file: Path, sizes: Mapping[str, int]) -> None:
+def write_weights(file: Path, shapes: Mapping[str, int | tuple[int, ...]]) -> None:
     """A safetensors file of zeros."""
     header, end = {}, 0
-    for name, size in sizes.items():
-        header[name] = {"dtype": "F32", "shape": [size], "data_offsets": [end, end + 4 * size]}
-        end += 4 * size
+    for name, shape in shapes.items():
+        sizes = (shape,) if isinstance(shape, int) else shape
+        size = 4 * math.prod(sizes)
+        header[name] = {"dtype": "F32", "shape": sizes, "data_offsets": [end, end + size]}
+        end += size
     encoded = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     file.write_bytes(struct.pack("<Q", len(encoded)) + encoded + bytes(end))
 

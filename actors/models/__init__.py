@@ -5,14 +5,15 @@ Adding a family is adding a file with a `FAMILY` in it (`actors/family.py` says 
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
-from actors.family import Family
-from actors.settings import Dtype, ModelSettings, RenderSettings
+from actors.family import Family, KnownModel
+from actors.settings import AS_PUBLISHED, Dtype, ModelSettings, ReadSettings, RenderSettings
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class RewardModel:
     fingerprint: str
     template_hash: str
     tokenizer_hash: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    read: ReadSettings = AS_PUBLISHED
 
     @property
     def family(self) -> Family:
         """The contract."""
-        return families()[self.family_name]
+        return families()[self.family_name].reading_by(self.read)
 
 
 @cache
@@ -46,7 +49,7 @@ def families() -> Mapping[str, Family]:
 def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
     """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know."""
     checkpoint = Checkpoint.find(settings.model, settings.revision)
-    family = _family_of(settings.model, checkpoint)
+    family = family_of(settings.model, checkpoint, settings.family).reading_by(settings.read)
     family.check(checkpoint)
     limit = checkpoint.max_model_len
     max_model_len = render.max_model_len or limit
@@ -58,7 +61,9 @@ def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
         model=settings.model,
         revision=checkpoint.hub_commit,
         family_name=family.name,
-        labels=checkpoint.labels,
+        labels=family.labels(checkpoint),
+        overrides=family.overrides(checkpoint),
+        read=settings.read,
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
         weights=family.weights(settings.weights),
@@ -68,12 +73,36 @@ def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
     )
 
 
-def _family_of(model: str, checkpoint: Checkpoint) -> Family:
-    candidates = [family for family in families().values() if family.serves(checkpoint)]
-    if len(candidates) == 1:
-        return candidates[0]
+def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:
+    """The family that reads a model: as it is named, or known by its id, or told by its config.json; never guessed.
+
+    Raises `ModelError` if there is none, or more than one.
+    """
     found = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
-    if candidates:
-        raise ModelError(f"{found}; that could be any of {', '.join(family.name for family in candidates)}")
-    known = "; ".join(f"{family.name}: {family.summary}" for family in families().values())
-    raise ModelError(f"{found}, which no family of reward models here reads. There are {known}")
+    if named is not None:
+        family = families().get(named)
+        if family is None:
+            raise ModelError(f"--family {named} is none that Assay knows; there are {', '.join(sorted(families()))}")
+        if not family.fits(checkpoint):
+            raise ModelError(f"{found}, which --family {named} can't read: it reads {family.summary}")
+        return family
+    known = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
+    if sure := known or [family for family in families().values() if family.recognises(checkpoint)]:
+        if len(sure) == 1:
+            return sure[0]
+        raise ModelError(f"{found}; that could be any of {_named(sure)}: say which with --family")
+    if possible := [family for family in families().values() if family.fits(checkpoint)]:
+        raise ModelError(
+            f"{found}. That alone doesn't tell whether it is a reward model, nor how it is read: if it is one, say which "
+            f"with --family: {_named(possible)}"
+        )
+    raise ModelError(f"{found}, which no family of reward models here reads. There are {_named(families().values())}")
+
+
+def known_model(model: str) -> tuple[Family, KnownModel] | None:
+    """What is known of a model by its id alone."""
+    return next(((family, known) for family in families().values() if (known := family.knows(model))), None)
+
+
+def _named(some: Iterable[Family]) -> str:
+    return "; ".join(f"{family.name}: {family.summary}" for family in some)

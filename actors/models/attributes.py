@@ -4,8 +4,13 @@ Asked with NeMo's own text, which always carries the same system turn: a row's o
 as in the authors' annotation script (NeMo-Aligner, examples/nlp/data/steerlm). Every assistant turn is a prompt of its
 own, ended by `<extra_id_2>`, where the nine outputs are read raw. Outputs are mostly between 0 and 4 and may leave that
 range. Weights and attributes: the model card; the head has a bias, which a converted checkpoint holds as `score.bias`.
+
+The published checkpoint is NeMo's. What a converted one must hold: `architectures: ["NemotronForSequenceClassification"]`,
+nine labels, `score.weight` and `score.bias` from rm_head, and the layer norms as NeMo stores them (gamma minus one), since
+transformers' class adds one as well.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from actors.checkpoint import Checkpoint
@@ -28,26 +33,45 @@ class Attributes(Family):
 
     name = "attributes"
     summary = "five HelpSteer2 attributes and their weighted sum (NemotronForSequenceClassification, 9 labels)"
-    source = "nvidia/Nemotron-4-340B-Reward model card; NeMo-Aligner"
+    source = "nvidia/Nemotron-4-340B-Reward model card; NeMo-Aligner, examples/nlp/data/steerlm/common.py"
+    asked = "NeMo's <extra_id_*> text, always with its own system turn"
+    read_at = "nine raw outputs with bias at <extra_id_2>, the last token; five of them were trained"
+    range = "each mostly 0 to 4, and may leave that"
     models = (
-        KnownModel("tiny-attributes", "built in; for trying things out and for tests"),
-        KnownModel("nvidia/Nemotron-4-340B-Reward", "as a Hugging Face checkpoint with score.weight and score.bias"),
+        KnownModel("tiny-attributes", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "nvidia/Nemotron-4-340B-Reward",
+            "as a Hugging Face checkpoint with score.weight and score.bias",
+            "NVIDIA Open Model License",
+            4096,
+            "arXiv 2406.11704",
+        ),
     )
+    begins = 0
+    ways = frozenset({"all_outputs", "steerlm_rounding"})
     control_texts = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
 
-    def serves(self, checkpoint: Checkpoint) -> bool:
+    def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture == "NemotronForSequenceClassification" and checkpoint.labels == self._labels
 
     def check(self, checkpoint: Checkpoint) -> None:
+        """What a converted checkpoint must hold, since the published one is NeMo's own format."""
         super().check(checkpoint)
         if checkpoint.tensors and "score.bias" not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no score.bias, and the attribute head has one: every score would be shifted. "
                 "Convert the checkpoint again, with its rm_head's bias as score.bias"
             )
+        hidden = checkpoint.config.get("hidden_size")
+        for name, shape in (("score.weight", (self._labels, hidden)), ("score.bias", (self._labels,))):
+            if checkpoint.tensors and hidden and (found := checkpoint.tensors[name]) != shape:
+                raise ModelError(
+                    f"{checkpoint.folder}: {name} is {list(found)}, and the attribute head's is {list(shape)}, one row for "
+                    f"each of {', '.join((*UNTRAINED, *ATTRIBUTES))}. Convert the checkpoint again, with all of rm_head"
+                )
 
     def outputs(self) -> tuple[str, ...]:
-        return ATTRIBUTES
+        return (*UNTRAINED, *ATTRIBUTES) if self.way.all_outputs else ATTRIBUTES
 
     def card_weights(self) -> Mapping[str, float]:
         return CARD_WEIGHTS
@@ -66,11 +90,19 @@ class Attributes(Family):
         return f"<extra_id_0>System\n{SYSTEM_TURN}\n{spoken}<extra_id_2>"
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        return dict(zip(ATTRIBUTES, values[len(UNTRAINED) :], strict=True))
+        named = dict(zip((*UNTRAINED, *ATTRIBUTES), values, strict=True))
+        if self.way.steerlm_rounding:
+            named = {name: _rounded(value) for name, value in named.items()}
+        return {name: named[name] for name in self.outputs()}
 
     @property
     def _labels(self) -> int:
         return len(UNTRAINED) + len(ATTRIBUTES)
+
+
+def _rounded(value: float) -> float:
+    """As NeMo-Aligner's attribute_annotate.py: into 0 to 4, then to a whole number, half to even; NaN stays what it is."""
+    return value if math.isnan(value) else float(round(min(max(value, 0.0), 4.0)))
 
 
 FAMILY = Attributes()

@@ -16,13 +16,21 @@ class Scalar(Family):
 
     name = "scalar"
     summary = "one logit at the end of the conversation (any *ForSequenceClassification, 1 label)"
-    source = "Skywork-Reward and Skywork-Reward-V2 model cards"
+    source = "Skywork-Reward and Skywork-Reward-V2 model cards; transformers' sequence classification"
+    asked = "the checkpoint's chat template, without a generation prompt"
+    read_at = "the raw logit at the last token"
+    range = "the model's own; compare responses to one prompt"
     models = (
-        KnownModel("tiny-scalar", "built in; for trying things out and for tests"),
-        KnownModel("Skywork/Skywork-Reward-V2-Llama-3.1-8B", "and every other checkpoint of this form"),
+        KnownModel("tiny-scalar", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel("Skywork/Skywork-Reward-Gemma-2-27B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
+        KnownModel("Skywork/Skywork-Reward-Llama-3.1-8B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
+        KnownModel("Skywork/Skywork-Reward-V2-Llama-*", "three sizes", context=16384, card="arXiv 2507.01352"),
+        KnownModel("Skywork/Skywork-Reward-V2-Qwen3-*", "four sizes", context=16384, card="arXiv 2507.01352"),
+        KnownModel("nvidia/Qwen-3-Nemotron-32B-Reward", "asked without thinking", context=8192, card="arXiv 2505.11475"),
+        KnownModel("nvidia/Qwen-2.5-Nemotron-32B-Reward", "", card="arXiv 2505.11475"),
     )
 
-    def serves(self, checkpoint: Checkpoint) -> bool:
+    def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 1
 
     def outputs(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What each family makes of a head's outputs, and which models it takes."""
 
 import importlib
+import math
 import pickle
 import pkgutil
 from collections.abc import Mapping
@@ -15,11 +16,12 @@ from actors.errors import ModelError, SettingsError
 from actors.family import Family
 from actors.models import RewardModel, families, resolve
 from actors.records import Reading
-from actors.settings import Dtype, ModelSettings, RenderSettings
+from actors.settings import Dtype, ModelSettings, ReadSettings, RenderSettings
 from tests.models import (
     ATTRIBUTES,
     ATTRIBUTES_CONFIG,
     ATTRIBUTES_WEIGHTS,
+    LANGUAGE_MODEL_WEIGHTS,
     SCALAR,
     SCALAR_CONFIG,
     SCALAR_WEIGHTS,
@@ -27,6 +29,7 @@ from tests.models import (
     reward_model,
     user,
     write_model,
+    write_weights,
 )
 
 NINE = (9.0, 8.0, 7.0, 6.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
@@ -61,6 +64,9 @@ def test_a_family_says_what_it_is_and_its_weights_name_its_outputs(family: Famil
     assert family.summary
     assert family.source
     assert family.models
+    assert family.asked
+    assert family.read_at
+    assert family.range
     assert family.outputs()
     assert set(family.card_weights()) <= set(family.outputs())
     assert family.weights(None) == family.card_weights()
@@ -133,6 +139,32 @@ def test_a_scalar_is_the_reward() -> None:
         scalar().read((1.0, 2.0))
 
 
+def test_all_nine_are_read_on_request() -> None:
+    nine = attributes().reading_by(ReadSettings(all_outputs=True))
+    assert list(nine.read(NINE).values()) == list(NINE)
+    assert nine.outputs()[:4] == ("quality", "toxicity", "humor", "creativity")
+    assert nine.reading(NINE, nine.weights(None)).reward == attributes().reading(NINE, nine.weights(None)).reward
+
+
+@pytest.mark.parametrize(
+    ("raw", "rounded"), [(-0.7, 0), (0.5, 0), (0.51, 1), (1.5, 2), (2.5, 2), (3.5, 4), (4.4, 4), (9.0, 4), (math.inf, 4)]
+)
+def test_steerlm_rounds_half_to_even_within_its_labels(raw: float, rounded: int) -> None:
+    family = attributes().reading_by(ReadSettings(steerlm_rounding=True))
+    assert set(family.read((raw,) * 9).values()) == {float(rounded)}
+    assert family.reading((raw,) * 9, {"helpfulness": 0.3}).reward == pytest.approx(0.3 * rounded)
+
+
+def test_rounding_leaves_no_number_where_there_was_none() -> None:
+    family = attributes().reading_by(ReadSettings(steerlm_rounding=True))
+    assert not family.reading((math.nan,) * 9, family.weights(None)).finite
+
+
+def test_a_way_of_another_family_is_refused() -> None:
+    with pytest.raises(SettingsError, match="--steerlm-rounding: the family scalar has no such way of being read"):
+        resolve(ModelSettings(model=SCALAR, read=ReadSettings(steerlm_rounding=True)), RenderSettings())
+
+
 # Which model a family takes.
 
 
@@ -149,7 +181,7 @@ def test_a_reward_model_travels() -> None:
     model = reward_model(ATTRIBUTES)
     copy = pickle.loads(pickle.dumps(model))
     assert copy == model
-    assert copy.family is model.family
+    assert copy.family.name == model.family.name
 
 
 def test_settings_win_over_the_checkpoint(tmp_path: Path) -> None:
@@ -171,7 +203,7 @@ def refusal(folder: Path, config: Mapping[str, Any], weights: Mapping[str, int] 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"architectures": ["LlamaForCausalLM"]}, "a LlamaForCausalLM with 1 labels"),
+        ({"architectures": ["BertModel"]}, "a BertModel with 1 labels"),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "a LlamaForSequenceClassification with 3 labels"),
         ({"id2label": None}, "a LlamaForSequenceClassification with 2 labels"),
         ({"num_labels": 5}, "a LlamaForSequenceClassification with 5 labels"),
@@ -188,8 +220,56 @@ def test_what_no_family_reads_is_refused_and_the_families_are_named(
 
 
 def test_a_model_that_two_families_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(attributes()), "serves", lambda self, checkpoint: True)
-    assert "that could be any of attributes, scalar" in refusal(tmp_path, SCALAR_CONFIG)
+    monkeypatch.setattr(type(attributes()), "recognises", lambda self, checkpoint: True)
+    message = refusal(tmp_path, SCALAR_CONFIG)
+    assert "that could be any of attributes: five" in message
+    assert "; scalar: one logit" in message
+    assert message.endswith("say which with --family")
+
+
+def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) -> None:
+    config = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
+    message = refusal(tmp_path, config, LANGUAGE_MODEL_WEIGHTS)
+    assert "That alone doesn't tell whether it is a reward model, nor how it is read" in message
+    assert "--family: first-logit: the logit of token id 0" in message
+    assert "attributes:" not in message, "only those that could read it are named"
+    named = resolve(ModelSettings(model=str(tmp_path / "model"), family="first-logit"), RenderSettings())
+    assert (named.family_name, named.labels) == ("first-logit", 1)
+
+
+def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="--family nonsense is none that Assay knows; there are attributes, first-logit, "):
+        resolve(ModelSettings(model=SCALAR, family="nonsense"), RenderSettings())
+    with pytest.raises(ModelError, match="a LlamaForSequenceClassification with 1 labels, which --family attributes can't"):
+        resolve(ModelSettings(model=SCALAR, family="attributes"), RenderSettings())
+    assert resolve(ModelSettings(model=SCALAR, family="scalar"), RenderSettings()).family_name == "scalar"
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("nvidia/Nemotron-4-340B-Reward", "attributes"),
+        ("nvidia/Llama-3.1-Nemotron-70B-Reward-HF", "first-logit"),
+        ("nvidia/llama-3.3-nemotron-70b-reward", "first-logit"),
+        ("nvidia/Llama-3.3-Nemotron-70B-Reward-Multilingual", "first-logit"),
+        ("nvidia/Llama-3.3-Nemotron-70B-Select", "first-logit"),
+        ("Skywork/Skywork-Reward-Gemma-2-27B", "scalar"),
+        ("Skywork/Skywork-Reward-Gemma-2-27B-v0.2", "scalar"),
+        ("Skywork/Skywork-Reward-Llama-3.1-8B", "scalar"),
+        ("Skywork/Skywork-Reward-V2-Llama-3.1-8B-40M", "scalar"),
+        ("Skywork/Skywork-Reward-V2-Qwen3-8B", "scalar"),
+        ("nvidia/Qwen-3-Nemotron-32B-Reward", "scalar"),
+    ],
+)
+def test_published_models_are_known_by_their_id(model: str, family: str) -> None:
+    assert [found.name for found in families().values() if found.knows(model)] == [family]
+
+
+def test_no_id_is_known_to_two_families() -> None:
+    ids = [model.id for family in families().values() for model in family.models]
+    assert len(set(ids)) == len(ids)
+    for name in ids:
+        assert len([family for family in families().values() if family.knows(name)]) == 1
 
 
 @pytest.mark.parametrize("config", [SCALAR_CONFIG, ATTRIBUTES_CONFIG])
@@ -204,6 +284,16 @@ def test_an_attribute_head_without_its_bias_is_refused(tmp_path: Path) -> None:
     message = refusal(tmp_path, ATTRIBUTES_CONFIG, weights)
     assert "has no score.bias" in message
     assert "Convert the checkpoint again" in message
+
+
+@pytest.mark.parametrize(("head", "bias"), [((9, 64), (9,)), ((5, 128), (9,)), ((9, 128), (1,))])
+def test_an_attribute_head_of_another_shape_is_refused(tmp_path: Path, head: tuple[int, int], bias: tuple[int]) -> None:
+    path = write_model(tmp_path / "model", config={**ATTRIBUTES_CONFIG, "hidden_size": 128}, weights=ATTRIBUTES_WEIGHTS)
+    write_weights(path / "model.safetensors", {"score.weight": head, "score.bias": bias})
+    with pytest.raises(ModelError, match=r"score\.(weight|bias) is \[.*Convert the checkpoint again, with all of rm_head"):
+        reward_model(path)
+    write_weights(path / "model.safetensors", {"score.weight": (9, 128), "score.bias": (9,)})
+    assert reward_model(path).labels == 9
 
 
 def test_a_length_beyond_the_models_own_is_refused() -> None:
@@ -221,6 +311,6 @@ def test_a_length_that_the_config_doesnt_say_is_asked_for(tmp_path: Path) -> Non
 def test_a_checkpoint_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", config=ATTRIBUTES_CONFIG, weights=ATTRIBUTES_WEIGHTS)
     checkpoint = Checkpoint.find(str(path), None)
-    assert checkpoint.tensors == {"model.embed_tokens.weight", "score.bias", "score.weight"}
+    assert set(checkpoint.tensors) == {"model.embed_tokens.weight", "score.bias", "score.weight"}
     model: RewardModel = reward_model(path)
     assert (model.family_name, model.labels) == ("attributes", 9)

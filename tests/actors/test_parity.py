@@ -1,6 +1,6 @@
 """The built-in models on vLLM give the numbers of transformers and know the answers; a wrong reading would be noticed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
@@ -9,19 +9,32 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from actors.checkpoint import BUILT_IN
 from actors.engine import Engine
 from actors.models import RewardModel
 from actors.records import Score, ScoreRequest
 from actors.scorer import Scorer
-from tests.models import ATTRIBUTES, SCALAR, as_dicts, built_in_engine, from_dicts, renderer, request, reward_model, user
+from actors.self_test import self_test
+from tests.models import (
+    ATTRIBUTES,
+    FIRST_LOGIT,
+    SCALAR,
+    as_dicts,
+    built_in_engine,
+    from_dicts,
+    renderer,
+    request,
+    reward_model,
+    user,
+)
 from tiny_models.synthetic import pairs
 from tiny_models.tasks import WORDS
 from tiny_models.tokenizer import nemo_text
 
 TOLERANCE = 1e-4
+RAW = "outputs: raw, without an activation"
 NOTICED = 1e-2
 OUTPUTS = (
     "quality",
@@ -53,7 +66,8 @@ class Reference:
 
     @cached_property
     def _model(self) -> Any:
-        return AutoModelForSequenceClassification.from_pretrained(BUILT_IN / self.name, dtype=torch.float32).eval()
+        kind = AutoModelForCausalLM if self.name == "first-logit" else AutoModelForSequenceClassification
+        return kind.from_pretrained(BUILT_IN / self.name, dtype=torch.float32).eval()
 
     @cached_property
     def bias(self) -> torch.Tensor:
@@ -65,7 +79,7 @@ class Reference:
 
     def ids(self, asked: ScoreRequest) -> list[int]:
         messages = as_dicts(asked)
-        if self.name == "scalar":
+        if self.name != "attributes":
             return list(self._tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
         return list(self._tokenizer(nemo_text(messages), add_special_tokens=False)["input_ids"])
 
@@ -74,16 +88,21 @@ class Reference:
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
         """The head's outputs at the last token; remembered, since many wrong readings begin with them."""
+        return self.all_logits(ids)[:1] if self.name == "first-logit" else self.all_logits(ids)
+
+    def all_logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """The head's outputs at the last token, or those of all tokens that a language model could say next."""
         key = tuple(ids)
         if key not in self._logits:
             with torch.inference_mode():
-                self._logits[key] = self._model(torch.tensor([key])).logits[0].float() + self.bias
+                logits = self._model(torch.tensor([key])).logits[0].float()
+            self._logits[key] = logits[-1] if self.name == "first-logit" else logits + self.bias
         return self._logits[key]
 
     def numbers(self, logits: torch.Tensor) -> Numbers:
         """The outputs by name, and the reward of the model card."""
         values = logits.tolist()
-        if self.name == "scalar":
+        if self.name != "attributes":
             return {"score": values[0], "reward": values[0]}
         named = dict(zip(OUTPUTS, values, strict=True))
         read = {name: named[name] for name in CARD}
@@ -126,7 +145,7 @@ def conversations() -> list[ScoreRequest]:
     return made
 
 
-@pytest.fixture(scope="module", params=[ATTRIBUTES, SCALAR])
+@pytest.fixture(scope="module", params=[ATTRIBUTES, SCALAR, FIRST_LOGIT])
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """Each of them; of the engines, only one is alive at a time."""
     with built_in_engine(request.param) as engine:
@@ -202,6 +221,13 @@ NINE_OUTPUTS: dict[str, Sabotage] = {
 }
 
 
+FIRST_OF_MANY: dict[str, Sabotage] = {
+    "another id": lambda reference, ids: reference.all_logits(ids)[1:2],
+    "a log-probability": lambda reference, ids: reference.all_logits(ids).log_softmax(dim=0)[:1],
+    "a probability": lambda reference, ids: reference.all_logits(ids).softmax(dim=0)[:1],
+}
+
+
 @pytest.mark.parametrize("wrong", ANY_MODEL.values(), ids=ANY_MODEL.keys())
 def test_a_wrong_reading_would_be_noticed(subject: Subject, wrong: Sabotage) -> None:
     assert sabotaged(subject, wrong) > NOTICED
@@ -211,6 +237,37 @@ def test_a_wrong_reading_would_be_noticed(subject: Subject, wrong: Sabotage) -> 
 @pytest.mark.parametrize("wrong", NINE_OUTPUTS.values(), ids=NINE_OUTPUTS.keys())
 def test_a_wrong_reading_of_nine_outputs_would_be_noticed(subject: Subject, wrong: Sabotage) -> None:
     assert sabotaged(subject, wrong) > NOTICED
+
+
+@pytest.mark.parametrize("subject", [FIRST_LOGIT], indirect=True)
+@pytest.mark.parametrize("wrong", FIRST_OF_MANY.values(), ids=FIRST_OF_MANY.keys())
+def test_a_wrong_reading_of_a_language_model_would_be_noticed(subject: Subject, wrong: Sabotage) -> None:
+    assert sabotaged(subject, wrong) > NOTICED
+
+
+@pytest.mark.parametrize("subject", [FIRST_LOGIT], indirect=True)
+@pytest.mark.parametrize("wrong", ["another id", "a turn too early"])
+def test_another_place_knows_nothing(subject: Subject, wrong: str) -> None:
+    """Another logit, or the right one where the answer isn't read yet, is right as often as a coin."""
+    reference, held_out = subject.reference, list(pairs(seed=32, n=200, split="held-out"))
+
+    def reward(context: Sequence[Mapping[str, str]], response: str) -> float:
+        ids = reference.ids(from_dicts(context, response))
+        if wrong == "another id":
+            return float(reference.all_logits(ids)[1])
+        return float(reference.logits(ids[: -len(response.split()) - 1])[0])
+
+    right = [reward(pair.context, pair.chosen) > reward(pair.context, pair.rejected) for pair in held_out]
+    assert 0.3 < sum(right) / len(right) < 0.7
+
+
+def test_a_model_passes_its_self_test(subject: Subject) -> None:
+    passed: list[str] = []
+    self_test(subject.model, subject.scorer._engine, passed.append)
+    assert passed[1:3] == [f"head: {subject.model.labels} finite output{'s' * (subject.model.labels > 1)}", RAW]
+    known = subject.model.family.knows(subject.model.model)
+    assert known is not None
+    assert len(passed) == 3 + len(known.golden) > 3
 
 
 def sabotaged(subject: Subject, wrong: Sabotage) -> float:

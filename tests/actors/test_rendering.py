@@ -42,7 +42,7 @@ CONTROL_TEXTS = {
 }
 EVERY_CONTROL_TEXT = [(model, text) for model, texts in CONTROL_TEXTS.items() for text in texts]
 LINE = "{{ message.role }}: {{ message.content }}<|end|>"
-TEMPLATE = "{% for message in messages %}" + LINE + "{% endfor %}"
+TEMPLATE = "{{ bos_token }}{% for message in messages %}" + LINE + "{% endfor %}"
 
 
 @cache
@@ -301,7 +301,7 @@ def test_a_template_that_doesnt_print_the_response_refuses_it_alone(tmp_path: Pa
 def test_a_template_may_trim_the_response(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template=TEMPLATE.replace("content", "content | trim"))
     (rendered,) = renderer(path).render([request(user("Hi"), to="  good\n")])
-    assert text_of(path, rendered) == "user: Hi<|end|>assistant: good<|end|>"
+    assert text_of(path, rendered) == "<s>user: Hi<|end|>assistant: good<|end|>"
 
 
 @pytest.mark.parametrize("never", ["user", "assistant"])
@@ -314,7 +314,7 @@ def test_a_template_that_never_prints_users_or_assistants_is_refused_at_the_star
 def test_a_template_that_prints_the_date_prints_the_same_on_any_day(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="{{ strftime_now('%Y-%m-%d, %d %b %Y') }}\n" + TEMPLATE)
     (rendered,) = renderer(path).render([request(user("Hi"))])
-    assert text_of(path, rendered) == "2024-07-26, 26 Jul 2024\nuser: Hi<|end|>assistant: Fine.<|end|>"
+    assert text_of(path, rendered) == "2024-07-26, 26 Jul 2024\n<s>user: Hi<|end|>assistant: Fine.<|end|>"
 
 
 def test_a_date_of_the_templates_own_is_kept(tmp_path: Path) -> None:
@@ -468,3 +468,15 @@ def words_tokenizer() -> Any:
     known.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     known.add_special_tokens([AddedToken("<|end|>", special=True)])
     return PreTrainedTokenizerFast(tokenizer_object=known, unk_token="<unk>")
+
+
+def test_a_template_without_the_beginning_is_refused(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
+    with pytest.raises(ModelError, match="a conversation must hold <s> 1 times, and the template writes it 0 times"):
+        renderer(path)
+
+
+def test_a_template_with_two_beginnings_is_refused(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", template="{{ bos_token }}" + TEMPLATE)
+    with pytest.raises(ModelError, match="must hold <s> 1 times, and the template writes it 2 times"):
+        renderer(path)

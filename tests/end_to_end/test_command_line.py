@@ -18,7 +18,8 @@ FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 def test_help_and_models_load_nothing_heavy() -> None:
     code = (
         "import sys\nfrom click.testing import CliRunner\nfrom pipelines.__main__ import cli\n"
-        "for words in (['--help'], ['score', '--help'], ['filter', '--help'], ['models']):\n"
+        "for words in (['--help'], ['score', '--help'], ['filter', '--help'], ['models'],\n"
+        "              ['models', 'explain', 'nvidia/Llama-3.3-Nemotron-70B-Reward']):\n"
         "    result = CliRunner().invoke(cli, words)\n"
         "    assert result.exit_code == 0 and len(result.output) > 200, result\n"
         "assert not {'ray', 'torch', 'vllm', 'transformers', 'pyarrow', 'duckdb'} & set(sys.modules)\n"
@@ -98,7 +99,8 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", "--model", "./nowhere"), "there is no model folder ./nowhere"),
         (("c.jsonl", "out", "--model", "./headless"), "has no score.weight"),
         (("c.jsonl", "out", "--model", "./unbiased"), "has no score.bias"),
-        (("c.jsonl", "out", "--model", "./causal"), "which no family of reward models here reads"),
+        (("c.jsonl", "out", "--model", "./causal"), "if it is one, say which with --family: first-logit: the logit"),
+        (("c.jsonl", "out", "--model", "./causal", "--family", "scalar"), "which --family scalar can't read"),
         (("c.jsonl", "out", *FAKE, "--weights", "wit=1"), "wit, which attributes doesn't have; it has helpfulness"),
         (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
         (("c.jsonl", "out", *FAKE, "--engine-args", "seed"), "--engine-args takes NAME=VALUE, and 'seed' isn't"),

@@ -15,7 +15,7 @@ from tests.commands import actors_of, assay, kill, parts_of, running, summary, w
 from tests.corpora import lines, rows, write
 
 ROWS = 1500
-SLOW = "latency_s=0.05"  # made-up scores come too fast to be interrupted
+SLOW = ("--engine-args", "latency_s=0.05", "--max-in-flight", 16)  # made-up scores come too fast to be interrupted
 
 
 def score(corpus: Path, output: Path, *more: object) -> tuple[object, ...]:
@@ -46,7 +46,7 @@ def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> None
         before = stamps(output)
         goal = len(before) + luck.randint(0, 12)
         cut = ("--part-rows", luck.randint(15, 60), "--unit-bytes", luck.randint(3000, 60000))
-        with running(*score(corpus, output, "--engine-args", SLOW, *cut)) as driver:
+        with running(*score(corpus, output, *SLOW, *cut)) as driver:
             wait_until(lambda goal=goal: len(parts_of(output)) >= goal, driver)  # type: ignore[misc]
             if luck.random() < 0.5 and (actors := actors_of(driver)):
                 kill(luck.choice(actors))

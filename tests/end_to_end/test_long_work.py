@@ -14,7 +14,8 @@ from tests.commands import assay, parts_of, summary, wait_until
 from tests.conftest import REPOSITORY
 from tests.corpora import lines, rows, write
 
-SLOW = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.1", "--part-rows", "20")
+FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.1")
+SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])

@@ -1,0 +1,83 @@
+"""A language model whose reward is one of its logits: the one of token id 0, at the end of the conversation.
+
+NVIDIA put the head of these Llama reward models into row 0 of the output embedding, which the model never says; the cards
+read it from the first generated position. Here that row becomes a head of one label: a forward pass without decoding, and
+the raw logit in float32, where a log-probability would differ by the log-sum of all logits, another one for each prompt.
+In Llama 3's tokenizer id 0 is "!"; of any checkpoint it is the token that its own tokenizer has there.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from actors.checkpoint import Checkpoint
+from actors.errors import ModelError
+from actors.family import ChatTemplate, Family, KnownModel
+from actors.records import Message
+
+_REWARD_ID = 0
+_CAUSAL, _CLASSIFIER = "ForCausalLM", "ForSequenceClassification"
+_LICENCE = "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement"
+
+
+class FirstLogit(Family):
+    """`*ForCausalLM` whose logit of token id 0 is the reward."""
+
+    name = "first-logit"
+    summary = "the logit of token id 0 at the end of the conversation (LlamaForCausalLM)"
+    source = "nvidia/Llama-3.1-Nemotron-70B-Reward-HF and nvidia/Llama-3.3-Nemotron-70B-Reward model cards"
+    asked = "the checkpoint's chat template, without a generation prompt"
+    read_at = "the raw logit of token id 0 at the last token"
+    range = "unbounded, often negative; compare responses to one prompt"
+    one_pass = True
+    models = (
+        KnownModel("tiny-first-logit", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "nvidia/Llama-3.1-Nemotron-70B-Reward-HF",
+            "",
+            "Llama 3.1 Community License Agreement",
+            4096,
+            "arXiv 2410.01257",
+        ),
+        KnownModel("nvidia/Llama-3.3-Nemotron-70B-Reward", "English", _LICENCE, 4096, "arXiv 2505.11475"),
+        KnownModel("nvidia/Llama-3.3-Nemotron-70B-Reward-Multilingual", "", _LICENCE, 4096, "arXiv 2505.11475"),
+        KnownModel("nvidia/Llama-3.3-Nemotron-70B-Select", "of many responses the best", _LICENCE, card="arXiv 2503.04378"),
+    )
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture.endswith(_CAUSAL)
+
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return False  # every language model looks like this
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.tensors and "lm_head.weight" not in checkpoint.tensors:
+            raise ModelError(
+                f"{checkpoint.folder} has no lm_head.weight, whose row {_REWARD_ID} is the reward head: it can't be one of "
+                "these models, whose output embedding is their own"
+            )
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return 1
+
+    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        return {
+            "architectures": [checkpoint.architecture.removesuffix(_CAUSAL) + _CLASSIFIER],
+            "classifier_from_token": [checkpoint.token(_REWARD_ID)],
+            "method": "no_post_processing",
+        }
+
+    def outputs(self) -> tuple[str, ...]:
+        return ("score",)
+
+    def card_weights(self) -> Mapping[str, float]:
+        return {"score": 1.0}
+
+    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
+        return template(messages)
+
+    def read(self, values: Sequence[float]) -> Mapping[str, float]:
+        (score,) = values
+        return {"score": score}
+
+
+FAMILY = FirstLogit()

@@ -1,0 +1,90 @@
+"""What is checked of a model before its first row: is this checkpoint, on this engine, read as its authors read it?
+
+`Renderer` has checked the tokenizer and the template when it is there. The rest needs the engine: the head gives as many
+outputs as the family reads, they are raw and finite, and conversations with a known reward have it.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from actors.checkpoint import Checkpoint
+from actors.engine import Engine
+from actors.errors import ModelError
+from actors.family import Golden
+from actors.models import RewardModel
+from actors.records import Message, Response, Role, ScoreRequest, Status
+from actors.rendering import Renderer
+from actors.scorer import Scorer
+from actors.settings import RenderSettings
+
+_PROBES = (
+    ScoreRequest((Message(Role.USER, "What is 2 + 3?"),), (Response("probe", "5"),)),
+    ScoreRequest((Message(Role.USER, "Name a colour."),), (Response("probe", "Blue is a colour, and so is green."),)),
+)
+_SAME = 1e-3
+
+
+def self_test(model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None) -> None:
+    """Check a model on its engine; `passed` hears of each check. Raises `ModelError` that says which failed."""
+    renderer = Renderer(model, RenderSettings(max_model_len=model.max_model_len))
+    passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
+    prompts = [list(prompt.ids) for request in renderer.render(_PROBES) for prompt in request.prompts]
+    for check in (_head, _raw):
+        passed(check(model, engine, prompts))
+    known = model.family.knows(model.model)
+    for number, golden in enumerate(known.golden if known else (), 1):
+        passed(_golden(model, engine, renderer, golden, number))
+
+
+def _head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
+    for values in _asked(engine, prompts, activated=False):
+        if len(values) != model.labels or not all(map(math.isfinite, values)):
+            raise ModelError(
+                f"self-test of {model.model}: the head's outputs should be {model.labels} finite numbers, and are {values}"
+            )
+    return f"head: {model.labels} finite output{'s' * (model.labels != 1)}"
+
+
+def _raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
+    """An activation that was asked for must show: if it changes nothing, what we take for raw has it already."""
+    identity = Checkpoint.find(model.model, model.revision).config.get("problem_type") == "regression"
+    raw, activated = (list(_asked(engine, prompts, activated=way)) for way in (False, True))
+    expected = [values if identity else _activated(values) for values in raw]
+    if any(
+        abs(one - other) > _SAME
+        for mine, theirs in zip(expected, activated, strict=True)
+        for one, other in zip(mine, theirs, strict=True)
+    ):
+        raise ModelError(
+            f"self-test of {model.model}: the outputs aren't raw logits: {raw} would be {expected} after an activation, and "
+            f"the engine makes {activated} of them"
+        )
+    return "outputs: raw, without an activation"
+
+
+def _golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> str:
+    *context, response = golden.messages
+    request = ScoreRequest(tuple(context), (Response("golden", response.content),), golden.principles)
+    ((score,),) = Scorer(model.family, model.weights, engine).score_block(renderer.render([request]))
+    if score.status is not Status.SCORED or score.reward is None or abs(score.reward - golden.reward) > golden.tolerance:
+        told = score.reward if score.status is Status.SCORED else f"{score.status}: {score.reason}"
+        raise ModelError(
+            f"self-test of {model.model}: conversation {number} should have the reward {golden.reward:g} (give or take "
+            f"{golden.tolerance:g}), and has {told}"
+        )
+    return f"conversation {number}: reward {score.reward:.4f}, published or measured as {golden.reward:g}"
+
+
+def _asked(engine: Engine, prompts: Sequence[Sequence[int]], *, activated: bool) -> Iterator[tuple[float, ...]]:
+    for number, ids in enumerate(prompts):
+        name = f"self-test-{number}-{activated}"
+        yield engine.submit(engine.pool(ids, name, activated=activated)).result().values
+
+
+def _activated(values: Sequence[float]) -> tuple[float, ...]:
+    """What vLLM makes of logits unless it is told not to: a sigmoid of one, a softmax of several."""
+    if len(values) == 1:
+        return (1 / (1 + math.exp(-values[0])),)
+    highest = max(values)
+    powers = [math.exp(value - highest) for value in values]
+    return tuple(power / sum(powers) for power in powers)

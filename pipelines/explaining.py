@@ -1,0 +1,68 @@
+"""What is known of a reward model, for people: by its id, and by its files where they are here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from actors.checkpoint import Checkpoint
+from actors.errors import ModelError
+from actors.family import Family
+from actors.models import families, family_of, known_model
+
+
+def explained(model: str, family: str | None = None) -> dict[str, Any]:
+    """What to know before using a model. Raises `ModelError` if neither its id nor its files tell how it is read."""
+    named = known_model(model)
+    try:
+        checkpoint = Checkpoint.find(model, None)
+    except ModelError:
+        of_family = families().get(family) if family else named and named[0]
+        if of_family is None:
+            raise
+        return _told(model, of_family)
+    return _told(model, family_of(model, checkpoint, family)) | {
+        "architecture": checkpoint.architecture,
+        "outputs_of_the_head": family_of(model, checkpoint, family).labels(checkpoint),
+        "longest_prompt": checkpoint.max_model_len,
+        "precision": checkpoint.dtype,
+    }
+
+
+def _told(model: str, family: Family) -> dict[str, Any]:
+    known = family.knows(model)
+    weights = family.card_weights()
+    return {
+        "model": model,
+        "family": family.name,
+        "what it is": family.summary,
+        "asked with": family.asked,
+        "read": family.read_at,
+        "range": family.range,
+        "reward": " + ".join(f"{weight:g} {name}" for name, weight in weights.items()).replace("+ -", "- "),
+        "order of responses": "matters" if family.order_matters else "doesn't matter",
+        "trained on": f"up to {known.context:,} tokens" if known and known.context else "its card says",
+        "licence": known.licence if known else "its card says",
+        "source": "; ".join(filter(None, (family.source, known.card if known else ""))),
+    }
+
+
+def show_models() -> None:
+    """Print the reward models that are known."""
+    console = Console(highlight=False)
+    width = max(len(model.id) for family in families().values() for model in family.models)
+    for family in families().values():
+        for model in family.models:
+            console.print(f"{model.id:<{width}}  {family.name:<11}  {model.note}".rstrip(), soft_wrap=True)
+    console.print("\nAny other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:")
+    for family in families().values():
+        console.print(f"  {family.name:<11}  {family.summary}", soft_wrap=True)
+
+
+def show_explained(found: Mapping[str, Any]) -> None:
+    """Print what is known of a model."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name, value in found.items():
+        table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+    Console(highlight=False).print(table)
