@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from actors.checkpoint import locate
-from actors.engine import Engine
+from actors.engine import Engine, Task
 from actors.errors import EngineError
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import RewardModel
@@ -22,7 +22,7 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
     return VllmEngine(
         locate(model.model),
         revision=model.revision,
-        task=model.family.task,
+        task=model.task,
         dtype=model.dtype,
         max_model_len=model.max_model_len,
         settings=settings,
@@ -34,4 +34,5 @@ def _fake_engine(
 ) -> FakeEngine:
     """A fake engine; its engine arguments are the faults that a test wants to see handled."""
     faults = Faults({int(token): Fault(fault) for token, fault in (at or {}).items()}, die_after)
-    return FakeEngine(model.labels, model.max_model_len, latency_s=latency_s, faults=faults)
+    every_position = model.task is Task.TOKEN_CLASSIFY
+    return FakeEngine(model.labels, model.max_model_len, latency_s=latency_s, faults=faults, every_position=every_position)

@@ -42,6 +42,8 @@ class Family(ABC):
     source: ClassVar[str]
     models: ClassVar[tuple[KnownModel, ...]]
     task: ClassVar[Task] = Task.CLASSIFY
+    one_pass: ClassVar[bool] = False
+    """Whether a turn's reward can be read inside a longer conversation, because the token that is read is there too."""
     control_texts: ClassVar[tuple[str, ...]] = ()
     """Texts that speak for the template beside the tokenizer's special tokens."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from actors.checkpoint import Checkpoint
+from actors.engine import Task
 from actors.errors import ModelError
 from actors.family import Family
 from actors.settings import Dtype, ModelSettings, RenderSettings
@@ -22,6 +23,7 @@ class RewardModel:
     model: str
     revision: str | None
     family_name: str
+    task: Task
     labels: int
     dtype: str
     max_model_len: int
@@ -43,8 +45,11 @@ def families() -> Mapping[str, Family]:
     return {module.FAMILY.name: module.FAMILY for module in modules}
 
 
-def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
-    """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know."""
+def resolve(settings: ModelSettings, render: RenderSettings, every_turn: bool = False) -> RewardModel:
+    """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.
+
+    Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
+    """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     family = _family_of(settings.model, checkpoint)
     family.check(checkpoint)
@@ -58,6 +63,7 @@ def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
         model=settings.model,
         revision=checkpoint.hub_commit,
         family_name=family.name,
+        task=Task.TOKEN_CLASSIFY if every_turn and family.one_pass and checkpoint.causal else family.task,
         labels=checkpoint.labels,
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,

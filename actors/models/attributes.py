@@ -2,7 +2,8 @@
 
 Asked with NeMo's own text, which always carries the same system turn: a row's own system turn isn't shown to the model,
 as in the authors' annotation script (NeMo-Aligner, examples/nlp/data/steerlm). Every assistant turn is a prompt of its
-own, ended by `<extra_id_2>`, where the nine outputs are read raw. Outputs are mostly between 0 and 4 and may leave that
+own, ended by `<extra_id_2>`, where the nine outputs are read raw; inside a longer conversation another token stands there,
+so no two turns share a forward pass. Outputs are mostly between 0 and 4 and may leave that
 range. Weights and attributes: the model card; the head has a bias, which a converted checkpoint holds as `score.bias`.
 """
 

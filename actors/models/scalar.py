@@ -21,6 +21,7 @@ class Scalar(Family):
         KnownModel("tiny-scalar", "built in; for trying things out and for tests"),
         KnownModel("Skywork/Skywork-Reward-V2-Llama-3.1-8B", "and every other checkpoint of this form"),
     )
+    one_pass = True  # a template closes each turn with the token that is read
 
     def serves(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 1
