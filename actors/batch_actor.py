@@ -13,11 +13,13 @@ from typing import Any
 import ray
 
 from actors.crash_guard import SUSPECT
+from actors.engine import Task
 from actors.engines import start_engine
 from actors.errors import AssayError, EngineDead
 from actors.models import RewardModel
 from actors.records import Reason, RenderedRequest, Score
 from actors.scorer import Scorer, Scores
+from actors.self_test import self_test
 from actors.settings import EngineSettings
 
 
@@ -33,10 +35,13 @@ class BatchActor:
         self.is_restart: bool = self._call("starting", ray.get_runtime_context().get_actor_id() or "driver")
         try:
             self._engine = start_engine(model, settings)
+            if settings.engine != "fake":  # whose numbers are made up
+                self_test(model, self._engine)
         except AssayError as error:
             self._call("died", str(error))
             raise
-        self._scorer = Scorer(model.family, model.weights, self._engine)
+        every_position = model.task is Task.TOKEN_CLASSIFY
+        self._scorer = Scorer(model.family, model.weights, self._engine, every_position=every_position)
         # Ray ends actors by ending their process. Later than here, the engine's thread would be frozen already.
         atexit.register(self._engine.close)
 

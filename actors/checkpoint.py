@@ -14,6 +14,8 @@ from actors.errors import ModelError
 BUILT_IN = Path(__file__).resolve().parent.parent / "tiny_models"
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
 _SAMPLE = 4096
+_CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
+"""Decoders that reward models are made of. One that is missing here is only slower over all turns of a conversation."""
 
 
 def locate(model: str) -> str:
@@ -78,6 +80,12 @@ class Checkpoint:
     def architecture(self) -> str:
         """The first of `architectures`, or an empty string."""
         return str((self.config.get("architectures") or [""])[0])
+
+    @property
+    def causal(self) -> bool:
+        """Whether no token sees a later one, for certain: encoders have such heads too, and few configs tell them apart."""
+        body, _, head = self.architecture.partition("For")
+        return head == "CausalLM" or (body in _CAUSAL and bool(self.config.get("is_causal", True)))
 
     @property
     def labels(self) -> int:

@@ -5,11 +5,14 @@ across, so a block of a thousand prompts crosses threads once. `stream` is the e
 loop, through a bounded queue, and leaving it aborts the request.
 """
 
+import math
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
+
+from actors.errors import EngineError
 
 T = TypeVar("T")
 
@@ -18,7 +21,15 @@ class Task(StrEnum):
     """What an engine is started for; one engine does one of them."""
 
     CLASSIFY = "classify"
+    """The head's outputs at the last token."""
+    TOKEN_CLASSIFY = "token_classify"
+    """The head's outputs at every position."""
     GENERATE = "generate"
+
+    @property
+    def pools(self) -> bool:
+        """Whether it reads a head, and not text."""
+        return self is not Task.GENERATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +51,18 @@ class Sampling:
 class Pooled:
     """The raw outputs of a head for one prompt: logits with the stored bias, never an activation.
 
-    `cached_tokens` came out of the prefix cache, `computed_tokens` went through the model; their sum is the prompt.
+    `rows` has the outputs at each position that was asked for, in that order. `cached_tokens` came out of the prefix cache,
+    `computed_tokens` went through the model; their sum is the prompt.
     """
 
-    values: tuple[float, ...]
+    rows: tuple[tuple[float, ...], ...]
     cached_tokens: int
     computed_tokens: int
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The outputs at the last position that was asked for."""
+        return self.rows[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +91,15 @@ class Engine(Protocol):
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
 
-    async def pool(self, ids: Sequence[int], request_id: str) -> Pooled:
-        """The head's raw outputs at the last token of `ids`. Raises `EngineError` if the engine refuses the prompt."""
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
+
+        `activated` is for a self-test: what an engine gives that isn't told to leave logits as they are. Raises
+        `EngineError` if the engine refuses the prompt, or can't read there: one for `Task.CLASSIFY` reads only the last
+        token.
+        """
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
         """`sampling.n` samples."""
@@ -91,3 +115,29 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
+
+
+def positions(ids: Sequence[int], at: Sequence[int] | None, every: bool) -> Sequence[int]:
+    """Where `Engine.pool` reads; `every` says whether the engine can read anywhere. Raises `EngineError`."""
+    last = len(ids) - 1
+    if at is None:
+        return (last,)
+    if not at:
+        raise EngineError("no position to read was given")
+    if wrong := [position for position in at if not 0 <= position <= last]:
+        raise EngineError(f"position {wrong[0]} is outside the prompt of {len(ids)} tokens")
+    if not every and (early := [position for position in at if position != last]):
+        raise EngineError(
+            f"position {early[0]} can't be read: an engine for {Task.CLASSIFY} reads the last token alone, here {last}; "
+            f"one for {Task.TOKEN_CLASSIFY} reads every position"
+        )
+    return at
+
+
+def activation(values: Sequence[float]) -> tuple[float, ...]:
+    """What vLLM makes of logits unless it is told not to: a sigmoid of one, a softmax of several."""
+    if len(values) == 1:
+        return (1 / (1 + math.exp(-values[0])),)
+    highest = max(values)
+    powers = [math.exp(value - highest) for value in values]
+    return tuple(power / sum(powers) for power in powers)

@@ -17,7 +17,7 @@ OURS = {
     "pipeline_parallel_size": "`pipeline_parallel` is it",
     "runner": "it follows from the model's family",
     "convert": "it follows from the model's family",
-    "pooler_config": "rewards are raw logits of the last token",
+    "pooler_config": "rewards are raw logits",
     "skip_tokenizer_init": "it follows from the model's family",
     "logprobs_mode": "verdicts are raw log-probabilities",
     "enable_log_requests": "user text stays out of logs",
@@ -58,9 +58,9 @@ def engine_arguments(task: Task, settings: EngineSettings, *, on_cpu: bool) -> d
     if on_cpu and arguments.get("enable_lora"):
         arguments["max_loras"] = arguments.get("max_loras", 1) + SPARE_ADAPTERS
     return arguments | {
-        "runner": "pooling" if task is Task.CLASSIFY else "generate",
-        "convert": "classify" if task is Task.CLASSIFY else "auto",
-        "skip_tokenizer_init": task is Task.CLASSIFY,
+        "runner": "pooling" if task.pools else "generate",
+        "convert": "classify" if task.pools else "auto",
+        "skip_tokenizer_init": task.pools,
         "tensor_parallel_size": settings.tensor_parallel,
         "pipeline_parallel_size": settings.pipeline_parallel,
         "enable_log_requests": False,

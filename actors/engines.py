@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from actors.checkpoint import locate
-from actors.engine import Engine
+from actors.engine import Engine, Task
 from actors.errors import EngineError
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import RewardModel
@@ -22,7 +22,7 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
     return VllmEngine(
         locate(model.model),
         revision=model.revision,
-        task=model.family.task,
+        task=model.task,
         dtype=model.dtype,
         max_model_len=model.max_model_len,
         settings=settings,
@@ -46,4 +46,5 @@ def _fake_engine(
         request_timeout_s=settings.request_timeout_s,
         latency_s=latency_s,
         faults=faults,
+        every_position=model.task is Task.TOKEN_CLASSIFY,
     )

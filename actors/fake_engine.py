@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from actors.admission import Admission
-from actors.engine import Generation, Pooled, Sampling
+from actors.engine import Generation, Pooled, Sampling, activation, positions
 from actors.errors import EngineDead, EngineError
 from actors.loop_thread import LoopThread
 from actors.mailbox import Mailbox
@@ -41,7 +41,7 @@ class Fault(StrEnum):
     REFUSE = "refuse"
     """`EngineError` for this prompt."""
     NAN = "nan"
-    """NaN for every output."""
+    """NaN for every output, from this token on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,19 @@ class FakeEngine:
         latency_s: float = 0.0,
         faults: Faults | None = None,
         reply: Reply | None = None,
+        every_position: bool = False,
     ) -> None:
-        """`latency_s` is what a pool or a generated token takes. `reply` makes the text; by default it is a few words."""
+        """`latency_s` is what a pool or a generated token takes. `reply` makes the text; by default it is a few words.
+
+        `every_position` is what `Task.TOKEN_CLASSIFY` is to a real engine: that it reads anywhere, not at the end alone.
+        """
         self._labels = labels
         self._max_model_len = max_model_len
         self._vocabulary = vocabulary
         self._latency_s = latency_s
         self._faults = faults or Faults()
         self._reply = reply or _words
+        self._every_position = every_position
         self._answered = 0
         self._admission = Admission(max_in_flight, request_timeout_s)
         self._thread = LoopThread("fake-engine")
@@ -99,14 +104,26 @@ class FakeEngine:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
         return self._thread.submit(work)
 
-    async def pool(self, ids: Sequence[int], request_id: str) -> Pooled:
-        """A head's made-up outputs. Raises `EngineError` if the engine refuses the prompt."""
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        """A head's made-up outputs at each of the positions `at`, or at the last: made of the tokens up to there alone.
+
+        Raises `EngineError` if the engine refuses the prompt, or can't read there.
+        """
+        read = positions(ids, at, self._every_position)
         fault = self._meet(ids, longest=self._max_model_len)
         if self._latency_s or fault is Fault.HANG:  # other prompts never wait: a block of them is one turn of the loop
             async with self._admission.place(request_id):
                 await self._work(fault)
-        values = (math.nan,) * self._labels if fault is Fault.NAN else _logits(_key(ids), self._labels)
-        return Pooled(values, 0, len(ids))
+        rows = [self._row(ids[: position + 1]) for position in read]
+        return Pooled(tuple(map(activation, rows) if activated else rows), 0, len(ids))
+
+    def _row(self, ids: Sequence[int]) -> tuple[float, ...]:
+        """The outputs at the last token."""
+        if self._fault(ids) is Fault.NAN:
+            return (math.nan,) * self._labels
+        return _logits(_key(ids), self._labels)
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
         """`sampling.n` samples."""
@@ -168,8 +185,7 @@ class FakeEngine:
             raise EngineError(f"a token id is outside the vocabulary of {self._vocabulary} tokens")
         if self._answered == self._faults.die_after:
             raise self._admission.die(f"it had answered {self._answered} requests")
-        at = self._faults.at
-        fault = next((at[token] for token in ids if token in at), None) if at else None
+        fault = self._fault(ids)
         match fault:
             case Fault.EXIT:
                 os._exit(1)
@@ -180,6 +196,11 @@ class FakeEngine:
             case _:
                 self._answered += 1
                 return fault
+
+    def _fault(self, ids: Sequence[int]) -> Fault | None:
+        """What the first token that brings a fault brings."""
+        at = self._faults.at
+        return next((at[token] for token in ids if token in at), None) if at else None
 
     async def _work(self, fault: Fault | None) -> None:
         """Take the time that an answer takes."""

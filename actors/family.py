@@ -36,7 +36,11 @@ class Golden:
     messages: tuple[Message, ...]
     reward: float
     tolerance: float
-    principles: tuple[str, ...] = ()
+
+    @classmethod
+    def answer(cls, question: str, answer: str, reward: float, tolerance: float) -> Self:
+        """A question, and an answer to it."""
+        return cls((Message(Role.USER, question), Message(Role.ASSISTANT, answer)), reward, tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Family(ABC):
     """Whether the answer changes with the order in which responses are shown."""
     models: ClassVar[tuple[KnownModel, ...]]
     task: ClassVar[Task] = Task.CLASSIFY
+    one_pass: ClassVar[bool] = False
+    """Whether a turn's reward can be read inside a longer conversation, because the token that is read is there too."""
     begins: ClassVar[int | None] = None
     """How many tokens for the beginning of a text a prompt has, if the family knows it better than the tokenizer."""
     ways: ClassVar[frozenset[str]] = frozenset()

@@ -21,7 +21,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from actors.admission import Admission
-from actors.engine import Generation, Pooled, Sampling, Task
+from actors.engine import Generation, Pooled, Sampling, Task, positions
 from actors.engine_arguments import SPARE_ADAPTERS, check_arguments, engine_arguments
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.last_words import LastWords
@@ -83,8 +83,9 @@ class VllmEngine:
             "max_model_len": max_model_len,
             "hf_overrides": {**settings.engine_args.get("hf_overrides", {}), **(hf_overrides or {})},
         }
-        if task is Task.CLASSIFY:
-            arguments["pooler_config"] = PoolerConfig(task="classify", use_activation=False)
+        if task.pools:
+            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False)
+        self._task = task
         self._admission = Admission(settings.max_in_flight, settings.request_timeout_s)
         self._adapters: dict[str, LoRARequest] = {}
         self._adapter_lock = asyncio.Lock()
@@ -136,20 +137,32 @@ class VllmEngine:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
         return self._thread.submit(work)
 
-    async def pool(self, ids: Sequence[int], request_id: str) -> Pooled:
-        """The head's raw outputs at the last token of `ids`. Raises `EngineError` if the engine refuses the prompt."""
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
+
+        `activated` is for a self-test: what an engine gives that isn't told to leave logits as they are. Raises
+        `EngineError` if the engine refuses the prompt, or can't read there: one for `Task.CLASSIFY` reads only the last
+        token.
+        """
         prompt = self._prompt(ids)
-        params = PoolingParams(task="classify", use_activation=False)
+        every = self._task is Task.TOKEN_CLASSIFY
+        read = positions(ids, at, every)
+        params = PoolingParams(task=self._task.value, use_activation=activated)
         async with self._admitted(request_id):
             output = await _last(self._engine.encode(prompt, params, request_id))
         if getattr(output, "error", None) is not None:
             raise EngineError(f"vLLM failed request {request_id}: {output.error}")
-        values = tuple(output.outputs.data.flatten().tolist())
-        if not values:
+        data = output.outputs.data
+        if not data.numel():
             raise self._given_up()
-        if len(values) != self._labels:
-            raise EngineError(f"the model has {self._labels} outputs, and vLLM returned {len(values)}")
-        return Pooled(values, *_cached_and_computed(output))
+        expected = (len(ids), self._labels) if every else (self._labels,)
+        if data.shape != expected:
+            raise EngineError(f"the head's outputs should have the shape {expected}, and vLLM returned {tuple(data.shape)}")
+        # Only these rows become Python numbers: a prompt may have a hundred thousand.
+        rows = data[list(read)] if every else data.expand(len(read), -1)
+        return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
         """`sampling.n` samples."""

@@ -34,7 +34,7 @@ from pipelines.preparing import Preparation
 from pipelines.readers import PREPARED
 from pipelines.row_step import ROW_ID, RowStep, conformed, prepare_rows
 from pipelines.scoring import engine_pool, why
-from pipelines.settings import ChoiceSettings, DatasetSettings
+from pipelines.settings import ChoiceSettings, DatasetSettings, Turns
 from pipelines.workers import OnRay
 
 _SAMPLE_ROWS = 1000
@@ -58,7 +58,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         raise SourceError(f"the dataset has a column {min(taken)!r}, a name that Assay needs while it works; rename it")
     own_columns = planning.own_columns_of(settings.rows)
     shape = planning.shape_of(settings.rows, own_columns, sample)
-    resolved = resolve(settings.model, settings.render)
+    resolved = resolve(settings.model, settings.render, every_turn=settings.rows.turns is Turns.ALL)
     columns = Columns(schema, resolved.family.outputs(), settings.prefix)
     columns.check(())
     preparation = Preparation(resolved, settings.render, shape.name, settings.rows.turns, columns, own_columns)

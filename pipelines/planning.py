@@ -46,7 +46,7 @@ def plan(settings: ScoreSettings) -> Plan:
     files = find(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
     shape = shape_of(corpus, own_columns, sample)
-    model = resolve(settings.model, settings.render)
+    model = resolve(settings.model, settings.render, every_turn=corpus.turns is Turns.ALL)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     columns = Columns(carried_columns(files, objects), model.family.outputs(), settings.prefix)
     columns.check(name for row in objects for name in row)

@@ -76,8 +76,8 @@ def from_dicts(context: Sequence[Mapping[str, str]], response: str) -> ScoreRequ
     return request(*(Message(Role(turn["role"]), turn["content"]) for turn in context), to=response)
 
 
-def reward_model(model: str | Path, **render: Any) -> RewardModel:
-    return resolve(ModelSettings(model=str(model)), RenderSettings(**render))
+def reward_model(model: str | Path, every_turn: bool = False, **render: Any) -> RewardModel:
+    return resolve(ModelSettings(model=str(model)), RenderSettings(**render), every_turn)
 
 
 def renderer(model: str | Path = SCALAR, **render: Any) -> Renderer:
@@ -135,11 +135,11 @@ def write_weights(file: Path, shapes: Mapping[str, int | tuple[int, ...]]) -> No
 
 
 @contextmanager
-def built_in_engine(model: str) -> Iterator[Engine]:
+def built_in_engine(model: str, every_turn: bool = False, **engine_args: Any) -> Iterator[Engine]:
     """A built-in model on vLLM."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what vLLM's modules warn of while they are imported isn't our tests' business
-        engine = start_engine(reward_model(model), EngineSettings())
+        engine = start_engine(reward_model(model, every_turn), EngineSettings(engine_args=engine_args))
     try:
         yield engine
     finally:

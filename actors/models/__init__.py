@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from actors.checkpoint import Checkpoint
+from actors.engine import Task
 from actors.errors import ModelError
 from actors.family import Family, KnownModel
 from actors.settings import AS_PUBLISHED, Dtype, ModelSettings, ReadSettings, RenderSettings
@@ -23,6 +24,7 @@ class RewardModel:
     model: str
     revision: str | None
     family_name: str
+    task: Task
     labels: int
     dtype: str
     max_model_len: int
@@ -46,8 +48,11 @@ def families() -> Mapping[str, Family]:
     return {module.FAMILY.name: module.FAMILY for module in modules}
 
 
-def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
-    """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know."""
+def resolve(settings: ModelSettings, render: RenderSettings, every_turn: bool = False) -> RewardModel:
+    """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.
+
+    Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
+    """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     family = family_of(settings.model, checkpoint, settings.family).reading_by(settings.read)
     family.check(checkpoint)
@@ -61,6 +66,7 @@ def resolve(settings: ModelSettings, render: RenderSettings) -> RewardModel:
         model=settings.model,
         revision=checkpoint.hub_commit,
         family_name=family.name,
+        task=Task.TOKEN_CLASSIFY if every_turn and family.one_pass and checkpoint.causal else family.task,
         labels=family.labels(checkpoint),
         overrides=family.overrides(checkpoint),
         read=settings.read,

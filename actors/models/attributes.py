@@ -2,7 +2,8 @@
 
 Asked with NeMo's own text, which always carries the same system turn: a row's own system turn isn't shown to the model,
 as in the authors' annotation script (NeMo-Aligner, examples/nlp/data/steerlm). Every assistant turn is a prompt of its
-own, ended by `<extra_id_2>`, where the nine outputs are read raw. Outputs are mostly between 0 and 4 and may leave that
+own, ended by `<extra_id_2>`, where the nine outputs are read raw; inside a longer conversation another token stands there,
+so no two turns share a forward pass. Outputs are mostly between 0 and 4 and may leave that
 range. Weights and attributes: the model card; the head has a bias, which a converted checkpoint holds as `score.bias`.
 
 The published checkpoint is NeMo's. What a converted one must hold: `architectures: ["NemotronForSequenceClassification"]`,
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError, Rejected
-from actors.family import ChatTemplate, Family, KnownModel
+from actors.family import ChatTemplate, Family, Golden, KnownModel
 from actors.records import Message, Reason, Role
 
 SYSTEM_TURN = (
@@ -38,7 +39,15 @@ class Attributes(Family):
     read_at = "nine raw outputs with bias at <extra_id_2>, the last token; five of them were trained"
     range = "each mostly 0 to 4, and may leave that"
     models = (
-        KnownModel("tiny-attributes", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-attributes",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 7.546, 0.2),
+                Golden.answer("What is 3 + 4?", "9", 1.792, 0.2),
+            ),
+        ),
         KnownModel(
             "nvidia/Nemotron-4-340B-Reward",
             "as a Hugging Face checkpoint with score.weight and score.bias",

@@ -11,7 +11,7 @@ from typing import Any
 
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
-from actors.family import ChatTemplate, Family, KnownModel
+from actors.family import ChatTemplate, Family, Golden, KnownModel
 from actors.records import Message
 
 _REWARD_ID = 0
@@ -30,7 +30,15 @@ class FirstLogit(Family):
     range = "unbounded, often negative; compare responses to one prompt"
     one_pass = True
     models = (
-        KnownModel("tiny-first-logit", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-first-logit",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 3.495, 0.2),
+                Golden.answer("What is 3 + 4?", "9", -0.497, 0.2),
+            ),
+        ),
         KnownModel(
             "nvidia/Llama-3.1-Nemotron-70B-Reward-HF",
             "",

@@ -7,7 +7,7 @@ the conversation. Its scale is the model's own, and it compares only responses t
 from collections.abc import Mapping, Sequence
 
 from actors.checkpoint import Checkpoint
-from actors.family import ChatTemplate, Family, KnownModel
+from actors.family import ChatTemplate, Family, Golden, KnownModel
 from actors.records import Message
 
 
@@ -21,7 +21,15 @@ class Scalar(Family):
     read_at = "the raw logit at the last token"
     range = "the model's own; compare responses to one prompt"
     models = (
-        KnownModel("tiny-scalar", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-scalar",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 3.495, 0.2),
+                Golden.answer("What is 3 + 4?", "9", -0.497, 0.2),
+            ),
+        ),
         KnownModel("Skywork/Skywork-Reward-Gemma-2-27B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
         KnownModel("Skywork/Skywork-Reward-Llama-3.1-8B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
         KnownModel("Skywork/Skywork-Reward-V2-Llama-*", "three sizes", context=16384, card="arXiv 2507.01352"),
@@ -29,6 +37,7 @@ class Scalar(Family):
         KnownModel("nvidia/Qwen-3-Nemotron-32B-Reward", "asked without thinking", context=8192, card="arXiv 2505.11475"),
         KnownModel("nvidia/Qwen-2.5-Nemotron-32B-Reward", "", card="arXiv 2505.11475"),
     )
+    one_pass = True  # a template closes each turn with the token that is read
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 1

@@ -79,6 +79,18 @@ def test_many_at_a_time_answer_as_one_by_one_and_in_order(pooling_engine: Engine
     assert len({pooled.values for pooled in alone}) == len(asked)
 
 
+def test_an_engine_for_the_last_token_reads_nothing_else(pooling_engine: Engine) -> None:
+    ids = [5, 6, 7]
+    last = ask(pooling_engine, pooling_engine.pool(ids, "last", [2]))
+    assert last.rows == (last.values,)
+    assert last.values == pytest.approx(ask(pooling_engine, pooling_engine.pool(ids, "default")).values, abs=1e-5)
+    with pytest.raises(EngineError, match=r"position 1 can't be read: .* token_classify reads every position"):
+        ask(pooling_engine, pooling_engine.pool(ids, "early", [1, 2]))
+    with pytest.raises(EngineError, match="position 3 is outside the prompt of 3 tokens"):
+        ask(pooling_engine, pooling_engine.pool(ids, "outside", [3]))
+    assert held(pooling_engine) == 0
+
+
 def test_tuples_are_prompts_too(pooling_engine: Engine) -> None:
     one, other = (ask(pooling_engine, pooling_engine.pool(ids, "kind")) for ids in ([8, 9], (8, 9)))
     assert one.values == pytest.approx(other.values, abs=1e-5)

@@ -12,6 +12,7 @@ import pytest
 
 import actors.models
 from actors.checkpoint import Checkpoint
+from actors.engine import Task
 from actors.errors import ModelError, SettingsError
 from actors.family import Family
 from actors.models import RewardModel, families, resolve
@@ -190,6 +191,25 @@ def test_settings_win_over_the_checkpoint(tmp_path: Path) -> None:
     assert (as_it_is.dtype, as_it_is.max_model_len) == ("bfloat16", 8192)
     own = resolve(ModelSettings(model=path, dtype=Dtype.FLOAT32, weights={"score": -1.0}), RenderSettings(max_model_len=100))
     assert (own.dtype, own.max_model_len, own.weights) == ("float32", 100, {"score": -1.0})
+
+
+@pytest.mark.parametrize(
+    ("config", "task"),
+    [
+        (SCALAR_CONFIG, Task.TOKEN_CLASSIFY),
+        ({**SCALAR_CONFIG, "is_causal": False}, Task.CLASSIFY),
+        ({**SCALAR_CONFIG, "architectures": ["ModernBertForSequenceClassification"]}, Task.CLASSIFY),
+        (ATTRIBUTES_CONFIG, Task.CLASSIFY),
+    ],
+    ids=["scalar", "made to look both ways", "encoder", "attributes"],
+)
+def test_every_turn_is_read_in_one_pass_where_the_numbers_are_the_same(
+    tmp_path: Path, config: Mapping[str, Any], task: Task
+) -> None:
+    weights = ATTRIBUTES_WEIGHTS if config is ATTRIBUTES_CONFIG else SCALAR_WEIGHTS
+    path = write_model(tmp_path / "model", config=config, weights=weights)
+    assert reward_model(path, every_turn=True).task is task
+    assert reward_model(path).task is Task.CLASSIFY
 
 
 def refusal(folder: Path, config: Mapping[str, Any], weights: Mapping[str, int] = SCALAR_WEIGHTS) -> str:

@@ -31,6 +31,7 @@ class Stub:
         self._answer = answer
         self._thread = LoopThread("stub")
         self.request_ids: list[str] = []
+        self.asked: list[tuple[Sequence[int], Sequence[int] | None]] = []
 
     @property
     def max_model_len(self) -> int:
@@ -39,9 +40,13 @@ class Stub:
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return self._thread.submit(work)
 
-    async def pool(self, ids: Sequence[int], request_id: str) -> Pooled:
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
         self.request_ids.append(request_id)
-        return Pooled(tuple(await self._answer(ids)), 0, len(ids))
+        self.asked.append((ids, at))
+        rows = [tuple(await self._answer(ids[: last + 1])) for last in at or [len(ids) - 1]]
+        return Pooled(tuple(rows), 0, len(ids))
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
         raise NotImplementedError
@@ -76,8 +81,8 @@ def start() -> Iterator[Start]:
         engine.close()
 
 
-def scorer(engine: Engine, family: str = "scalar") -> Scorer:
-    return Scorer(families()[family], families()[family].card_weights(), engine)
+def scorer(engine: Engine, family: str = "scalar", every_position: bool = False) -> Scorer:
+    return Scorer(families()[family], families()[family].card_weights(), engine, every_position=every_position)
 
 
 async def first_token(ids: Sequence[int]) -> Sequence[float]:
@@ -217,6 +222,49 @@ def test_a_caller_that_gives_up_cancels_its_requests(start: Start) -> None:
 
     engine = start(answer)
     engine.submit(give_up(scorer(engine))).result(SECONDS)
+
+
+def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
+    async def last_token(ids: Sequence[int]) -> Sequence[float]:
+        return [float(ids[-1])]
+
+    engine = start(last_token)
+    requests = [asks([1, 2]), asks([1, 2, 3, 4], [1, 2, 3, 4, 5]), asks([9, 2]), asks([9])]
+    scores = scorer(engine, every_position=True).score_block(requests)
+    assert [[(one.reward, one.prompt_tokens) for one in own] for own in scores] == [
+        [(2, 2)],
+        [(4, 4), (5, 5)],
+        [(2, 2)],
+        [(9, 1)],
+    ]
+    assert engine.asked == [([1, 2, 3, 4, 5], [1, 3, 4]), ([9, 2], [1]), ([9], [0])]
+    scorer(engine).score_block(requests)
+    assert len(engine.asked) == 3 + 5
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(EngineError("refused"), Reason.ENGINE_REFUSED), (EngineTimeout("late"), Reason.ENGINE_TIMEOUT)],
+)
+def test_prompts_that_share_a_forward_pass_share_its_failure(start: Start, error: Exception, reason: Reason) -> None:
+    requests = [asks([13], [13, 1, 1]), asks([2])]
+    ((one, other), (good,)) = scorer(start(raising(error)), every_position=True).score_block(requests)
+    assert (one, other) == (Score.failed(reason, 1), Score.failed(reason, 3))
+    assert good.reward == 1.0
+
+
+def test_only_the_prompts_own_numbers_must_be_numbers(start: Start) -> None:
+    async def broken_at_four(ids: Sequence[int]) -> Sequence[float]:
+        return [math.nan if len(ids) == 4 else 1.0]
+
+    (scores,) = scorer(start(broken_at_four), every_position=True).score_block([asks([1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5])])
+    assert [one.reason for one in scores] == [None, Reason.NOT_FINITE, None]
+    assert [one.prompt_tokens for one in scores] == [2, 4, 5]
+
+
+def test_a_dead_engine_ends_a_shared_forward_pass_too(start: Start) -> None:
+    with pytest.raises(EngineDead):
+        scorer(start(raising(EngineDead("it is gone"))), every_position=True).score_block([asks([13], [13, 1])])
 
 
 @pytest.fixture(scope="module")

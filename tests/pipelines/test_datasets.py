@@ -124,6 +124,14 @@ def test_rows_of_several_responses_and_columns_of_ones_own() -> None:
     assert len(by_id(score(named, prompt_column="q", response_column="said"))) == 2
 
 
+def test_the_turns_of_a_conversation_are_one_forward_pass() -> None:
+    """The engine answers one request, and then it would die."""
+    talk = {"id": 1, "messages": [*chat("1 + 1?", "2")["messages"], *chat("2 + 2?", "4")["messages"]]}
+    options = {"model": "tiny-scalar", "turns": "all", "engine_args": {"die_after": 1}}
+    found = by_id(score(ray.data.from_items([talk]), **options))
+    assert [(row["response_name"], row["status"]) for row in found] == [("turn[1]", "scored"), ("turn[3]", "scored")]
+
+
 def test_blocks_that_differ_come_out_in_one_type() -> None:
     few = [chat("q", "a", id=1), chat("q", "b", id=2, note="x", weight=0.5)]
     found = by_id(score(ray.data.from_items(few, override_num_blocks=2)))

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from actors.engine import Task
 from actors.errors import OutputError
 from actors.models import RewardModel
 from pipelines.columns import Columns
@@ -21,7 +22,9 @@ from pipelines.readers import RECORD
 from pipelines.settings import ScoreSettings, Turns
 from pipelines.sources import InputFile, Kind
 
-MODEL = RewardModel("m", "main", "scalar", 1, "float32", 512, {"score": 1.0}, "weights", "template", "tokenizer")
+MODEL = RewardModel(
+    "m", "main", "scalar", Task.CLASSIFY, 1, "float32", 512, {"score": 1.0}, "weights", "template", "tokenizer"
+)
 JSON_COLUMNS = pa.schema([(RECORD, pa.large_binary()), ("id", pa.int64())])
 PARQUET_COLUMNS = pa.schema([pa.field("x", pa.list_(pa.int8()), nullable=False), ("t", pa.timestamp("us", "UTC"))])
 
@@ -65,6 +68,11 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path, carried: pa.Schema, sum
     assert (found.identity, found.made_with) == (written.identity, written.made_with)
     assert found.columns.carried.equals(carried, check_metadata=True)
     found.check(written)
+
+
+def test_a_run_goes_on_whichever_way_its_engine_reads_the_turns() -> None:
+    """The numbers are the same, so the task isn't part of what a run is."""
+    manifest(model=replace(MODEL, task=Task.TOKEN_CLASSIFY)).check(manifest())
 
 
 def test_a_manifest_is_replaced_in_one_step_and_leaves_nothing_else(tmp_path: Path) -> None:

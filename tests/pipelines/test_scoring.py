@@ -165,6 +165,19 @@ def test_every_assistant_turn_on_request(tmp_path: Path) -> None:
     assert found[0][2] == found[2][2] != found[1][2]
 
 
+def test_the_turns_of_a_conversation_are_one_forward_pass(tmp_path: Path) -> None:
+    """The engine answers one request, and then it would die."""
+    talk = {"messages": [turn for number in range(4) for turn in chat(f"{number} + 1?", f"{number + 1}")["messages"]]}
+    corpus = write(tmp_path / "c.jsonl", lines([talk]))
+    score(settings(corpus, tmp_path / "out", model="tiny-scalar", turns="all", engine_args={"die_after": 1}))
+    score(settings(corpus, tmp_path / "last", model="tiny-scalar"))
+    *_, last = found = scored(tmp_path / "out")
+    (alone,) = scored(tmp_path / "last")
+    assert [row["response_name"] for row in found] == ["turn[1]", "turn[3]", "turn[5]", "turn[7]"]
+    assert len({row["reward"] for row in found}) == 4
+    assert last["reward"] == alone["reward"]
+
+
 def test_pairs_share_a_row_and_a_prompt(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([{"prompt": "1 + 1?", "chosen": "2", "rejected": "3"}]))
     score(settings(corpus, tmp_path / "out"))
