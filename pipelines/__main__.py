@@ -135,7 +135,8 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 
 
 @cli.command()
-@settings_options(CheckSettings)
+@click.argument("model")
+@settings_options(CheckSettings, "model")
 def check(**options: Any) -> None:
     """Start MODEL and run the checks that every replica runs before its first row."""
     from pipelines.checking import check as run_check

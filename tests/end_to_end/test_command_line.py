@@ -141,3 +141,29 @@ def _models(folder: Path) -> None:
         architecture = "NemotronForCausalLM" if name == "causal" else config["architectures"][0]
         (folder / name / "config.json").write_text(json.dumps(config | {"architectures": [architecture]}))
         save_file({key: value for key, value in weights.items() if key != drop}, folder / name / "model.safetensors")
+
+
+def test_a_model_is_explained_by_its_id_without_a_network() -> None:
+    done = assay("models", "explain", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["family"] == "first-logit"
+    assert found["read"] == "the raw logit of token id 0 at the last token"
+    assert (found["trained on"], found["order of responses"]) == ("up to 4,096 tokens", "doesn't matter")
+    assert found["licence"].startswith("NVIDIA Open Model License")
+    shown = assay("models", "explain", "tiny-attributes").stdout
+    assert "0.3 helpfulness + 0.74 correctness" in shown
+    assert "NemotronForSequenceClassification" in shown
+
+
+def test_a_model_that_nobody_knows_isnt_explained() -> None:
+    done = assay("models", "explain", "./nowhere")
+    assert done.returncode == 2
+    assert "there is no model folder ./nowhere" in done.stderr
+
+
+def test_a_model_whose_numbers_are_others_fails_its_check() -> None:
+    done = assay("check", "tiny-scalar", "--engine", "fake")
+    assert done.returncode == 2
+    assert "ok  head: 1 finite output" in done.stdout
+    assert "conversation 1 should have the reward 3.495 (give or take 0.2), and has" in done.stderr
