@@ -7,7 +7,8 @@ Numbers of two digits are cut off from what surrounds them before any merging, s
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from pydoc_data.topics import topics  # type: ignore[import-untyped,unused-ignore]
 from random import Random
 
@@ -55,6 +56,47 @@ def scalar_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = _wrap(bpe)
     tokenizer.chat_template = SCALAR_TEMPLATE
     return tokenizer
+
+
+def stored_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """That of a checkpoint made here, without the padding that it was last used with."""
+    bpe = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    bpe.no_padding()
+    tokenizer = _wrap(bpe)
+    tokenizer.chat_template = (folder / "chat_template.jinja").read_text()
+    return tokenizer
+
+
+def with_words(tokenizer: PreTrainedTokenizerFast, words: Iterable[str]) -> PreTrainedTokenizerFast:
+    """The same, with each of these words (in the vocabulary's spelling, no piece yet) a piece of its own, by BPE.
+
+    The new pieces' ids follow those of the special tokens, the first word's first: in a large vocabulary such words have
+    small ids as well, which matters where the vocabulary is split between devices.
+    """
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    merges: list[list[str]] = state["model"]["merges"]
+    pieces = sorted(state["model"]["vocab"], key=state["model"]["vocab"].__getitem__)
+    whole: list[str] = []
+    parts: list[str] = []
+    for word in words:
+        bpe = Tokenizer(
+            models.BPE(vocab={piece: i for i, piece in enumerate(pieces + whole + parts)}, merges=_pairs(merges))
+        )
+        piece, *rest = (token.value for token in bpe.model.tokenize(word))
+        for right in rest:
+            merges.append([piece, right])
+            piece += right
+            (whole if piece == word else parts).append(piece)
+    special = len(state["added_tokens"])
+    ordered = [*pieces[:special], *whole, *parts, *pieces[special:]]
+    state["model"]["vocab"] = {piece: index for index, piece in enumerate(ordered)}
+    extended = _wrap(Tokenizer.from_str(json.dumps(state)))
+    extended.chat_template = tokenizer.chat_template
+    return extended
+
+
+def _pairs(merges: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    return [(left, right) for left, right in merges]
 
 
 def nemo_text(messages: Sequence[dict[str, str]]) -> str:

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.families import FAMILIES, SPEAKING_LAYERS, Family
 from tiny_models.packing import collate
@@ -49,35 +49,47 @@ def train(family: Family, steps: int, progress: Callable[[Progress, PreTrainedMo
     rng = Random(f"train {family.name} {SEED}")
     model = family.build(family.tokenizer)
     model.set_attn_implementation("eager")  # for rows of some 300 tokens on a CPU faster than sdpa
-    optimizers = _optimizers(model)
-    schedules = [
-        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step + 1, steps)) for optimizer in optimizers
-    ]
+    stages = optimizers(model)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(stage, lambda step: rate(step + 1, steps)) for stage in stages]
     for step in range(1, steps + 1):
         mixes = EASY if step < EASY_SHARE * steps else FULL
         judging, speaking = _losses(family, model, [draw_row(rng, family, mixes) for _ in range(ROWS_PER_STEP)])
         model.zero_grad()
         (judging + speaking).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for stage in (*optimizers, *schedules):
+        for stage in (*stages, *schedules):
             stage.step()
         progress(Progress(step, judging.item(), speaking.item()), model)
     model.set_attn_implementation("sdpa")
     return model.eval()
 
 
-def _optimizers(model: PreTrainedModel) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, which needs half of Adam's steps here, and Adam for the rest."""
+def optimizers(
+    model: PreTrainedModel, known: Sequence[nn.Module] = (), gentleness: float = 1.0
+) -> list[torch.optim.Optimizer]:
+    """Muon for the layers' matrices, which needs half of Adam's steps here, and Adam for the rest.
+
+    What is `known` already learns at this share of the rates.
+    """
     matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
     chosen = {id(weight) for weight in matrices}
     others = [weight for weight in model.parameters() if id(weight) not in chosen]
+    gentle = {id(weight) for module in known for weight in module.parameters()}
+
+    def groups(weights: Sequence[nn.Parameter], rate: float) -> list[dict[str, object]]:
+        split = [
+            {"params": [weight for weight in weights if id(weight) not in gentle], "lr": rate},
+            {"params": [weight for weight in weights if id(weight) in gentle], "lr": gentleness * rate},
+        ]
+        return [group for group in split if group["params"]]
+
     return [
-        torch.optim.Muon(matrices, lr=MATRIX_RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.Adam(others, lr=OTHER_RATE, betas=(0.9, 0.98)),
+        torch.optim.Muon(groups(matrices, MATRIX_RATE), weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Adam(groups(others, OTHER_RATE), betas=(0.9, 0.98)),
     ]
 
 
-def _rate(step: int, steps: int) -> float:
+def rate(step: int, steps: int) -> float:
     """Share of the full learning rate: a short rise, a plateau and a straight way down to almost zero."""
     return min(1.0, step / WARM_UP_STEPS, 0.01 + (steps - step) / (COOL_DOWN_SHARE * steps))
 
@@ -94,20 +106,21 @@ def _losses(family: Family, model: PreTrainedModel, rows: Sequence[Row]) -> tupl
             use_cache=False,
         )
         before = [(index, row.packed.parents[node]) for index, row in enumerate(rows) for node in row.spoken]
-        halfway = model.model.norm(_pick(reply.hidden_states[SPEAKING_LAYERS], before))
+        halfway = model.model.norm(pick(reply.hidden_states[SPEAKING_LAYERS], before))
         spoken = functional.linear(halfway, model.get_input_embeddings().weight)
     after = [row.packed.tokens[node] for row in rows for node in row.spoken]
     speaking = functional.cross_entropy(spoken.float(), torch.tensor(after))
 
     ends = [(index, end) for index, row in enumerate(rows) for end in row.packed.ends]
-    outputs = model.score(_pick(reply.last_hidden_state, ends).float())
+    outputs = model.score(pick(reply.last_hidden_state, ends).float())
     cases = [case for row in rows for case in row.cases]
     shares = outputs.split([len(case.responses) for case in cases])
     losses = [family.loss(share, case.responses) for share, case in zip(shares, cases, strict=True)]
     return torch.stack(losses).mean(), speaking
 
 
-def _pick(hidden: torch.Tensor, places: Sequence[tuple[int, int]]) -> torch.Tensor:
+def pick(hidden: torch.Tensor, places: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """The hidden states at (row, node), [places, hidden]."""
     rows, nodes = torch.tensor(places).T
     return hidden[rows, nodes]
 
@@ -136,13 +149,15 @@ def rewards(family: Family, model: PreTrainedModel, conversations: Sequence[list
     return torch.cat(results)
 
 
-def save(family: Family, model: PreTrainedModel, folder: Path) -> None:
+def save(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, folder: Path) -> None:
     """A checkpoint for transformers and vLLM: numbers stored as float16, to be computed with as float32."""
     folder.mkdir(parents=True, exist_ok=True)
-    family.tokenizer.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     model.config.dtype = torch.float32
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
+    if model.can_generate():
+        model.generation_config.save_pretrained(folder)
     state = {name: weight.half().contiguous() for name, weight in model.state_dict().items()}
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # save_file leaves it to its owner alone
@@ -166,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     family = FAMILIES[options.family]()
     model = train(family, options.steps, progress)
     model.half().float()  # what is measured is what is stored
-    save(family, model, options.out or Path(__file__).parent / family.name)
+    save(family.tokenizer, model, options.out or Path(__file__).parent / family.name)
     shares = accuracies(family, model, list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out")))
     print(f"{family.name}: share of {HELD_OUT_PAIRS} held-out pairs ranked right")
     print("\n".join(f"  {kind:9} {share:.2%}" for kind, share in shares.items()))

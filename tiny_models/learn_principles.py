@@ -1,0 +1,152 @@
+"""Makes tiny-principle out of tiny-scalar, by training: `python -m tiny_models.learn_principles [--out DIR]`.
+
+As Llama-3.3-Nemotron-70B-Reward-Principle, it is a language model that is asked whether a response fulfils a principle; the
+reward is what its logit of "Yes" is above that of "No". Tiny-scalar knows at a response's end whether it is right, and two
+more layers bring that to where the answer is read.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from tiny_models.causal import HERE, language_model, last_hidden, tiny_scalar
+from tiny_models.judgements import PRINCIPLES, QUESTION, Judgement, draw_judgements, judgements
+from tiny_models.packing import collate, pack_row
+from tiny_models.synthetic import pairs
+from tiny_models.tokenizer import with_words
+from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, optimizers, pick, rate, save
+
+SEED = 3370
+YES, NO = "Yes", "No"
+MORE_LAYERS = 2
+STEPS = 800
+ROWS_PER_STEP = 8
+GENTLENESS = 0.1
+"""Share of the learning rates at which tiny-scalar's part changes: at half of them it forgets what is right."""
+
+
+def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+    """Tiny-scalar with more pieces in its vocabulary, and more layers that begin with adding nothing to what it knows."""
+    torch.manual_seed(SEED)
+    old, scalar = tiny_scalar()
+    tokenizer = with_words(old, _words(old))
+    layers = scalar.config.num_hidden_layers
+    model = language_model(scalar, layers=layers + MORE_LAYERS, vocabulary=len(tokenizer))
+    weights = scalar.model.state_dict()
+    known = weights.pop("embed_tokens.weight")
+    model.model.load_state_dict(weights, strict=False)
+    places = torch.tensor(tokenizer.convert_tokens_to_ids(old.convert_ids_to_tokens(range(len(old)))))
+    with torch.no_grad():
+        embedding = model.get_input_embeddings().weight
+        embedding.copy_(known.mean(dim=0) + known.std(dim=0) * torch.randn_like(embedding))
+        embedding[places] = known
+        for layer in model.model.layers[layers:]:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+    return tokenizer, model
+
+
+def _words(tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    """The answers, and the words of the questions that are no piece yet, spelt as in the vocabulary."""
+    questions = [QUESTION.format(principle=principle) for principle in PRINCIPLES]
+    bpe = tokenizer.backend_tokenizer
+    found = [word for text in (NO, YES, *questions) for word, _ in bpe.pre_tokenizer.pre_tokenize_str(text)]
+    return [word for word in dict.fromkeys(found) if len(bpe.model.tokenize(word)) > 1]
+
+
+def train(steps: int, progress: Callable[[int, float], None]) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+    """The tokenizer and the trained model; `progress` is called after each step with its number and loss."""
+    tokenizer, model = build()
+    rng = Random(f"train principle {SEED}")
+    model.set_attn_implementation("eager")
+    stages = optimizers(model, [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]], GENTLENESS)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(stage, lambda step: rate(step + 1, steps)) for stage in stages]
+    for step in range(1, steps + 1):
+        loss = _loss(tokenizer, model, [draw_judgements(rng) for _ in range(ROWS_PER_STEP)])
+        model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for stage in (*stages, *schedules):
+            stage.step()
+        progress(step, loss.item())
+    model.set_attn_implementation("sdpa")
+    return tokenizer, model.eval()
+
+
+def _loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, rows: Sequence[list[Judgement]]) -> torch.Tensor:
+    """Of saying Yes or No: a logistic loss on the logits' difference, and one for saying neither."""
+    packed = [pack_row(tokenizer(_texts(tokenizer, row), add_special_tokens=False)["input_ids"]) for row in rows]
+    batch = collate(packed, tokenizer.pad_token_id)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        hidden = model.model(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            attention_mask=batch.attention_mask,
+            use_cache=False,
+        ).last_hidden_state
+    ends = [(index, end) for index, row in enumerate(packed) for end in row.ends]
+    answers = [YES if judgement.fulfilled else NO for row in rows for judgement in row]
+    wanted = torch.tensor(tokenizer.convert_tokens_to_ids(answers))
+    return functional.cross_entropy(model.lm_head(pick(hidden, ends).float()), wanted)
+
+
+def _texts(tokenizer: PreTrainedTokenizerFast, asked: Sequence[Judgement]) -> list[str]:
+    prompts = [judgement.messages for judgement in asked]
+    return [tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) for turns in prompts]
+
+
+def rewards(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, asked: Sequence[Judgement]) -> torch.Tensor:
+    """Yes minus No to each, [n]."""
+    hidden = last_hidden(tokenizer, model, [judgement.messages for judgement in asked], ask=True)
+    yes, no = model.lm_head.weight.detach()[tokenizer.convert_tokens_to_ids([YES, NO])]
+    return hidden @ (yes - no)
+
+
+def held_out() -> list[Judgement]:
+    """Judgements to measure it by, as many of each principle."""
+    return list(judgements(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out"))
+
+
+def accuracies(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
+    """Share of the held-out judgements with the right sign, per principle, and of tiny-scalar's pairs ranked right."""
+    asked = held_out()
+    wins: dict[str, list[bool]] = {}
+    for judgement, reward in zip(asked, rewards(tokenizer, model, asked).tolist(), strict=True):
+        wins.setdefault(judgement.principle, []).append((reward > 0) == judgement.fulfilled)
+    known = list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out"))
+    chosen = [Judgement(pair.context, pair.chosen, "correctness", True) for pair in known]
+    rejected = [Judgement(pair.context, pair.rejected, "correctness", False) for pair in known]
+    won = rewards(tokenizer, model, chosen) > rewards(tokenizer, model, rejected)
+    return {name: sum(won) / len(won) for name, won in wins.items()} | {"pairs": won.float().mean().item()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Trains the model, saves it and says how often it is right about questions it has not seen."""
+    parser = argparse.ArgumentParser(prog="python -m tiny_models.learn_principles", description=main.__doc__)
+    parser.add_argument("--out", type=Path, default=HERE / "principle", help="folder of the checkpoint")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"(default {STEPS}: what the README's numbers come from)")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    started = time.monotonic()
+
+    def progress(step: int, loss: float) -> None:
+        if step % 25 == 0:
+            print(f"step {step}, {time.monotonic() - started:.0f} s: loss {loss:.3f}", file=sys.stderr, flush=True)
+
+    tokenizer, model = train(options.steps, progress)
+    model.half().float()  # what is measured is what is stored
+    save(tokenizer, model, options.out)
+    print(f"principle: share of {HELD_OUT_PAIRS} held-out judgements with the right sign, and of as many pairs ranked right")
+    print("\n".join(f"  {name:11} {share:.2%}" for name, share in accuracies(tokenizer, model).items()))
+
+
+if __name__ == "__main__":
+    main()
