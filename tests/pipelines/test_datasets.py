@@ -125,10 +125,10 @@ def test_rows_of_several_responses_and_columns_of_ones_own() -> None:
 
 
 def test_the_turns_of_a_conversation_are_one_forward_pass() -> None:
-    """The engine answers one request, and then it would die."""
+    """The engine answers one request; at another it would die, and that would end the run."""
     talk = {"id": 1, "messages": [*chat("1 + 1?", "2")["messages"], *chat("2 + 2?", "4")["messages"]]}
-    options = {"model": "tiny-scalar", "turns": "all", "engine_args": {"die_after": 1}}
-    found = by_id(score(ray.data.from_items([talk]), **options))
+    once: dict[str, Any] = {"engine_args": {"die_after": 1}, "max_engine_deaths": 1}
+    found = by_id(score(ray.data.from_items([talk]), model="tiny-scalar", turns="all", **once))
     assert [(row["response_name"], row["status"]) for row in found] == [("turn[1]", "scored"), ("turn[3]", "scored")]
 
 

@@ -166,10 +166,11 @@ def test_every_assistant_turn_on_request(tmp_path: Path) -> None:
 
 
 def test_the_turns_of_a_conversation_are_one_forward_pass(tmp_path: Path) -> None:
-    """The engine answers one request, and then it would die."""
+    """The engine answers one request; at another it would die, and that would end the run."""
     talk = {"messages": [turn for number in range(4) for turn in chat(f"{number} + 1?", f"{number + 1}")["messages"]]}
     corpus = write(tmp_path / "c.jsonl", lines([talk]))
-    score(settings(corpus, tmp_path / "out", model="tiny-scalar", turns="all", engine_args={"die_after": 1}))
+    once: dict[str, Any] = {"engine_args": {"die_after": 1}, "max_engine_deaths": 1}
+    score(settings(corpus, tmp_path / "out", model="tiny-scalar", turns="all", **once))
     score(settings(corpus, tmp_path / "last", model="tiny-scalar"))
     *_, last = found = scored(tmp_path / "out")
     (alone,) = scored(tmp_path / "last")
