@@ -1,7 +1,7 @@
 """What came of a run: counts by status and reason, and the quantiles of every score, to choose a threshold by.
 
-One SQL statement each over the parts' columns, in DuckDB, which reads only those and holds a sketch (t-digest), not the
-rewards. Counts are exact; quantiles are within about half a percent of rank.
+One SQL statement each over the parts' columns, in DuckDB, which reads only those. Counts are exact, and so are quantiles up
+to `_EXACT` responses; of more it holds a sketch (t-digest), not the rewards, and they are within half a percent of rank.
 """
 
 import glob
@@ -18,6 +18,9 @@ from pipelines.columns import PROMPT_TOKENS, REASON, REWARD, SCORES, STATUS, TRU
 from pipelines.parts import Counts
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+_EXACT = 100_000
+"""A megabyte of numbers. Of fewer than twenty, the sketch also gives quantiles above the maximum."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +67,21 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
         numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
         if len(columns.outputs) > 1:
             numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in columns.outputs}
-        quantiles = {name: _quantiles(connection, number) for name, number in numbers.items()} if counts.scored else {}
+        quantiles = (
+            {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
+            if counts.scored
+            else {}
+        )
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
         truncated, int(tokens or 0), dict(reasons), quantiles,
     )  # fmt: skip
 
 
-def _quantiles(connection: duckdb.DuckDBPyConnection, number: str) -> tuple[float, ...]:
+def _quantiles(connection: duckdb.DuckDBPyConnection, number: str, scored: int) -> tuple[float, ...]:
     inner = ", ".join(map(str, QUANTILES[1:-1]))
-    low, middle, high = _row(connection, f"min({number}), approx_quantile({number}, [{inner}]), max({number})")
+    quantile = "quantile_cont" if scored <= _EXACT else "approx_quantile"
+    low, middle, high = _row(connection, f"min({number}), {quantile}({number}, [{inner}]), max({number})")
     return (low, *middle, high)
 
 

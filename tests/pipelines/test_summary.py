@@ -12,6 +12,7 @@ import pytest
 
 from actors.errors import AuditError
 from actors.records import Reading, Reason, Score
+from pipelines import summary as summary_module
 from pipelines.columns import Columns
 from pipelines.parts import Counts, Part, Parts
 from pipelines.readers import RECORD
@@ -108,7 +109,10 @@ def shares(values: Sequence[float], quantile: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("shape", ["ties", "normal", "skewed"])
-def test_quantiles_are_within_a_hundredth_of_rank(tmp_path: Path, shape: str) -> None:
+def test_quantiles_of_many_are_within_a_hundredth_of_rank(
+    tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary_module, "_EXACT", 4999)
     random = np.random.default_rng(7)
     rewards = {
         "ties": random.choice([-1.5, 0.0, 0.0, 0.25, 4.0], 5000),
@@ -128,6 +132,15 @@ def test_only_scored_responses_have_a_rank(tmp_path: Path) -> None:
     scores = [Score.rejected(Reason.TOO_LONG)] * 50 + [scored(float(reward)) for reward in range(101)]
     found = summary_of(tmp_path, ONE, scores).quantiles["reward"]
     assert found == pytest.approx((0, 5, 25, 50, 75, 95, 100), abs=1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 19, 300])
+@pytest.mark.parametrize("shift", [-100.0, 0.0])
+def test_quantiles_of_few_are_numpys(tmp_path: Path, count: int, shift: float) -> None:
+    """A sketch gave 0.0 for the 95 % of a few scores that were all negative."""
+    rewards = np.random.default_rng(count).normal(shift, 1.0, count)
+    found = summary_of(tmp_path, ONE, [scored(reward) for reward in rewards]).quantiles["reward"]
+    assert found == pytest.approx(np.quantile(rewards, QUANTILES), abs=1e-12)
 
 
 def test_a_model_with_one_output_has_one_row_of_quantiles(tmp_path: Path) -> None:
