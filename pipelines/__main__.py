@@ -185,7 +185,7 @@ def run(recipe: str, as_json: bool) -> None:
 @click.argument("scored")
 @json_option
 def status(scored: str, as_json: bool) -> None:
-    """Tell how far the run in the folder SCORED is, from the folder alone: under way, stopped or complete."""
+    """Tell how far the run in the folder SCORED is, and when its last part came, from the folder alone."""
     from pipelines.report import show_status
     from pipelines.status import status as look
 

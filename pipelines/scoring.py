@@ -77,8 +77,10 @@ def score(settings: ScoreSettings, progress: Progress | None = None) -> Summary:
     plan = planning.plan(settings)
     progress.planned(plan.shape_found)
     run = open_run(settings, plan)
-    with ray_session():
-        _complete(run, progress)
+    run.parts.repair()
+    if run.missing():
+        with ray_session():
+            _complete(run, progress)
     counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
     summary = summarise(run.parts.parts_folder.path, run.manifest.columns, counts)
     replace(run.manifest, summary=summary.as_json()).write(settings.output)

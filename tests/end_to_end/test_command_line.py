@@ -167,3 +167,12 @@ def test_a_model_whose_numbers_are_others_fails_its_check() -> None:
     assert done.returncode == 2
     assert "ok  head: 1 finite output" in done.stdout
     assert "conversation 1 should have the reward 3.495 (give or take 0.2), and has" in done.stderr
+
+
+def test_a_complete_run_is_told_again_without_ray(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(30)))
+    first = assay("score", corpus, tmp_path / "scored", *FAKE)
+    again = assay("score", corpus, tmp_path / "scored", *FAKE, RAY_ADDRESS="127.0.0.1:1")  # where nobody is
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert again.stdout == first.stdout
+    assert "starting the engines" not in again.stderr
