@@ -29,7 +29,7 @@ from pipelines.preparing import Preparation, prepare
 from pipelines.progress import Progress, Silent
 from pipelines.recipe import write_recipe
 from pipelines.score_step import ScoreStep, StepSettings
-from pipelines.session import ray_session
+from pipelines.session import check_stopped, ray_session
 from pipelines.settings import PoolSettings, ScoreSettings
 from pipelines.sources import Unit, check_unchanged, cut
 from pipelines.storage import told
@@ -136,6 +136,7 @@ def _score_units(run: Run, units: Sequence[Unit], progress: Progress) -> None:
     done, told = Counts(), 0
     try:
         for part in _dataset(run, units, ledger).iter_rows():
+            check_stopped()
             done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
             progress.part_done(part)
             restarts, cause = ray.get(ledger.restarts.remote())

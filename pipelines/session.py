@@ -15,6 +15,7 @@ import ray
 from actors.errors import RunStopped
 
 _ATTEMPTS = 3
+_told_to_stop = threading.Event()
 
 
 @contextlib.contextmanager
@@ -35,19 +36,32 @@ def ray_session() -> Iterator[None]:
         if "RAY_ADDRESS" in os.environ
         else {"address": "local", "num_cpus": max(2, os.cpu_count() or 2), "include_dashboard": False}
     )
-    on_sigterm = signal.getsignal(signal.SIGTERM)
+    own = threading.current_thread() is threading.main_thread()
+    before = {way: signal.getsignal(way) for way in (signal.SIGINT, signal.SIGTERM)}
+    _told_to_stop.clear()
     with _quiet_core():
         start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
-    if threading.current_thread() is threading.main_thread():
-        # Ray has put its own in, which prints a stack trace. A cluster's way to stop a job is the same as a person's.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for way in before if own else ():
+        # Ray's own for SIGTERM prints a stack trace. A cluster's way to stop a job is the same as a person's.
+        signal.signal(way, _stop)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it tells of every dataset's plan; an error is raised, too
     try:
         yield
     finally:
         ray.shutdown()
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_sigterm)
+        for way, handler in before.items() if own else ():
+            signal.signal(way, handler)
+
+
+def check_stopped() -> None:
+    """Raise `KeyboardInterrupt` if the session was told to stop: one that was raised inside a callback is lost there."""
+    if _told_to_stop.is_set():
+        raise KeyboardInterrupt
+
+
+def _stop(signum: int, frame: object) -> None:
+    _told_to_stop.set()
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from tests.commands import assay, parts_of, summary, wait_until
 from tests.conftest import REPOSITORY
 from tests.corpora import lines, rows, write
 
-FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.1")
+FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.5")
 SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
 
 
