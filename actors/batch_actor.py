@@ -13,7 +13,6 @@ from typing import Any
 import ray
 
 from actors.crash_guard import SUSPECT
-from actors.engine import Task
 from actors.engines import start_engine
 from actors.errors import AssayError, EngineDead
 from actors.models import RewardModel
@@ -40,8 +39,7 @@ class BatchActor:
         except AssayError as error:
             self._call("died", str(error))
             raise
-        every_position = model.task is Task.TOKEN_CLASSIFY
-        self._scorer = Scorer(model.family, model.weights, self._engine, every_position=every_position)
+        self._scorer = Scorer(model.family, model.weights, self._engine, every_position=model.task.every_position)
         # Ray ends actors by ending their process. Later than here, the engine's thread would be frozen already.
         atexit.register(self._engine.close)
 

@@ -31,6 +31,11 @@ class Task(StrEnum):
         """Whether it reads a head, and not text."""
         return self is not Task.GENERATE
 
+    @property
+    def every_position(self) -> bool:
+        """Whether it reads the head anywhere in a prompt, and not at its end alone."""
+        return self is Task.TOKEN_CLASSIFY
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

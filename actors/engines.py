@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from actors.checkpoint import locate
-from actors.engine import Engine, Task
+from actors.engine import Engine
 from actors.errors import EngineError
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import RewardModel
@@ -46,5 +46,5 @@ def _fake_engine(
         request_timeout_s=settings.request_timeout_s,
         latency_s=latency_s,
         faults=faults,
-        every_position=model.task is Task.TOKEN_CLASSIFY,
+        every_position=model.task.every_position,
     )

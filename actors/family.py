@@ -57,11 +57,6 @@ class KnownModel:
     card: str = ""
     golden: tuple[Golden, ...] = ()
 
-    @property
-    def is_pattern(self) -> bool:
-        """Whether it stands for several models."""
-        return "*" in self.id
-
     def matches(self, model: str) -> bool:
         """Whether it stands for a model; hub ids don't differ by case."""
         return fnmatchcase(model.lower(), self.id.lower())
@@ -174,3 +169,26 @@ class Family(ABC):
         """The reward: the weighted sum of the named outputs."""
         scores = self.read(values)
         return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores)
+
+
+class OneLogit(Family):
+    """A family that is asked with the checkpoint's own chat template, and whose reward is the one output of its head.
+
+    A template closes each turn with the token that is read, so a turn's reward is there in a longer conversation too.
+    """
+
+    asked = "the checkpoint's chat template, without a generation prompt"
+    one_pass = True
+
+    def outputs(self) -> tuple[str, ...]:
+        return ("score",)
+
+    def card_weights(self) -> Mapping[str, float]:
+        return {"score": 1.0}
+
+    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
+        return template(messages)
+
+    def read(self, values: Sequence[float]) -> Mapping[str, float]:
+        (score,) = values
+        return {"score": score}

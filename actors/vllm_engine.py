@@ -140,14 +140,9 @@ class VllmEngine:
     async def pool(
         self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
     ) -> Pooled:
-        """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
-
-        `activated` is for a self-test: what an engine gives that isn't told to leave logits as they are. Raises
-        `EngineError` if the engine refuses the prompt, or can't read there: one for `Task.CLASSIFY` reads only the last
-        token.
-        """
+        """See `Engine`. Outputs of another shape than the model's are an `EngineError`, too."""
         prompt = self._prompt(ids)
-        every = self._task is Task.TOKEN_CLASSIFY
+        every = self._task.every_position
         read = positions(ids, at, every)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         async with self._admitted(request_id):

@@ -1,11 +1,27 @@
-"""How much memory a process and its Ray workers hold at most, sampled once a second."""
+"""What measurements share: Ray as a run starts it, and how much memory a process and its Ray workers hold at most."""
 
+import logging
+import os
 import re
 import threading
 
 import psutil
+import ray
 
+OBJECT_STORE_BYTES = 300 * 10**6
 SAMPLE_EVERY_S = 1.0
+
+
+def start_ray() -> None:
+    """A Ray of this process, with as many CPUs as a run's own, and an object store that a corpus doesn't fit into."""
+    ray.init(
+        address="local",
+        num_cpus=max(2, os.cpu_count() or 2),
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
 
 
 class Watch:

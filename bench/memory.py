@@ -5,8 +5,6 @@ Scores 200,000 and then 1,000,000 short conversations, each in a process of its 
 """
 
 import json
-import logging
-import os
 import statistics
 import subprocess
 import sys
@@ -16,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench._watch import Watch
+from bench._watch import Watch, start_ray
 
 SIZES = (200_000, 1_000_000)
-OBJECT_STORE_BYTES = 300 * 10**6
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -56,14 +53,7 @@ def _one(corpus: Path, output: Path) -> None:
 
     from pipelines import score
 
-    ray.init(
-        address="local",
-        num_cpus=max(2, os.cpu_count() or 2),  # what a run starts on its own
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    start_ray()
     watch = _Progress(output)
     started = time.monotonic()
     summary = score(str(corpus), str(output), model="tiny-attributes", engine="fake")

@@ -6,8 +6,6 @@ size, summed over the process and Ray's workers, and the ratio of both sizes.
 """
 
 import json
-import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench._watch import Watch
+from bench._watch import Watch, start_ray
 from pipelines.columns import Columns
 from pipelines.manifest import Manifest
 from pipelines.parts import Counts, Part, Parts
@@ -32,7 +30,6 @@ CHOICES: dict[str, dict[str, Any]] = {
     "--quantile 0.9": {"quantile": 0.9},
     "--top-k 1 --per prompt": {"top_k": 1},
 }
-OBJECT_STORE_BYTES = 300 * 10**6
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -96,14 +93,7 @@ def _one(settings: dict[str, Any]) -> None:
     from pipelines.filtering import keep
     from pipelines.settings import FilterSettings
 
-    ray.init(
-        address="local",
-        num_cpus=max(2, os.cpu_count() or 2),  # what a filter starts on its own
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    start_ray()
     watch = Watch()
     started = time.monotonic()
     summary = keep(FilterSettings(**settings))

@@ -9,22 +9,22 @@ from rich.table import Table
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
 from actors.family import Family
-from actors.models import families, family_of, known_model
+from actors.models import families, family_known, family_of
 
 
 def explained(model: str, family: str | None = None) -> dict[str, Any]:
     """What to know before using a model. Raises `ModelError` if neither its id nor its files tell how it is read."""
-    named = known_model(model)
     try:
         checkpoint = Checkpoint.find(model, None)
     except ModelError:
-        of_family = families().get(family) if family else named and named[0]
-        if of_family is None:
+        by_name = families().get(family) if family else family_known(model)
+        if by_name is None:
             raise
-        return _told(model, of_family)
-    return _told(model, family_of(model, checkpoint, family)) | {
+        return _told(model, by_name)
+    found = family_of(model, checkpoint, family)
+    return _told(model, found) | {
         "architecture": checkpoint.architecture,
-        "outputs_of_the_head": family_of(model, checkpoint, family).labels(checkpoint),
+        "outputs_of_the_head": found.labels(checkpoint),
         "longest_prompt": checkpoint.max_model_len,
         "precision": checkpoint.dtype,
     }

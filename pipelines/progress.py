@@ -53,6 +53,15 @@ class Silent:
         """See `Progress`."""
 
 
+class _Speed(NamedTuple):
+    """What was done per second, for so many seconds."""
+
+    seconds: float
+    bytes: float
+    responses: float
+    tokens: float
+
+
 class _Sample(NamedTuple):
     """How far the work was at a moment."""
 
@@ -61,10 +70,10 @@ class _Sample(NamedTuple):
     responses: float
     tokens: float
 
-    def speed_since(self, other: "_Sample") -> "_Sample":
-        """What was done per second since then, and how long that is."""
+    def speed_since(self, other: "_Sample") -> _Speed:
+        """From then to now."""
         seconds = max(self.at - other.at, 1e-9)
-        return _Sample(seconds, *((now - before) / seconds for now, before in zip(self[1:], other[1:], strict=True)))
+        return _Speed(seconds, *((now - before) / seconds for now, before in zip(self[1:], other[1:], strict=True)))
 
 
 class Meter:
@@ -114,13 +123,13 @@ class Meter:
             f"{self.responses:,} responses",
             f"{speed.responses:,.0f}/s",
             f"{speed.tokens:,.0f} tokens/s",
-            f"in {duration(speed.at)}" if over else f"ETA {self._eta(recent)}",
+            f"in {duration(speed.seconds)}" if over else f"ETA {self._eta(recent)}",
         ]
         if self.reasons:
             pieces.append(", ".join(f"{count} {reason}" for reason, count in self.reasons.most_common(3)))
         return "  ".join(pieces)
 
-    def _recent_speed(self, now: float) -> _Sample | None:
+    def _recent_speed(self, now: float) -> _Speed | None:
         """None as long as there are few parts, or all of them came at once."""
         samples = self._samples
         if len(samples) < _FEWEST_SAMPLES:
@@ -131,7 +140,7 @@ class Meter:
         first, last = (_Sample(*map(statistics.fmean, zip(*half, strict=True))) for half in (earlier, later))
         return last.speed_since(first) if last.at > first.at else None
 
-    def _eta(self, speed: _Sample | None) -> str:
+    def _eta(self, speed: _Speed | None) -> str:
         return duration((self._total - self._bytes) / speed.bytes) if speed and speed.bytes > 0 else "?"
 
     def _share_of(self, ranges: Any) -> float:

@@ -38,8 +38,8 @@ from pipelines.summary import Summary, summarise
 _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
-_PASSES = 3
 _FEWEST_CALLS, _MOST_CALLS = 4, 32  # batches at a time in an actor, each of which is a thread
+_PASSES = 3
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
 
 

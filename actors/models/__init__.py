@@ -13,7 +13,7 @@ from typing import Any
 from actors.checkpoint import Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError
-from actors.family import Family, KnownModel
+from actors.family import Family
 from actors.settings import AS_PUBLISHED, Dtype, ModelSettings, ReadSettings, RenderSettings
 
 
@@ -105,9 +105,9 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
     raise ModelError(f"{found}, which no family of reward models here reads. There are {_named(families().values())}")
 
 
-def known_model(model: str) -> tuple[Family, KnownModel] | None:
-    """What is known of a model by its id alone."""
-    return next(((family, known) for family in families().values() if (known := family.knows(model))), None)
+def family_known(model: str) -> Family | None:
+    """The family of a published model, by its id alone."""
+    return next((family for family in families().values() if family.knows(model)), None)
 
 
 def _named(some: Iterable[Family]) -> str:

@@ -6,29 +6,26 @@ the raw logit in float32, where a log-probability would differ by the log-sum of
 In Llama 3's tokenizer id 0 is "!"; of any checkpoint it is the token that its own tokenizer has there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
-from actors.family import ChatTemplate, Family, Golden, KnownModel
-from actors.records import Message
+from actors.family import Golden, KnownModel, OneLogit
 
 _REWARD_ID = 0
 _CAUSAL, _CLASSIFIER = "ForCausalLM", "ForSequenceClassification"
 _LICENCE = "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement"
 
 
-class FirstLogit(Family):
+class FirstLogit(OneLogit):
     """`*ForCausalLM` whose logit of token id 0 is the reward."""
 
     name = "first-logit"
     summary = "the logit of token id 0 at the end of the conversation (LlamaForCausalLM)"
     source = "nvidia/Llama-3.1-Nemotron-70B-Reward-HF and nvidia/Llama-3.3-Nemotron-70B-Reward model cards"
-    asked = "the checkpoint's chat template, without a generation prompt"
     read_at = "the raw logit of token id 0 at the last token"
     range = "unbounded, often negative; compare responses to one prompt"
-    one_pass = True
     models = (
         KnownModel(
             "tiny-first-logit",
@@ -73,19 +70,6 @@ class FirstLogit(Family):
             "classifier_from_token": [checkpoint.token(_REWARD_ID)],
             "method": "no_post_processing",
         }
-
-    def outputs(self) -> tuple[str, ...]:
-        return ("score",)
-
-    def card_weights(self) -> Mapping[str, float]:
-        return {"score": 1.0}
-
-    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
-        return template(messages)
-
-    def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        (score,) = values
-        return {"score": score}
 
 
 FAMILY = FirstLogit()

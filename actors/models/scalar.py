@@ -4,20 +4,16 @@ Asked with the checkpoint's own chat template and no generation prompt; the rewa
 the conversation. Its scale is the model's own, and it compares only responses to the same prompt.
 """
 
-from collections.abc import Mapping, Sequence
-
 from actors.checkpoint import Checkpoint
-from actors.family import ChatTemplate, Family, Golden, KnownModel
-from actors.records import Message
+from actors.family import Golden, KnownModel, OneLogit
 
 
-class Scalar(Family):
+class Scalar(OneLogit):
     """One logit at the end of the conversation (Bradley-Terry or regression)."""
 
     name = "scalar"
     summary = "one logit at the end of the conversation (any *ForSequenceClassification, 1 label)"
     source = "Skywork-Reward and Skywork-Reward-V2 model cards; transformers' sequence classification"
-    asked = "the checkpoint's chat template, without a generation prompt"
     read_at = "the raw logit at the last token"
     range = "the model's own; compare responses to one prompt"
     models = (
@@ -37,23 +33,9 @@ class Scalar(Family):
         KnownModel("nvidia/Qwen-3-Nemotron-32B-Reward", "asked without thinking", context=8192, card="arXiv 2505.11475"),
         KnownModel("nvidia/Qwen-2.5-Nemotron-32B-Reward", "", card="arXiv 2505.11475"),
     )
-    one_pass = True  # a template closes each turn with the token that is read
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 1
-
-    def outputs(self) -> tuple[str, ...]:
-        return ("score",)
-
-    def card_weights(self) -> Mapping[str, float]:
-        return {"score": 1.0}
-
-    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
-        return template(messages)
-
-    def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        (score,) = values
-        return {"score": score}
 
 
 FAMILY = Scalar()
