@@ -39,7 +39,7 @@ class BatchActor:
         except AssayError as error:
             self._call("died", str(error))
             raise
-        self._scorer = Scorer(model.family, model.weights, self._engine, every_position=model.task.every_position)
+        self._scorer = Scorer(model.family, model.weights, self._engine, one_pass=model.one_pass)
         # Ray ends actors by ending their process. Later than here, the engine's thread would be frozen already.
         atexit.register(self._engine.close)
 

@@ -13,6 +13,8 @@ from actors.errors import ModelError
 
 BUILT_IN = Path(__file__).resolve().parent.parent / "tiny_models"
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
+CONVERTED = "assay_family"
+"""What `assay convert` writes into config.json: the family that reads the checkpoint."""
 _SAMPLE = 4096
 _CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
 """Decoders that reward models are made of. One that is missing here is only slower over all turns of a conversation."""
@@ -40,8 +42,11 @@ class Checkpoint:
     hub_commit: str | None
 
     @classmethod
-    def find(cls, model: str, revision: str | None) -> "Checkpoint":
-        """Find a model's files, fetching the small ones of a hub model. Raises `ModelError` if there is no such model."""
+    def find(cls, model: str, revision: str | None, *, weights: bool = False) -> "Checkpoint":
+        """Find a model's files, fetching those of a hub model: the small ones, or with its weights.
+
+        Raises `ModelError` if there is no such model.
+        """
         place = locate(model)
         folder = Path(place)
         if folder.is_dir():
@@ -52,14 +57,14 @@ class Checkpoint:
             return cls(folder, None)
         if place.startswith((".", "/", "~")) or place.count("/") != 1:
             raise ModelError(f"there is no model folder {place}; give a folder, a hub id (owner/name) or a tiny-* model")
-        return cls._fetch(place, revision)
+        return cls._fetch(place, revision, [*_SMALL_FILES, *(["*.safetensors"] if weights else [])])
 
     @classmethod
-    def _fetch(cls, hub_id: str, revision: str | None) -> "Checkpoint":
+    def _fetch(cls, hub_id: str, revision: str | None, files: list[str]) -> "Checkpoint":
         from huggingface_hub import snapshot_download
 
         try:
-            folder = snapshot_download(hub_id, revision=revision, allow_patterns=_SMALL_FILES)
+            folder = snapshot_download(hub_id, revision=revision, allow_patterns=files)
         except Exception as error:  # the hub's client raises a dozen unrelated types, offline, missing and gated alike
             raise ModelError(
                 f"{hub_id} is no local folder, and it can't be had from the hub: {error}. "
@@ -85,7 +90,7 @@ class Checkpoint:
     def causal(self) -> bool:
         """Whether no token sees a later one, for certain: encoders have such heads too, and few configs tell them apart."""
         body, _, head = self.architecture.partition("For")
-        return head == "CausalLM" or (body in _CAUSAL and bool(self.config.get("is_causal", True)))
+        return bool(self.config.get("is_causal", True)) and (head == "CausalLM" or body in _CAUSAL)
 
     @property
     def labels(self) -> int:
@@ -108,10 +113,12 @@ class Checkpoint:
     @cached_property
     def tensors(self) -> Mapping[str, tuple[int, ...]]:
         """Names and shapes of the weights, from the safetensors headers; empty if they aren't here as safetensors."""
-        headers = (json.loads(_header(file)) for file in self._weight_files())
-        return {
-            name: tuple(tensor["shape"]) for header in headers for name, tensor in header.items() if name != "__metadata__"
-        }
+        return {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
+
+    def tensors_of(self, file: Path) -> Mapping[str, tuple[int, ...]]:
+        """Names and shapes of the weights in one of the files."""
+        header = json.loads(_header(file))
+        return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
 
     def token(self, token_id: int) -> str:
         """The token of an id, as tokenizer.json spells it. Raises `ModelError` if there is none, or not one alone."""
@@ -137,7 +144,7 @@ class Checkpoint:
         """Tells two sets of weights apart: the hub commit, or a hash of names, sizes, safetensors headers and samples."""
         if self.hub_commit is not None:
             return f"hub:{self.hub_commit}"
-        files = self._weight_files()
+        files = self.weight_files()
         if not files:
             raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
         digest = hashlib.sha256()
@@ -155,7 +162,8 @@ class Checkpoint:
             digest.update(f"{name}:".encode() + (path.read_bytes() if path.exists() else b"-"))
         return f"sha256:{digest.hexdigest()[:32]}"
 
-    def _weight_files(self) -> list[Path]:
+    def weight_files(self) -> list[Path]:
+        """The safetensors files that are here."""
         return sorted(self.folder.glob("*.safetensors"))
 
 

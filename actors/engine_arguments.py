@@ -1,7 +1,7 @@
 """Which of vLLM's engine arguments are the user's to set, and what the others are. Imports no vLLM."""
 
 import difflib
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from actors.engine import Task
@@ -39,6 +39,12 @@ def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
             close = difflib.get_close_matches(name, known - OURS.keys())
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see vLLM's AsyncEngineArgs"
             raise SettingsError(f"engine_args holds {name!r}, which vLLM doesn't know: {hint}")
+
+
+def cpu_shares(cpus: Sequence[int], workers: int) -> str:
+    """Which CPUs each worker of a layout may use, as vLLM takes it; without, it asks for a NUMA node for each."""
+    shares = [cpus[at::workers] or [cpus[at % len(cpus)]] for at in range(workers)]
+    return "|".join(",".join(map(str, share)) for share in shares)
 
 
 def engine_arguments(task: Task, settings: EngineSettings, *, on_cpu: bool) -> dict[str, Any]:

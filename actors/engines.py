@@ -17,6 +17,7 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
             return _fake_engine(model, settings, **settings.engine_args)
         except (TypeError, ValueError) as error:
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
+    model.family.register()
     from actors.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
 
     return VllmEngine(

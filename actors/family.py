@@ -6,27 +6,38 @@ authors rendered, and the engine's raw outputs into a reward. Everything else (t
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from actors.checkpoint import Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError, SettingsError
-from actors.records import Message, Reading, Role, ScoreRequest
+from actors.records import Message, Reading, Response, Role, ScoreRequest
 from actors.settings import AS_PUBLISHED, ReadSettings
 
-ChatTemplate = Callable[[Sequence[Message]], str]
-"""The checkpoint's own chat template, without a generation prompt. Raises `Rejected` if the template refuses."""
+Rows = Sequence[Sequence[float]]
+"""The head's raw outputs at each position where a prompt is read."""
+
+
+class ChatTemplate(Protocol):
+    """The checkpoint's own chat template. Raises `Rejected` if the template refuses."""
+
+    def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
+        """The text of a conversation; a generation prompt opens the next assistant turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A conversation to be judged, and which responses of its request (by position) the answer is about."""
+    """A conversation to be judged, and which responses of its request (by position) the answer is about.
+
+    `principle` is what a principle-following judge goes by.
+    """
 
     messages: tuple[Message, ...]
     judges: tuple[int, ...]
+    principle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +47,20 @@ class Golden:
     messages: tuple[Message, ...]
     reward: float
     tolerance: float
+    principle: str | None = None
 
     @classmethod
-    def answer(cls, question: str, answer: str, reward: float, tolerance: float) -> Self:
+    def answer(cls, question: str, answer: str, reward: float, tolerance: float, principle: str | None = None) -> Self:
         """A question, and an answer to it."""
-        return cls((Message(Role.USER, question), Message(Role.ASSISTANT, answer)), reward, tolerance)
+        return cls((Message(Role.USER, question), Message(Role.ASSISTANT, answer)), reward, tolerance, principle)
+
+    @property
+    def request(self) -> ScoreRequest:
+        """The same, to be asked."""
+        *context, response = self.messages
+        return ScoreRequest(
+            tuple(context), (Response("golden", response.content),), (self.principle,) if self.principle else ()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +76,8 @@ class KnownModel:
     context: int | None = None
     card: str = ""
     golden: tuple[Golden, ...] = ()
+    token_ids: Mapping[str, int] = field(default_factory=dict)
+    """The tokens that it is read by, with the ids that its card names."""
 
     def matches(self, model: str) -> bool:
         """Whether it stands for a model; hub ids don't differ by case."""
@@ -78,11 +100,15 @@ class Family(ABC):
     task: ClassVar[Task] = Task.CLASSIFY
     one_pass: ClassVar[bool] = False
     """Whether a turn's reward can be read inside a longer conversation, because the token that is read is there too."""
+    step_token: ClassVar[str | None] = None
+    """The token at which the outputs are read wherever it stands, if each step of a response has a reward."""
     begins: ClassVar[int | None] = None
     """How many tokens for the beginning of a text a prompt has, if the family knows it better than the tokenizer."""
     ways: ClassVar[frozenset[str]] = frozenset()
     """The fields of `ReadSettings` that it knows."""
     way: ReadSettings = AS_PUBLISHED
+    head: ClassVar[str] = "score.weight"
+    """The weights that a checkpoint without its reward head lacks."""
     control_texts: ClassVar[tuple[str, ...]] = ()
     """Texts that speak for the template beside the tokenizer's special tokens."""
 
@@ -115,28 +141,58 @@ class Family(ABC):
         """The weights of the outputs in the reward, as the model card has them."""
 
     @abstractmethod
-    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
+    def text(self, question: Question, template: ChatTemplate) -> str:
         """The exact text that the model was trained to read, up to the token where the reward is."""
 
     @abstractmethod
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         """The named outputs in the head's raw outputs."""
 
+    def shown(self, question: Question) -> tuple[str, ...]:
+        """What must be in the text, in this order: a template may leave out, or change, what it doesn't expect."""
+        principle = () if question.principle is None else (question.principle.strip(),)
+        return (question.messages[-1].content.strip(), *principle)
+
+    def blank(self, question: Question, word: str) -> Question:
+        """The same question with a word in place of everybody's text."""
+        messages = tuple(Message(message.role, word) for message in question.messages)
+        return replace(question, messages=messages, principle=None if question.principle is None else word)
+
+    @property
+    def needs_principles(self) -> bool:
+        """Whether it goes by the principles of each row."""
+        return False
+
+    @property
+    def steps(self) -> bool:
+        """Whether each step of a response has a reward, too."""
+        return self.step_token is not None
+
     def roles(self) -> frozenset[Role] | None:
         """The roles that `text` can render, or None if the checkpoint's template decides."""
         return None
 
-    def check(self, checkpoint: Checkpoint) -> None:
-        """Raise `ModelError` if the checkpoint isn't what the family needs it to be."""
-        if checkpoint.tensors and "score.weight" not in checkpoint.tensors:
+    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        """Raise `ModelError` if the checkpoint isn't what the family, and what is known of the model, need it to be.
+
+        So, too, if its head can't be had where so many GPUs share a layer.
+        """
+        if checkpoint.tensors and self.head not in checkpoint.tensors:
             raise ModelError(
-                f"{checkpoint.folder} has no score.weight: it is a {checkpoint.architecture} without its reward head, "
+                f"{checkpoint.folder} has no {self.head}: it is a {checkpoint.architecture} without its reward head, "
                 "which would be filled with random numbers. Give the reward model's own checkpoint"
             )
 
     def last_token(self) -> str | None:
         """The token where the reward is read, if the family knows it: it must be one token, and the prompt's last."""
         return None
+
+    def appended(self, checkpoint: Checkpoint) -> tuple[int, ...]:
+        """Token ids after those of the text."""
+        return ()
+
+    def register(self) -> None:  # noqa: B027  most need nothing
+        """Tell transformers of a configuration that it has no class for. Called wherever the checkpoint is loaded."""
 
     def reading_by(self, settings: ReadSettings) -> Self:
         """The family that reads in this way. Raises `SettingsError` if it has no such way."""
@@ -148,10 +204,12 @@ class Family(ABC):
         found.way = settings
         return found
 
-    def questions(self, request: ScoreRequest) -> Iterator[Question]:
+    def questions(self, request: ScoreRequest) -> Sequence[Question]:
         """What to ask. A family that compares responses overrides this."""
-        for position, response in enumerate(request.responses):
-            yield Question((*request.context, Message(Role.ASSISTANT, response.content)), (position,))
+        return [
+            Question((*request.context, Message(Role.ASSISTANT, response.content)), (position,))
+            for position, response in enumerate(request.responses)
+        ]
 
     def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
         """The weights of the reward: the user's own, or the card's. Raises `SettingsError` for an unknown output."""
@@ -165,10 +223,10 @@ class Family(ABC):
             raise SettingsError("all weights are 0, so every reward would be 0; give at least one that isn't")
         return own
 
-    def reading(self, values: Sequence[float], weights: Mapping[str, float]) -> Reading:
-        """The reward: the weighted sum of the named outputs."""
-        scores = self.read(values)
-        return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores)
+    def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
+        """What the answers to all questions about a response make: the weighted sum of the named outputs of the only one."""
+        ((values,),) = answers
+        return weighted(self.read(values), weights)
 
 
 class OneLogit(Family):
@@ -186,9 +244,14 @@ class OneLogit(Family):
     def card_weights(self) -> Mapping[str, float]:
         return {"score": 1.0}
 
-    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
-        return template(messages)
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        return template(question.messages)
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         (score,) = values
         return {"score": score}
+
+
+def weighted(scores: Mapping[str, float], weights: Mapping[str, float], steps: tuple[float, ...] = ()) -> Reading:
+    """The weighted sum of some outputs as the reward."""
+    return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     ROLE_NOT_IN_TEMPLATE = "role_not_in_template"
     TEMPLATE_REFUSED = "template_refused"
     TOO_LONG = "too_long"
+    NO_PRINCIPLE = "no_principle"
 
     NOT_FINITE = "not_finite"
     ENGINE_REFUSED = "engine_refused"
@@ -95,10 +96,19 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question to the engine: its token ids, and the positions (in its request) of the responses it judges."""
+    """One question to the engine: its token ids, and the positions (in its request) of the responses it judges.
+
+    The outputs are read at the ids' positions `at`, in this order, or at the last one alone.
+    """
 
     ids: Sequence[int]
     judges: tuple[int, ...]
+    at: tuple[int, ...] = ()
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """All positions where the outputs are read."""
+        return self.at or (len(self.ids) - 1,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +122,10 @@ class RenderedResponse:
 
 @dataclass(frozen=True, slots=True)
 class RenderedRequest:
-    """A request made ready for the engine. A response that isn't rejected is judged by at least one prompt."""
+    """A request made ready for the engine. A response that isn't rejected is judged by at least one prompt.
+
+    The answers about a response are read in the order of its prompts.
+    """
 
     prompt_hash: str
     responses: tuple[RenderedResponse, ...]
@@ -121,20 +134,24 @@ class RenderedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a family read off the engine's answer: the reward and the model's named outputs."""
+    """What a family read off the engine's answers: the reward, the model's named outputs, and a reward for each step."""
 
     reward: float
     scores: Mapping[str, float]
+    steps: tuple[float, ...] = ()
 
     @property
     def finite(self) -> bool:
         """Whether every number is one: a NaN or an infinity is a failure, never a reward."""
-        return math.isfinite(self.reward) and all(map(math.isfinite, self.scores.values()))
+        return all(map(math.isfinite, (self.reward, *self.scores.values(), *self.steps)))
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What became of one response. `reward` and `scores` are there if, and only if, `status` is `SCORED`."""
+    """What became of one response. `reward` and `scores` are there if, and only if, `status` is `SCORED`.
+
+    `prompt_tokens` counts all prompts about the response. `steps` has the rewards of its steps, where a model judges these.
+    """
 
     status: Status
     reason: Reason | None = None
@@ -142,11 +159,12 @@ class Score:
     scores: Mapping[str, float] = field(default_factory=dict)
     prompt_tokens: int | None = None
     truncated: bool = False
+    steps: tuple[float, ...] = ()
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:
         """A reward as the model gave it."""
-        return cls(Status.SCORED, None, reading.reward, reading.scores, prompt_tokens)
+        return cls(Status.SCORED, None, reading.reward, reading.scores, prompt_tokens, steps=reading.steps)
 
     @classmethod
     def rejected(cls, reason: Reason) -> Self:

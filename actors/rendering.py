@@ -8,6 +8,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,13 +17,14 @@ from actors.checkpoint import Checkpoint
 from actors.errors import ModelError, Rejected
 from actors.family import Family, Question
 from actors.models import RewardModel
-from actors.records import Message, Prompt, Reason, RenderedRequest, RenderedResponse, Role, ScoreRequest
+from actors.records import Message, Prompt, Reason, RenderedRequest, RenderedResponse, Response, Role, ScoreRequest
 from actors.settings import ControlTokens, RenderSettings, TooLong
 
 TEMPLATE_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 """Some templates print today's date: then a score would change overnight. This is the day that Llama 3's fall back on."""
 
 _PROBE = "assay probe text"
+_PROBE_REQUEST = ScoreRequest((Message(Role.USER, _PROBE),), (Response("probe", _PROBE),), (_PROBE,))
 
 
 class Renderer:
@@ -32,53 +34,67 @@ class Renderer:
         from transformers import AutoTokenizer  # seconds of import, which --help and the settings do without
 
         checkpoint = Checkpoint.find(model.model, model.revision)
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
         self._family: Family = model.family
+        self._family.register()
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
+        except Exception as error:  # transformers raises what its parsers raise
+            raise ModelError(
+                f"the tokenizer of {model.model} can't be loaded, and no code of a checkpoint's own is run: {error}"
+            ) from error
+        self._appended = list(self._family.appended(checkpoint))
         self._settings = settings
         self._limit = model.max_model_len
         self._control_texts = self._find_control_texts()
         self._control = re.compile(_any_of(self._control_texts))
         self._control_ids = self._find_control_ids()
+        self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
         self._longest_text = self._find_longest_text()
-        self._check_probe()
+        for question in self._family.questions(_PROBE_REQUEST):
+            self._check_probe(question)
 
     def render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
         """Render requests in order. A response that can't be judged is there with its reason, and without a prompt."""
         drafts = [_Draft(request) for request in requests]
         asked = [asked for draft in drafts for asked in self._ask(draft)]
-        for one, ids in zip(asked, self._tokenize([one.text for one in asked]), strict=True):
+        for one, ids in zip(asked, self._prompts([one.text for one in asked]), strict=True):
             self._fit(one, ids)
         return [draft.finished() for draft in drafts]
 
     def tokenize(self, text: str) -> list[int]:
-        """The ids of a rendered text."""
-        return self._tokenize([text])[0]
+        """The ids of a rendered text, and what the family appends to them."""
+        return self._prompts([text])[0]
 
     def _ask(self, draft: "_Draft") -> Iterator["_Asked"]:
         for question in self._family.questions(draft.request):
             try:
-                messages = self._safe(question.messages)
-                text = self._text(messages)
+                safe = self._safe(question)
+                text = self._text(safe)
                 if len(text) > self._longest_text:  # certain without tokenizing what may be gigabytes
-                    messages = self._shortened(messages)
-                    text = self._text(messages)
+                    safe = self._shortened(safe)
+                    text = self._text(safe)
             except Rejected as rejected:
                 draft.reject(question, rejected.reason)
             else:
-                yield _Asked(draft, question, messages, text)
+                yield _Asked(draft, question, safe, text)
 
-    def _safe(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The messages, none of which speaks for the template. Raises `Rejected` otherwise."""
-        for message in messages:
+    def _safe(self, question: Question) -> Question:
+        """The question, nothing in which speaks for the template. Raises `Rejected` otherwise."""
+        for message in question.messages:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
-        if not any(self._control.search(message.content) for message in messages):
-            return messages
+        principle = question.principle or ""
+        if not any(self._control.search(text) for text in (principle, *(message.content for message in question.messages))):
+            return question
         if self._settings.control_tokens is ControlTokens.REJECT:
             raise Rejected(Reason.CONTROL_TOKEN)
-        return tuple(Message(message.role, self._neutralised(message.content)) for message in messages)
+        return replace(
+            question,
+            messages=tuple(Message(message.role, self._neutralised(message.content)) for message in question.messages),
+            principle=question.principle and self._neutralised(question.principle),
+        )
 
     def _neutralised(self, content: str) -> str:
         """A space after its first character breaks a control token up; one that is left is rejected."""
@@ -87,10 +103,12 @@ class Renderer:
             raise Rejected(Reason.CONTROL_TOKEN)
         return broken
 
-    def _text(self, messages: Sequence[Message]) -> str:
-        text = self._family.text(messages, self._template)
-        if messages[-1].content.strip() not in text:
-            raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
+    def _text(self, question: Question) -> str:
+        text, at = self._family.text(question, self._template), 0
+        for shown in self._family.shown(question):
+            if (found := text.find(shown, at)) < 0:
+                raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
+            at = found + len(shown)
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -99,32 +117,44 @@ class Renderer:
 
     def _fit(self, asked: "_Asked", ids: list[int]) -> None:
         """Take the prompt if it fits; else reject it, or drop the oldest turns until it does."""
-        draft, question, messages, _ = asked
+        draft, question, safe, _ = asked
         try:
             if len(ids) > self._limit:
-                messages = self._shortened(messages)
-                ids = self.tokenize(self._text(messages))
-            if self._count_controls(ids) > self._controls_of(tuple(message.role for message in messages)):
+                safe = self._shortened(safe)
+                ids = self.tokenize(self._text(safe))
+            if self._count_controls(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
                 raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         except Rejected as rejected:
             draft.reject(question, rejected.reason)
         else:
-            draft.take(question, ids, truncated=len(messages) < len(question.messages))
+            draft.take(question, ids, self._steps(ids), truncated=len(safe.messages) < len(question.messages))
 
-    def _shortened(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def _steps(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Where steps end; empty for a family that judges whole responses."""
+        return tuple(at for at, token in enumerate(ids) if token == self._step_id) if self._step_id is not None else ()
+
+    def _shortened(self, question: Question) -> Question:
         """Without the first exchanges after a system turn, as few as need be. The last one is never dropped."""
         if self._settings.too_long is TooLong.REJECT:
             raise Rejected(Reason.TOO_LONG)
+        messages = question.messages
         head = 1 if messages[0].role is Role.SYSTEM else 0
         users = [at for at, message in enumerate(messages) if message.role is Role.USER and at > head]
-        first = bisect_left(users, True, key=lambda at: self._fits((*messages[:head], *messages[at:])))
+
+        def without(at: int) -> Question:
+            return replace(question, messages=(*messages[:head], *messages[at:]))
+
+        first = bisect_left(users, True, key=lambda at: self._fits(without(at)))
         if first == len(users):
             raise Rejected(Reason.TOO_LONG)
-        return (*messages[:head], *messages[users[first] :])
+        return without(users[first])
 
-    def _fits(self, messages: Sequence[Message]) -> bool:
-        text = self._text(messages)
+    def _fits(self, question: Question) -> bool:
+        text = self._text(question)
         return len(text) <= self._longest_text and len(self.tokenize(text)) <= self._limit
+
+    def _prompts(self, texts: list[str]) -> list[list[int]]:
+        return [ids + self._appended for ids in self._tokenize(texts)] if self._appended else self._tokenize(texts)
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
         if not texts:
@@ -134,15 +164,15 @@ class Renderer:
         ]
         return ids
 
-    def _template(self, messages: Sequence[Message]) -> str:
-        """The checkpoint's own chat template."""
+    def _template(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
+        """See `ChatTemplate`."""
         if not self._tokenizer.chat_template:
             raise ModelError(f"{self._tokenizer.name_or_path} has no chat template, so nobody knows how it is asked")
         try:
             text: str = self._tokenizer.apply_chat_template(
                 [{"role": message.role.value, "content": message.content} for message in messages],
                 tokenize=False,
-                add_generation_prompt=False,
+                add_generation_prompt=generation_prompt,
                 strftime_now=TEMPLATE_DATE.strftime,
             )
         except Exception as error:  # a template may raise anything: its own raise_exception, a TypeError inside Jinja
@@ -184,14 +214,14 @@ class Renderer:
         """The unknown token isn't one: it stands for ordinary text."""
         vocabulary = self._tokenizer.get_vocab()
         ids = {vocabulary[text] for text in self._control_texts if text in vocabulary}
-        return ids - {self._tokenizer.unk_token_id}
+        return {*ids, *self._appended} - {self._tokenizer.unk_token_id}
 
     def _count_controls(self, ids: Sequence[int]) -> int:
         return sum(map(self._control_ids.__contains__, ids))
 
-    def _count_controls_of(self, roles: tuple[Role, ...]) -> int:
-        """How many control tokens the template itself writes for a conversation of these roles."""
-        return self._count_controls(self.tokenize(self._text([Message(role, _PROBE) for role in roles])))
+    def _count_controls_of(self, blank: Question) -> int:
+        """How many control tokens the family and the template themselves write for such a question."""
+        return self._count_controls(self.tokenize(self._text(blank)))
 
     def _find_longest_text(self) -> float:
         """No prompt that fits has more characters.
@@ -203,10 +233,14 @@ class Renderer:
         runs = self._tokenize([character * 2 * longest for character in " \na\U0010ffff"])
         return self._limit * longest if all(len(run) > 1 for run in runs) else math.inf
 
-    def _check_probe(self) -> None:
+    def _check_probe(self, question: Question) -> None:
         """A plain conversation must begin as the model was trained, and end with the token where the reward is read."""
-        probe = self.tokenize(self._text((Message(Role.USER, _PROBE), Message(Role.ASSISTANT, _PROBE))))
         begin, name = self._tokenizer.bos_token_id, self._tokenizer.name_or_path
+        try:
+            probe = self.tokenize(self._text(self._safe(question)))
+        except Rejected as rejected:
+            about = "" if question.principle is None else f" about the principle {question.principle!r}"
+            raise ModelError(f"{name}: a plain question{about} can't be asked: {rejected}") from rejected
         if begin is not None and probe.count(begin) != (wanted := self._beginnings()):
             raise ModelError(
                 f"{name}: a conversation must hold {self._tokenizer.bos_token} {wanted} times, and the template writes it "
@@ -218,6 +252,11 @@ class Renderer:
                 f"{name}: {token}, where the reward is read, must be one token and the prompt's last, but the tokenizer "
                 f"makes {self._tokenizer.convert_ids_to_tokens(self.tokenize(token))} of it"
             )
+        if self._family.step_token is not None and len(self._steps(probe)) != 1:
+            raise ModelError(
+                f"{name}: {self._family.step_token}, which ends a step, must be one token and stand once after a single "
+                f"step, but the prompt has it {len(self._steps(probe))} times"
+            )
 
     def _beginnings(self) -> int:
         """How many tokens for the beginning a prompt must have: one, if the tokenizer itself puts one before a text."""
@@ -227,11 +266,11 @@ class Renderer:
 
 
 class _Asked(NamedTuple):
-    """A question, the part of its conversation that is asked about, and the text of that."""
+    """A question as it was put, what of it is asked, and the text of that."""
 
     draft: "_Draft"
     question: Question
-    messages: tuple[Message, ...]
+    safe: Question
     text: str
 
 
@@ -248,8 +287,8 @@ class _Draft:
         for position in question.judges:
             self._reasons.setdefault(position, reason)
 
-    def take(self, question: Question, ids: Sequence[int], truncated: bool) -> None:
-        self._prompts.append(Prompt(ids, question.judges))
+    def take(self, question: Question, ids: Sequence[int], at: tuple[int, ...], truncated: bool) -> None:
+        self._prompts.append(Prompt(ids, question.judges, at))
         if truncated:
             self._truncated.update(question.judges)
 
@@ -258,7 +297,9 @@ class _Draft:
             RenderedResponse(response.name, self._reasons.get(position), position in self._truncated)
             for position, response in enumerate(self.request.responses)
         )
-        return RenderedRequest(self.request.prompt_hash, responses, tuple(self._prompts))
+        # One that only judges what was rejected after all, for another principle perhaps, needn't be asked.
+        prompts = tuple(prompt for prompt in self._prompts if any(at not in self._reasons for at in prompt.judges))
+        return RenderedRequest(self.request.prompt_hash, responses, prompts)
 
 
 def _any_of(texts: set[str]) -> str:

@@ -4,11 +4,11 @@ import asyncio
 import itertools
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from actors.engine import Engine
 from actors.errors import EngineDead, EngineError, EngineTimeout
-from actors.family import Family
+from actors.family import Family, Rows
 from actors.one_pass import shared
 from actors.records import Prompt, Reason, RenderedRequest, Score
 
@@ -16,17 +16,24 @@ Scores = tuple[Score, ...]
 """One score per response of a request, in its order."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the engine said to one prompt of so many tokens: outputs, or the reason why there are none."""
+
+    rows: Rows
+    tokens: int
+    failure: Reason | None = None
+
+
 class Scorer:
     """A reward model's contract on a live engine."""
 
-    def __init__(
-        self, family: Family, weights: Mapping[str, float], engine: Engine, *, every_position: bool = False
-    ) -> None:
-        """`every_position` says that the engine reads anywhere in a prompt: turns of a conversation share forward passes."""
+    def __init__(self, family: Family, weights: Mapping[str, float], engine: Engine, *, one_pass: bool = False) -> None:
+        """`one_pass`: prompts that begin others share their forward pass. The engine must read anywhere in a prompt."""
         self._family = family
         self._weights = weights
         self._engine = engine
-        self._every_position = every_position
+        self._one_pass = one_pass
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
     def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
@@ -36,7 +43,7 @@ class Scorer:
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """The same on the engine's own loop."""
         prompts = [prompt for request in requests for prompt in request.prompts]
-        runs = shared(prompts) if self._every_position else [[prompt] for prompt in prompts]
+        runs = shared(prompts) if self._one_pass else [[prompt] for prompt in prompts]
         asked = [asyncio.ensure_future(self._ask(run)) for run in runs]
         try:
             answers = itertools.chain.from_iterable(await asyncio.gather(*asked))
@@ -44,35 +51,39 @@ class Scorer:
             for question in asked:
                 question.cancel()
             raise
-        return [_scores(request, [next(answers) for _ in request.prompts]) for request in requests]
+        return [self._scores(request, [next(answers) for _ in request.prompts]) for request in requests]
 
-    async def _ask(self, run: Sequence[Prompt]) -> list[Score]:
-        """What each prompt says of the responses that it judges, by one forward pass of the last, which holds the others."""
-        lengths = [len(prompt.ids) for prompt in run]
+    async def _ask(self, run: Sequence[Prompt]) -> list[_Answer]:
+        """The answer to each prompt, by one forward pass of the last, which begins with all the others."""
         try:
-            pooled = await self._engine.pool(run[-1].ids, next(self._ids), [tokens - 1 for tokens in lengths])
+            pooled = await self._engine.pool(run[-1].ids, next(self._ids), [at for prompt in run for at in prompt.reads])
         except EngineDead:
             raise
         except EngineTimeout:
-            return [Score.failed(Reason.ENGINE_TIMEOUT, tokens) for tokens in lengths]
+            return [_Answer((), len(prompt.ids), Reason.ENGINE_TIMEOUT) for prompt in run]
         except EngineError:
-            return [Score.failed(Reason.ENGINE_REFUSED, tokens) for tokens in lengths]
-        return [self._score(values, tokens) for values, tokens in zip(pooled.rows, lengths, strict=True)]
+            return [_Answer((), len(prompt.ids), Reason.ENGINE_REFUSED) for prompt in run]
+        rows = iter(pooled.rows)
+        return [_Answer([next(rows) for _ in prompt.reads], len(prompt.ids)) for prompt in run]
 
-    def _score(self, values: Sequence[float], tokens: int) -> Score:
-        """The reward in a head's outputs at the end of so many tokens."""
-        reading = self._family.reading(values, self._weights)
+    def _scores(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
+        """A score for each response from the answers about it, beside the responses that were rejected before."""
+        about: list[list[_Answer]] = [[] for _ in request.responses]
+        for prompt, answer in zip(request.prompts, answers, strict=True):
+            for position in prompt.judges:
+                about[position].append(answer)
+        return tuple(
+            Score.rejected(response.reason)
+            if response.reason is not None
+            else replace(self._score(own), truncated=response.truncated)
+            for response, own in zip(request.responses, about, strict=True)
+        )
+
+    def _score(self, answers: Sequence[_Answer]) -> Score:
+        """The reward in all answers about a response; one that failed leaves none."""
+        tokens = sum(answer.tokens for answer in answers)
+        for answer in answers:
+            if answer.failure is not None:
+                return Score.failed(answer.failure, tokens)
+        reading = self._family.reading([answer.rows for answer in answers], self._weights)
         return Score.scored(reading, tokens) if reading.finite else Score.failed(Reason.NOT_FINITE, tokens)
-
-
-def _scores(request: RenderedRequest, answers: Sequence[Score]) -> Scores:
-    """The answers at the responses they are about, beside the responses that were rejected before."""
-    by_position = {
-        position: answer for prompt, answer in zip(request.prompts, answers, strict=True) for position in prompt.judges
-    }
-    return tuple(
-        Score.rejected(response.reason)
-        if response.reason is not None
-        else replace(by_position[position], truncated=response.truncated)
-        for position, response in enumerate(request.responses)
-    )

@@ -6,6 +6,7 @@ outputs as the family reads, they are raw and finite, and conversations with a k
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from actors.checkpoint import Checkpoint
 from actors.engine import Engine, activation
@@ -15,26 +16,28 @@ from actors.models import RewardModel, families
 from actors.records import Message, Reason, Response, Role, ScoreRequest, Status
 from actors.rendering import Renderer
 from actors.scorer import Scorer
-from actors.settings import RenderSettings
+from actors.settings import AS_PUBLISHED, RenderSettings
 
-_PROBES = (
-    ScoreRequest((Message(Role.USER, "What is 2 + 3?"),), (Response("probe", "5"),)),
-    ScoreRequest((Message(Role.USER, "Name a colour."),), (Response("probe", "Blue is a colour, and so is green."),)),
+_PROBES = tuple(
+    ScoreRequest((Message(Role.USER, question),), (Response("probe", answer),), ("correctness",))
+    for question, answer in (("What is 2 + 3?", "5"), ("Name a colour.", "Blue is a colour, and so is green."))
 )
 _SAME = 1e-3
 
 
 def self_test(model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None) -> None:
     """Check a model on its engine; `passed` hears of each check. Raises `ModelError` that says which failed."""
-    renderer = Renderer(model, RenderSettings(max_model_len=model.max_model_len))
+    settings = RenderSettings(max_model_len=model.max_model_len)
+    renderer = Renderer(model, settings)
     passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
     prompts = [list(prompt.ids) for request in renderer.render(_PROBES) for prompt in request.prompts]
     if prompts:  # none, if the longest prompt may be shorter than these few words
         for check in (_head, _raw):
             passed(check(model, engine, prompts))
     known = model.family.knows(model.model)
+    as_published = Renderer(replace(model, read=AS_PUBLISHED), settings)
     for number, golden in enumerate(known.golden if known else (), 1):
-        passed(_golden(model, engine, renderer, golden, number))
+        passed(_golden(model, engine, as_published, golden, number))
 
 
 def _head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
@@ -64,10 +67,8 @@ def _raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -
 
 
 def _golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> str:
-    *context, response = golden.messages
-    request = ScoreRequest(tuple(context), (Response("golden", response.content),))
     published = families()[model.family_name]  # whatever weights and ways the user wants
-    ((score,),) = Scorer(published, published.card_weights(), engine).score_block(renderer.render([request]))
+    ((score,),) = Scorer(published, published.card_weights(), engine).score_block(renderer.render([golden.request]))
     if score.reason is Reason.TOO_LONG:
         return f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked"
     if score.status is not Status.SCORED or score.reward is None or abs(score.reward - golden.reward) > golden.tolerance:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Settings(BaseModel):
@@ -35,6 +35,10 @@ class ControlTokens(StrEnum):
     NEUTRALISE = "neutralise"
 
 
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+_Text = Annotated[str, Field(pattern=r"\S")]
+
+
 class ReadSettings(Settings):
     """How a head's outputs are read, where its authors do it in more than one way. Each is for some families only."""
 
@@ -44,6 +48,21 @@ class ReadSettings(Settings):
     steerlm_rounding: bool = Field(
         default=False, description="attributes: whole numbers from 0 to 4, as SteerLM's labels are; for its training only"
     )
+    principles: dict[_Name, _Text] | None = Field(
+        default=None,
+        min_length=1,
+        description="principle: what responses are judged by, each as a score of this name; without, the rows' own",
+    )
+    principle_reward: Literal["mean", "min"] | None = Field(
+        default=None, description="principle: what several principles come to; mean if not given, and no --weights"
+    )
+
+    @field_validator("principles")
+    @classmethod
+    def _differ(cls, principles: dict[str, str] | None) -> dict[str, str] | None:
+        if principles is not None and len({name.lower() for name in principles}) < len(principles):
+            raise ValueError("two names differ in upper and lower case alone, which SQL doesn't tell apart")
+        return principles
 
 
 AS_PUBLISHED = ReadSettings()

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from actors.admission import Admission
 from actors.engine import Generation, Pooled, Sampling, Task, positions
-from actors.engine_arguments import SPARE_ADAPTERS, check_arguments, engine_arguments
+from actors.engine_arguments import SPARE_ADAPTERS, check_arguments, cpu_shares, engine_arguments
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.last_words import LastWords
 from actors.loop_thread import LoopThread
@@ -84,7 +84,12 @@ class VllmEngine:
             "hf_overrides": {**settings.engine_args.get("hf_overrides", {}), **(hf_overrides or {})},
         }
         if task.pools:
-            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False)
+            # Some classes would pick positions themselves (STEP): every one is had here, and picked by us.
+            every = {"tok_pooling_type": "ALL"} if task.every_position else {}
+            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **every)
+        workers = settings.tensor_parallel * settings.pipeline_parallel
+        if current_platform.is_cpu() and workers > 1:
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", cpu_shares(sorted(os.sched_getaffinity(0)), workers))
         self._task = task
         self._admission = Admission(settings.max_in_flight, settings.request_timeout_s)
         self._adapters: dict[str, LoRARequest] = {}

@@ -145,6 +145,21 @@ def check(**options: Any) -> None:
 
 
 @cli.command()
+@click.argument("model")
+@click.argument("folder")
+@click.option("--revision", help="branch, tag or commit of a hub model")
+@click.option("--family", help="as for `score`")
+def convert(model: str, folder: str, revision: str | None, family: str | None) -> None:
+    """Write MODEL, whose reward is read from a language model's logits, into FOLDER as a checkpoint with a reward head.
+
+    For tensor parallelism where the first GPU hasn't these logits: `score` says so. Weights are linked, where that can be.
+    """
+    from actors.converting import convert as write
+
+    write(model, folder, revision, family, click.echo)
+
+
+@cli.command()
 @click.argument("inputs", nargs=-1, required=True)
 @click.argument("output")
 @settings_options(ScoreSettings, "inputs", "output")

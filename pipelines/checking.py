@@ -10,7 +10,7 @@ from pipelines.settings import CheckSettings
 
 def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
     """Start an engine, and check the model on it. Raises a `UserError` or `EngineError` that says what is wrong."""
-    model = resolve(settings.model, settings.render)
+    model = resolve(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     passed(f"{settings.model.model} is read as {model.family_name}: {model.family.summary}")
     engine = start_engine(model, settings.engine)
     try:

@@ -16,16 +16,20 @@ from pipelines.storage import open_read
 
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
-PROMPT_TOKENS, TRUNCATED = "prompt_tokens", "truncated"
+STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The schema of a run's parts: the carried input columns, then ours under the prefix."""
+    """The schema of a run's parts: the carried input columns, then ours under the prefix.
+
+    `steps` says whether the model gives a reward for each step of a response, too.
+    """
 
     carried: pa.Schema
     outputs: tuple[str, ...]
     prefix: str
+    steps: bool = False
 
     @property
     def ours(self) -> pa.Schema:
@@ -36,6 +40,7 @@ class Columns:
             (PROMPT_HASH, pa.string()),
             (REWARD, pa.float64()),
             (SCORES, pa.struct([(name, pa.float64()) for name in self.outputs])),
+            *([(STEPS, pa.list_(pa.float64()))] if self.steps else []),
             (STATUS, pa.string()),
             (REASON, pa.string()),
             (PROMPT_TOKENS, pa.int32()),
@@ -84,6 +89,7 @@ class Columns:
             [prompt_hash for *_, prompt_hash, _ in rows],
             [score.reward for score in scores],
             [dict(score.scores) if score.reward is not None else None for score in scores],
+            *([[score.steps if score.reward is not None else None for score in scores]] if self.steps else []),
             [score.status.value for score in scores],
             [score.reason and score.reason.value for score in scores],
             [score.prompt_tokens for score in scores],

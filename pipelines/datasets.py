@@ -58,10 +58,11 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         raise SourceError(f"the dataset has a column {min(taken)!r}, a name that Assay needs while it works; rename it")
     own_columns = planning.own_columns_of(settings.rows)
     shape = planning.shape_of(settings.rows, own_columns, sample)
-    resolved = resolve(settings.model, settings.render, every_turn=settings.rows.turns is Turns.ALL)
-    columns = Columns(schema, resolved.family.outputs(), settings.prefix)
+    resolved = resolve(settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel)
+    columns = Columns(schema, resolved.family.outputs(), settings.prefix, resolved.family.steps)
     columns.check(())
     preparation = Preparation(resolved, settings.render, shape.name, settings.rows.turns, columns, own_columns)
+    planning.check_principles(preparation, sample)
     ledger: Any = ray.remote(num_cpus=0)(Ledger).remote(settings.pool.max_engine_deaths)
     scored = dataset.map_batches(
         functools.partial(prepare_rows, preparation=preparation), batch_size=settings.batch_rows, batch_format="pyarrow"

@@ -46,17 +46,30 @@ def plan(settings: ScoreSettings) -> Plan:
     files = find(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
     shape = shape_of(corpus, own_columns, sample)
-    model = resolve(settings.model, settings.render, every_turn=corpus.turns is Turns.ALL)
+    model = resolve(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = Columns(carried_columns(files, objects), model.family.outputs(), settings.prefix)
+    columns = Columns(carried_columns(files, objects), model.family.outputs(), settings.prefix, model.family.steps)
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
     preparation = Preparation(model, settings.render, shape.name, corpus.turns, columns, own_columns)
+    check_principles(preparation, sample)
     rows, row_bytes = _size(files, corpus)
     part_rows = settings.work.part_rows or max(_FEWEST_PART_ROWS, min(_MOST_PART_ROWS, int(rows / 200)))
     block_bytes = max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH))
     return Plan(tuple(files), preparation, part_rows, block_bytes, why(shape, sample))
+
+
+def check_principles(preparation: Preparation, sample: Sequence[object]) -> None:
+    """Raise `SettingsError` if the model goes by principles, and none of the rows has one: all would be rejected."""
+    if not preparation.model.family.needs_principles or not sample:
+        return
+    asked = (request for row in sample for request in preparation.requests(row).requests)
+    if not any(request.principles for request in asked):
+        raise SettingsError(
+            f"{preparation.model.model} judges responses by a principle, and none of the {len(sample)} rows looked at has "
+            "one; give --principles NAME=TEXT, e.g. --principles accuracy='accuracy of information'"
+        )
 
 
 def _size(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:

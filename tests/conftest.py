@@ -14,6 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
+pytest.register_assert_rewrite("tests.contract")
 pytest_plugins = ["tests.engines", "tests.object_store"]
 
 # Machines are shared: how long an example takes says nothing about the code.

@@ -9,7 +9,7 @@ import shutil
 import struct
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from actors.records import Message, Reason, RenderedRequest, Response, Role, Sco
 from actors.rendering import Renderer
 from actors.settings import EngineSettings, ModelSettings, RenderSettings
 
-SCALAR, ATTRIBUTES, FIRST_LOGIT = "tiny-scalar", "tiny-attributes", "tiny-first-logit"
+SCALAR, ATTRIBUTES, FIRST_LOGIT, PRINCIPLE = "tiny-scalar", "tiny-attributes", "tiny-first-logit", "tiny-principle"
+
+ONE_PART = EngineSettings()
 
 SCALAR_CONFIG: Mapping[str, Any] = {
     "architectures": ["LlamaForSequenceClassification"],
@@ -134,12 +136,17 @@ def write_weights(file: Path, shapes: Mapping[str, int | tuple[int, ...]]) -> No
     file.write_bytes(struct.pack("<Q", len(encoded)) + encoded + bytes(end))
 
 
-@contextmanager
-def built_in_engine(model: str, every_turn: bool = False, **engine_args: Any) -> Iterator[Engine]:
+def built_in_engine(model: str, every_turn: bool = False, **engine_args: Any) -> AbstractContextManager[Engine]:
     """A built-in model on vLLM."""
+    return engine_of(reward_model(model, every_turn), EngineSettings(engine_args=engine_args))
+
+
+@contextmanager
+def engine_of(model: RewardModel, settings: EngineSettings = ONE_PART) -> Iterator[Engine]:
+    """A model on vLLM."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what vLLM's modules warn of while they are imported isn't our tests' business
-        engine = start_engine(reward_model(model, every_turn), EngineSettings(engine_args=engine_args))
+        engine = start_engine(model, settings)
     try:
         yield engine
     finally:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from actors.checkpoint import Checkpoint
+from actors.checkpoint import CONVERTED, Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError
 from actors.family import Family
@@ -34,6 +34,8 @@ class RewardModel:
     tokenizer_hash: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
     read: ReadSettings = AS_PUBLISHED
+    one_pass: bool = False
+    """Whether all turns of a conversation are read in one forward pass."""
 
     @property
     def family(self) -> Family:
@@ -48,28 +50,35 @@ def families() -> Mapping[str, Family]:
     return {module.FAMILY.name: module.FAMILY for module in modules}
 
 
-def resolve(settings: ModelSettings, render: RenderSettings, every_turn: bool = False) -> RewardModel:
+def resolve(
+    settings: ModelSettings, render: RenderSettings, every_turn: bool = False, tensor_parallel: int = 1
+) -> RewardModel:
     """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.
 
     Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
+    Prompts may be as long as the model was trained on, where its card says that, unless the settings say otherwise.
     """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     family = family_of(settings.model, checkpoint, settings.family).reading_by(settings.read)
-    family.check(checkpoint)
+    known = family.knows(settings.model)
+    family.check(checkpoint, known, tensor_parallel)
     limit = checkpoint.max_model_len
-    max_model_len = render.max_model_len or limit
+    trained = known and known.context
+    max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
     if max_model_len is None:
         raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
     if limit is not None and max_model_len > limit:
         raise ModelError(f"--max-model-len {max_model_len} is more than {settings.model} takes ({limit})")
+    one_pass = every_turn and family.one_pass and checkpoint.causal
     return RewardModel(
         model=settings.model,
         revision=checkpoint.hub_commit,
         family_name=family.name,
-        task=Task.TOKEN_CLASSIFY if every_turn and family.one_pass and checkpoint.causal else family.task,
+        task=Task.TOKEN_CLASSIFY if one_pass else family.task,
         labels=family.labels(checkpoint),
         overrides=family.overrides(checkpoint),
         read=settings.read,
+        one_pass=one_pass,
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
         weights=family.weights(settings.weights),
@@ -80,10 +89,14 @@ def resolve(settings: ModelSettings, render: RenderSettings, every_turn: bool = 
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:
-    """The family that reads a model: as it is named, or known by its id, or told by its config.json; never guessed.
+    """The family that reads a model: as it was converted for, or named, or known by its id, or told by its config.json.
 
-    Raises `ModelError` if there is none, or more than one.
+    Never guessed: raises `ModelError` if there is none, or more than one.
     """
+    converted = checkpoint.config.get(CONVERTED)
+    if converted is not None and named not in (None, converted):
+        raise ModelError(f"{model} was converted for --family {converted}, so --family {named} can't read it")
+    named = converted or named
     found = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
     if named is not None:
         family = families().get(named)

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError, Rejected
-from actors.family import ChatTemplate, Family, Golden, KnownModel
-from actors.records import Message, Reason, Role
+from actors.family import ChatTemplate, Family, Golden, KnownModel, Question
+from actors.records import Reason, Role
 
 SYSTEM_TURN = (
     "A chat between a curious user and an artificial intelligence assistant. "
@@ -63,9 +63,9 @@ class Attributes(Family):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture == "NemotronForSequenceClassification" and checkpoint.labels == self._labels
 
-    def check(self, checkpoint: Checkpoint) -> None:
+    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """What a converted checkpoint must hold, since the published one is NeMo's own format."""
-        super().check(checkpoint)
+        super().check(checkpoint, known, tensor_parallel)
         if checkpoint.tensors and "score.bias" not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no score.bias, and the attribute head has one: every score would be shifted. "
@@ -91,7 +91,8 @@ class Attributes(Family):
     def last_token(self) -> str:
         return "<extra_id_2>"
 
-    def text(self, messages: Sequence[Message], template: ChatTemplate) -> str:
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        messages = question.messages
         turns = messages[1:] if messages and messages[0].role is Role.SYSTEM else messages
         if any(turn.role not in _SPEAKERS for turn in turns):
             raise Rejected(Reason.TEMPLATE_REFUSED, "a system turn after the first turn")

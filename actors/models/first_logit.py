@@ -1,24 +1,19 @@
 """A language model whose reward is one of its logits: the one of token id 0, at the end of the conversation.
 
 NVIDIA put the head of these Llama reward models into row 0 of the output embedding, which the model never says; the cards
-read it from the first generated position. Here that row becomes a head of one label: a forward pass without decoding, and
-the raw logit in float32, where a log-probability would differ by the log-sum of all logits, another one for each prompt.
-In Llama 3's tokenizer id 0 is "!"; of any checkpoint it is the token that its own tokenizer has there.
+read it from the first generated position. A log-probability would differ by the log-sum of all logits, another one for each
+prompt. In Llama 3's tokenizer id 0 is "!"; of any checkpoint it is the token that its own tokenizer has there.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from actors.checkpoint import Checkpoint
-from actors.errors import ModelError
 from actors.family import Golden, KnownModel, OneLogit
+from actors.logit_head import LogitHead
 
 _REWARD_ID = 0
-_CAUSAL, _CLASSIFIER = "ForCausalLM", "ForSequenceClassification"
 _LICENCE = "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement"
 
 
-class FirstLogit(OneLogit):
+class FirstLogit(OneLogit, LogitHead):
     """`*ForCausalLM` whose logit of token id 0 is the reward."""
 
     name = "first-logit"
@@ -48,28 +43,8 @@ class FirstLogit(OneLogit):
         KnownModel("nvidia/Llama-3.3-Nemotron-70B-Select", "of many responses the best", _LICENCE, card="arXiv 2503.04378"),
     )
 
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture.endswith(_CAUSAL)
-
-    def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # every language model looks like this
-
-    def check(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.tensors and "lm_head.weight" not in checkpoint.tensors:
-            raise ModelError(
-                f"{checkpoint.folder} has no lm_head.weight, whose row {_REWARD_ID} is the reward head: it can't be one of "
-                "these models, whose output embedding is their own"
-            )
-
-    def labels(self, checkpoint: Checkpoint) -> int:
-        return 1
-
-    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        return {
-            "architectures": [checkpoint.architecture.removesuffix(_CAUSAL) + _CLASSIFIER],
-            "classifier_from_token": [checkpoint.token(_REWARD_ID)],
-            "method": "no_post_processing",
-        }
+    def tokens(self, checkpoint: Checkpoint) -> tuple[str, ...]:
+        return (checkpoint.token(_REWARD_ID),)
 
 
 FAMILY = FirstLogit()

@@ -92,27 +92,27 @@ def test_the_five_trained_attributes_are_read_and_the_others_are_not() -> None:
 
 
 def test_the_reward_has_the_weights_of_the_model_card() -> None:
-    reading = attributes().reading(NINE, attributes().weights(None))
+    reading = attributes().reading([[NINE]], attributes().weights(None))
     assert close(reading) == 0.3 * 1.0 + 0.74 * 0.1 + 0.46 * 0.01 + 0.47 * 0.001 - 0.33 * 0.0001
     assert reading.scores == attributes().read(NINE)
 
 
 def test_the_reward_is_that_of_the_documentation_of_nvidia() -> None:
     values = (0.0, 0.0, 0.0, 0.0, 1.6171875, 1.6484375, 3.3125, 0.546875, 0.515625)
-    assert attributes().reading(values, attributes().weights(None)).reward == pytest.approx(3.32, abs=0.005)
+    assert attributes().reading([[values]], attributes().weights(None)).reward == pytest.approx(3.32, abs=0.005)
 
 
 @pytest.mark.parametrize("at", range(8))
 def test_attributes_in_another_order_give_another_reward(at: int) -> None:
     swapped = [*NINE[:at], NINE[at + 1], NINE[at], *NINE[at + 2 :]]
     weights = attributes().weights(None)
-    right, wrong = attributes().reading(NINE, weights), attributes().reading(swapped, weights)
+    right, wrong = attributes().reading([[NINE]], weights), attributes().reading([[swapped]], weights)
     assert (right == wrong) == (at + 1 < 4)  # among the untrained ones it doesn't matter
 
 
 def test_weights_of_ones_own_replace_the_cards() -> None:
     own = attributes().weights({"correctness": 2.0, "verbosity": -1.0})
-    reading = attributes().reading(NINE, own)
+    reading = attributes().reading([[NINE]], own)
     assert close(reading) == 2.0 * 0.1 - 0.0001
     assert set(reading.scores) == set(attributes().outputs())
 
@@ -135,7 +135,7 @@ def test_a_head_of_another_size_is_an_error(values: tuple[float, ...]) -> None:
 
 
 def test_a_scalar_is_the_reward() -> None:
-    assert scalar().reading((-1.25,), scalar().weights(None)) == Reading(-1.25, {"score": -1.25})
+    assert scalar().reading([[(-1.25,)]], scalar().weights(None)) == Reading(-1.25, {"score": -1.25})
     with pytest.raises(ValueError, match="values to unpack"):
         scalar().read((1.0, 2.0))
 
@@ -144,7 +144,7 @@ def test_all_nine_are_read_on_request() -> None:
     nine = attributes().reading_by(ReadSettings(all_outputs=True))
     assert list(nine.read(NINE).values()) == list(NINE)
     assert nine.outputs()[:4] == ("quality", "toxicity", "humor", "creativity")
-    assert nine.reading(NINE, nine.weights(None)).reward == attributes().reading(NINE, nine.weights(None)).reward
+    assert nine.reading([[NINE]], nine.weights(None)).reward == attributes().reading([[NINE]], nine.weights(None)).reward
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_all_nine_are_read_on_request() -> None:
 def test_steerlm_rounds_half_to_even_within_its_labels(raw: float, rounded: int) -> None:
     family = attributes().reading_by(ReadSettings(steerlm_rounding=True))
     assert set(family.read((raw,) * 9).values()) == {float(rounded)}
-    assert family.reading((raw,) * 9, {"helpfulness": 0.3}).reward == pytest.approx(0.3 * rounded)
+    assert family.reading([[(raw,) * 9]], {"helpfulness": 0.3}).reward == pytest.approx(0.3 * rounded)
 
 
 def test_rounding_leaves_no_number_where_there_was_none() -> None:
     family = attributes().reading_by(ReadSettings(steerlm_rounding=True))
-    assert not family.reading((math.nan,) * 9, family.weights(None)).finite
+    assert not family.reading([[(math.nan,) * 9]], family.weights(None)).finite
 
 
 def test_a_way_of_another_family_is_refused() -> None:

@@ -200,7 +200,7 @@ def spied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Pooled]:
 
 
 def scorer(engine: Engine) -> Scorer:
-    return Scorer(model().family, model().weights, engine, every_position=True)
+    return Scorer(model().family, model().weights, engine, one_pass=True)
 
 
 def assert_close(scores: Sequence[tuple[Score, ...]], expected: Sequence[tuple[Score, ...]]) -> None:

@@ -81,8 +81,8 @@ def start() -> Iterator[Start]:
         engine.close()
 
 
-def scorer(engine: Engine, family: str = "scalar", every_position: bool = False) -> Scorer:
-    return Scorer(families()[family], families()[family].card_weights(), engine, every_position=every_position)
+def scorer(engine: Engine, family: str = "scalar", one_pass: bool = False) -> Scorer:
+    return Scorer(families()[family], families()[family].card_weights(), engine, one_pass=one_pass)
 
 
 async def first_token(ids: Sequence[int]) -> Sequence[float]:
@@ -230,7 +230,7 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
 
     engine = start(last_token)
     requests = [asks([1, 2]), asks([1, 2, 3, 4], [1, 2, 3, 4, 5]), asks([9, 2]), asks([9])]
-    scores = scorer(engine, every_position=True).score_block(requests)
+    scores = scorer(engine, one_pass=True).score_block(requests)
     assert [[(one.reward, one.prompt_tokens) for one in own] for own in scores] == [
         [(2, 2)],
         [(4, 4), (5, 5)],
@@ -248,7 +248,7 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
 )
 def test_prompts_that_share_a_forward_pass_share_its_failure(start: Start, error: Exception, reason: Reason) -> None:
     requests = [asks([13], [13, 1, 1]), asks([2])]
-    ((one, other), (good,)) = scorer(start(raising(error)), every_position=True).score_block(requests)
+    ((one, other), (good,)) = scorer(start(raising(error)), one_pass=True).score_block(requests)
     assert (one, other) == (Score.failed(reason, 1), Score.failed(reason, 3))
     assert good.reward == 1.0
 
@@ -257,14 +257,14 @@ def test_only_the_prompts_own_numbers_must_be_numbers(start: Start) -> None:
     async def broken_at_four(ids: Sequence[int]) -> Sequence[float]:
         return [math.nan if len(ids) == 4 else 1.0]
 
-    (scores,) = scorer(start(broken_at_four), every_position=True).score_block([asks([1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5])])
+    (scores,) = scorer(start(broken_at_four), one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5])])
     assert [one.reason for one in scores] == [None, Reason.NOT_FINITE, None]
     assert [one.prompt_tokens for one in scores] == [2, 4, 5]
 
 
 def test_a_dead_engine_ends_a_shared_forward_pass_too(start: Start) -> None:
     with pytest.raises(EngineDead):
-        scorer(start(raising(EngineDead("it is gone"))), every_position=True).score_block([asks([13], [13, 1])])
+        scorer(start(raising(EngineDead("it is gone"))), one_pass=True).score_block([asks([13], [13, 1])])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,59 @@
+"""InternLM2-Reward: the value at a token of its own, appended to the conversation.
+
+Its class is vLLM's, its configuration's is ours (`actors/internlm2_config.py`): no code of the checkpoint is run. The cards
+append `reward_token_id` (92527) to the token ids of the chat template's text; there, and nowhere else, was the value head
+trained. A tokenizer that needs the checkpoint's code must be saved once as tokenizer.json.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from actors.checkpoint import Checkpoint
+from actors.engine import Task
+from actors.errors import ModelError
+from actors.family import KnownModel, OneLogit
+
+_TOKEN = "reward_token_id"
+
+
+class InternLM2(OneLogit):
+    """`InternLM2ForRewardModel`."""
+
+    name = "internlm2"
+    summary = "the value at an appended reward token (InternLM2ForRewardModel)"
+    source = "internlm/internlm2-7b-reward model card; InternLM model_cards/internlm2_reward.md"
+    asked = "the checkpoint's chat template, without a generation prompt, then the token reward_token_id"
+    read_at = "the raw output of v_head at the reward token, the last one"
+    range = "unbounded; compare responses to one prompt"
+    one_pass = False  # no turn but the last is followed by the reward token
+    task = Task.TOKEN_CLASSIFY
+    head = "v_head.weight"
+    models = (
+        KnownModel("tiny-internlm2", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel("internlm/internlm2-*-reward", "1.8, 7 and 20 billion", "Apache-2.0", card="arXiv 2403.17297"),
+    )
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture == "InternLM2ForRewardModel"
+
+    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        super().check(checkpoint, known, tensor_parallel)
+        if not isinstance(checkpoint.config.get(_TOKEN), int):
+            raise ModelError(f"{checkpoint.folder}/config.json has no {_TOKEN}, the token at which the reward is read")
+        if checkpoint.config.get("bias"):
+            raise ModelError(f"{checkpoint.folder}/config.json has biases in its layers, which vLLM's class would leave out")
+
+    def appended(self, checkpoint: Checkpoint) -> tuple[int, ...]:
+        return (checkpoint.config[_TOKEN],)
+
+    def register(self) -> None:
+        import actors.internlm2_config  # noqa: F401  registers itself, and is seconds of import
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return 1
+
+    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        return {"num_labels": 1}
+
+
+FAMILY = InternLM2()

@@ -1,0 +1,84 @@
+"""Qwen2.5-Math-PRM: a probability that each step of a solution is right.
+
+The card joins the steps, which blank lines part in a response, by `<extra_0>`, with one after the last; at each the head
+gives two logits, and the step's reward is the softmax of the second. What they come to for a response isn't the card's
+matter: the product of all steps unless the weights say otherwise, as the authors take for best-of-N (arXiv 2501.07301).
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from actors.checkpoint import Checkpoint
+from actors.engine import Task, activation
+from actors.family import ChatTemplate, Family, KnownModel, Question, Rows, weighted
+from actors.models.math_reward import LICENCE, with_system
+from actors.records import Message, Reading
+
+STEP = "<extra_0>"
+_BLANK_LINES = re.compile(r"\n\s*\n")
+
+
+class MathProcess(Family):
+    """`Qwen2ForProcessRewardModel`."""
+
+    name = "math-process"
+    summary = "the probability that a step is right, for each step of a solution (Qwen2ForProcessRewardModel)"
+    source = "Qwen/Qwen2.5-Math-PRM-7B model card; arXiv 2501.07301"
+    asked = f"the chat template with the card's system turn; steps, parted by blank lines, each end with {STEP}"
+    read_at = f"the softmax of two raw outputs at each {STEP}, the second of them"
+    range = "0 to 1 for each step"
+    task = Task.TOKEN_CLASSIFY
+    step_token = STEP
+    control_texts = (STEP,)
+    head = "score.2.weight"
+    models = (
+        KnownModel("tiny-math-prm", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "Qwen/Qwen2.5-Math-PRM-7B", "solutions to problems, step by step", "Apache-2.0", 4096, "arXiv 2501.07301"
+        ),
+        KnownModel("Qwen/Qwen2.5-Math-PRM-72B", "solutions to problems, step by step", LICENCE, 4096, "arXiv 2501.07301"),
+        KnownModel("Qwen/Qwen2.5-Math-7B-PRM800K", "solutions to problems, step by step", "Apache-2.0", 4096),
+    )
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture == "Qwen2ForProcessRewardModel"
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return 2
+
+    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        return {"num_labels": 2}
+
+    def outputs(self) -> tuple[str, ...]:
+        return ("product", "min", "last")
+
+    def card_weights(self) -> Mapping[str, float]:
+        return {"product": 1.0}
+
+    def shown(self, question: Question) -> tuple[str, ...]:
+        return tuple(step for step in map(str.strip, _BLANK_LINES.split(question.messages[-1].content)) if step)
+
+    def blank(self, question: Question, word: str) -> Question:
+        *context, last = super().blank(question, word).messages
+        steps = "\n\n".join([word] * len(self.shown(question)))
+        return replace(question, messages=(*context, Message(last.role, steps)))
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        *context, last = with_system(question.messages)
+        return template((*context, Message(last.role, "".join(step + STEP for step in self.shown(question)))))
+
+    def read(self, values: Sequence[float]) -> Mapping[str, float]:
+        """What a solution of a single step comes to."""
+        _, right = activation(values)
+        return dict.fromkeys(self.outputs(), right)
+
+    def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
+        (rows,) = answers
+        steps = tuple(self.read(values)["last"] for values in rows)
+        return weighted({"product": math.prod(steps), "min": min(steps), "last": steps[-1]}, weights, steps)
+
+
+FAMILY = MathProcess()

@@ -1,0 +1,52 @@
+"""Qwen2.5-Math-RM: one value for a solution to a mathematical problem, from a head of two layers.
+
+Asked with the chat template and the card's system turn, which a row's own replaces; read at the last token of the text.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from actors.checkpoint import Checkpoint
+from actors.engine import Task
+from actors.family import ChatTemplate, KnownModel, OneLogit, Question
+from actors.records import Message, Role
+
+SYSTEM = Message(Role.SYSTEM, r"Please reason step by step, and put your final answer within \boxed{}.")
+LICENCE = "Qwen License Agreement"
+
+
+def with_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """A conversation with the system turn of the Qwen2.5-Math cards, unless it has one of its own."""
+    return messages if messages[0].role is Role.SYSTEM else (SYSTEM, *messages)
+
+
+class MathReward(OneLogit):
+    """`Qwen2ForRewardModel`."""
+
+    name = "math-reward"
+    summary = "one value at the end of a solution (Qwen2ForRewardModel)"
+    source = "Qwen/Qwen2.5-Math-RM-72B model card"
+    asked = "the checkpoint's chat template with the card's system turn, without a generation prompt"
+    read_at = "the raw output of the two-layer head at the last token"
+    range = "unbounded; compare solutions to one problem"
+    task = Task.TOKEN_CLASSIFY
+    head = "score.2.weight"
+    models = (
+        KnownModel("tiny-math-rm", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel("Qwen/Qwen2.5-Math-RM-72B", "solutions to problems", LICENCE, 4096, "arXiv 2409.12122"),
+    )
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture == "Qwen2ForRewardModel"
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        return template(with_system(question.messages))
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return 1
+
+    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        return {"num_labels": 1}
+
+
+FAMILY = MathReward()

@@ -1,0 +1,41 @@
+"""A reward with its uncertainty: the mean and the spread of a normal distribution, from a head of two labels.
+
+"Diverging Preferences" (arXiv 2410.14632): trained on each annotator's own judgement, the spread tells where annotators
+disagree. The second label is the logarithm of the standard deviation. No config.json says so: `--family mean-variance` does.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from actors.checkpoint import Checkpoint
+from actors.family import KnownModel, OneLogit
+
+
+class MeanVariance(OneLogit):
+    """`*ForSequenceClassification` with two labels, a mean and the logarithm of a standard deviation."""
+
+    name = "mean-variance"
+    summary = "the mean and standard deviation of a reward (*ForSequenceClassification, 2 labels)"
+    source = "arXiv 2410.14632"
+    read_at = "the raw outputs at the last token: the mean, and the logarithm of the standard deviation"
+    range = "the model's own; compare responses to one prompt"
+    models = (KnownModel("tiny-mean-variance", "built in; for trying things out and for tests", "Apache-2.0"),)
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 2
+
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return False  # two labels are transformers' default, for any classifier
+
+    def outputs(self) -> tuple[str, ...]:
+        return ("mean", "reward_std")
+
+    def card_weights(self) -> Mapping[str, float]:
+        return {"mean": 1.0}
+
+    def read(self, values: Sequence[float]) -> Mapping[str, float]:
+        mean, log_std = values
+        return {"mean": mean, "reward_std": math.exp(log_std) if log_std < 700 else math.inf}
+
+
+FAMILY = MeanVariance()

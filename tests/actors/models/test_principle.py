@@ -1,0 +1,188 @@
+"""Yes less No, to the card's question about a principle: which principle, which logits, and how several become one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from actors.checkpoint import Checkpoint, locate
+from actors.errors import ModelError, SettingsError
+from actors.models import resolve
+from actors.records import Reading, Reason, ScoreRequest
+from actors.rendering import Renderer
+from actors.settings import AS_PUBLISHED, ModelSettings, ReadSettings, RenderSettings
+from pipelines.options import validated
+from tests.contract import Contract, Numbers, Outputs, Wrong, transformers_model
+from tests.models import PRINCIPLE, as_dicts, assistant, request, system, user
+from tiny_models.judgements import judgements
+
+TWO = ReadSettings(principles={"right": "correctness", "short": "brevity"})
+CARD = (
+    "Evaluate the response to the previous prompt in terms of whether it satisfies this principle: {}. "
+    "Only answer Yes or No."
+)
+
+
+def all_logits(ids: Sequence[int]) -> torch.Tensor:
+    logits: torch.Tensor = transformers_model("principle", "AutoModelForCausalLM")(torch.tensor([ids])).logits[0]
+    return logits
+
+
+def other(change: Any) -> Wrong:
+    """Another number out of all logits, Yes being 7 and No 6."""
+    return lambda contract, prompts: contract.numbers([change(all_logits(ids)) for ids in prompts])
+
+
+WRONG = {
+    "Yes and No swapped": other(lambda logits: logits[:, 6:7] - logits[:, 7:8]),
+    "Yes alone": other(lambda logits: logits[:, 7:8]),
+    "other ids": other(lambda logits: logits[:, 8:9] - logits[:, 7:8]),
+    "the principles swapped": lambda contract, prompts: contract.numbers(
+        [contract.outputs(ids) for ids in reversed(prompts)]
+    ),
+}
+
+
+class TestTinyPrinciple(Contract):
+    model = PRINCIPLE
+    read = TWO
+    judged_by = "right"
+    wrong = WRONG
+
+    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
+        return [
+            list(
+                self.tokenizer.apply_chat_template(
+                    [*as_dicts(asked), {"role": "user", "content": CARD.format(principle)}],
+                    add_generation_prompt=True,
+                    return_dict=False,
+                )
+            )
+            for principle in ("correctness", "brevity")
+        ]
+
+    def outputs(self, ids: Any) -> Any:
+        logits = all_logits(ids)
+        return logits[:, 7:8] - logits[:, 6:7]
+
+    def numbers(self, outputs: Outputs) -> Numbers:
+        right, short = (float(each[-1, 0]) for each in outputs)
+        return {"right": right, "short": short, "reward": (right + short) / 2}
+
+    def test_the_sign_is_the_verdict(self, engine: Any) -> None:
+        asked = [
+            judgement for judgement in judgements(61, 400, "held-out") if judgement.principle in ("correctness", "brevity")
+        ]
+        names = {"correctness": "right", "brevity": "short"}
+        found = self.scored(engine, [_request(judgement.messages[:-1]) for judgement in asked])
+        right = [
+            (numbers[names[judgement.principle]] > 0) == judgement.fulfilled
+            for numbers, judgement in zip(found, asked, strict=True)
+        ]
+        assert len(right) >= 150
+        assert sum(right) / len(right) >= 0.95
+
+
+def _request(messages: Sequence[dict[str, str]]) -> ScoreRequest:
+    speak = {"system": system, "user": user, "assistant": assistant}
+    return request(*(speak[turn["role"]](turn["content"]) for turn in messages[:-1]), to=messages[-1]["content"])
+
+
+def renderer(read: ReadSettings = AS_PUBLISHED, **render: Any) -> Renderer:
+    settings = RenderSettings(**render)
+    return Renderer(resolve(ModelSettings(model=PRINCIPLE, read=read), settings), settings)
+
+
+def asked(*principles: str) -> ScoreRequest:
+    return ScoreRequest((user("What is 3 + 4?"),), request(user("x"), to=["7", "9"]).responses, principles)
+
+
+def test_each_principle_is_asked_about_each_response() -> None:
+    (own,) = renderer().render([asked("brevity", "verbosity", "coherence")])
+    assert [prompt.judges for prompt in own.prompts] == [(0,), (0,), (0,), (1,), (1,), (1,)]
+    (given,) = renderer(TWO).render([asked("coherence")])
+    assert [prompt.judges for prompt in given.prompts] == [(0,), (0,), (1,), (1,)], "those of the run come first"
+
+
+def test_a_row_without_a_principle_is_rejected() -> None:
+    (rendered,) = renderer().render([asked()])
+    assert [response.reason for response in rendered.responses] == [Reason.NO_PRINCIPLE] * 2
+    assert rendered.prompts == ()
+
+
+def test_a_principle_cant_speak_for_the_template() -> None:
+    (rendered,) = renderer().render([asked("brevity", "<|end|>"), asked("brevity")][:1])
+    assert [response.reason for response in rendered.responses] == [Reason.CONTROL_TOKEN] * 2
+    assert rendered.prompts == (), "what only judges rejected responses isn't asked"
+    (rendered,) = renderer(control_tokens="neutralise").render([asked("<|end|>")])
+    assert [response.reason for response in rendered.responses] == [None] * 2
+    with pytest.raises(ModelError, match=r"a plain question about the principle '<\|end\|>' can't be asked: control_token"):
+        renderer(ReadSettings(principles={"forged": "<|end|>"}))
+
+
+def test_the_question_stays_when_turns_are_dropped() -> None:
+    long = [user("one two three " * 20), assistant("yes"), user("What is 3 + 4?")]
+    one = ScoreRequest(tuple(long), request(user("x"), to="7").responses, ("brevity",))
+    (rendered,) = renderer(max_model_len=100, too_long="trim-turns").render([one])
+    (short,) = renderer().render([ScoreRequest((long[-1],), one.responses, one.principles)])
+    assert rendered.responses[0].truncated
+    assert rendered.prompts == short.prompts
+
+
+@pytest.mark.parametrize(
+    ("read", "weights", "reward"),
+    [
+        (TWO, None, 0.5),
+        (TWO, {"right": 2.0, "short": 1.0}, 3.0),
+        (ReadSettings(principles=TWO.principles, principle_reward="mean"), None, 0.5),
+        (ReadSettings(principles=TWO.principles, principle_reward="min"), None, -2.0),
+    ],
+)
+def test_several_principles_become_one_reward(read: ReadSettings, weights: dict[str, float] | None, reward: float) -> None:
+    model = resolve(ModelSettings(model=PRINCIPLE, read=read, weights=weights), RenderSettings())
+    found = model.family.reading([[[3.0]], [[-2.0]]], model.weights)
+    if weights is not None:
+        reward = 2 * 3.0 + 1 * -2.0
+    assert found == Reading(reward, {"right": 3.0, "short": -2.0})
+
+
+@pytest.mark.parametrize(("read", "reward"), [(None, 1.0), ("mean", 1.0), ("min", -2.0)])
+def test_the_rows_own_principles_give_their_mean_and_their_least(read: Any, reward: float) -> None:
+    model = resolve(ModelSettings(model=PRINCIPLE, read=ReadSettings(principle_reward=read)), RenderSettings())
+    assert model.family.reading([[[3.0]], [[2.0]], [[-2.0]]], model.weights) == Reading(reward, {"mean": 1.0, "min": -2.0})
+
+
+def test_weights_and_a_way_of_combining_contradict_each_other() -> None:
+    read = ReadSettings(principles=TWO.principles, principle_reward="min")
+    with pytest.raises(SettingsError, match="--principle-reward min and --weights each say how"):
+        resolve(ModelSettings(model=PRINCIPLE, read=read, weights={"right": 1.0}), RenderSettings())
+
+
+@pytest.mark.parametrize("principles", [{}, {"": "brevity"}, {"a b": "x"}, {"a": " "}, {"a": "x", "A": "y"}])
+def test_principles_have_names_that_sql_can_hold_and_words(principles: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"principles"):
+        validated(ReadSettings, {"principles": principles})
+
+
+def test_the_published_ids_are_those_of_the_published_checkpoint_alone() -> None:
+    known = resolve(ModelSettings(model=PRINCIPLE), RenderSettings()).family.knows(
+        "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle"
+    )
+    assert known is not None
+    assert known.token_ids == {"Yes": 9642, "No": 2822}
+    family = resolve(ModelSettings(model=PRINCIPLE), RenderSettings()).family
+    checkpoint = Checkpoint.find(locate(PRINCIPLE), None)
+    family.check(checkpoint)
+    with pytest.raises(ModelError, match=r"is read by .*9642.*, and the tokenizer in .* has \{'No': 6, 'Yes': 7\}"):
+        family.check(checkpoint, known)
+
+
+def test_ids_beyond_the_first_share_of_the_vocabulary_are_refused() -> None:
+    family = resolve(ModelSettings(model=PRINCIPLE), RenderSettings()).family
+    checkpoint = Checkpoint.find(locate(PRINCIPLE), None)
+    family.check(checkpoint, tensor_parallel=2)
+    with pytest.raises(
+        ModelError, match=r"token 'No', id 6, .*--tensor-parallel 160 .* ids below 6 .*assay convert .* --family principle"
+    ):
+        family.check(checkpoint, tensor_parallel=160)
