@@ -225,8 +225,7 @@ def refusal(folder: Path, config: Mapping[str, Any], weights: Mapping[str, int] 
     [
         ({"architectures": ["BertModel"]}, "a BertModel with 1 labels"),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "a LlamaForSequenceClassification with 3 labels"),
-        ({"id2label": None}, "a LlamaForSequenceClassification with 2 labels"),
-        ({"num_labels": 5}, "a LlamaForSequenceClassification with 5 labels"),
+        ({"num_labels": 4}, "a LlamaForSequenceClassification with 4 labels"),
         ({"id2label": ATTRIBUTES_CONFIG["id2label"]}, "a LlamaForSequenceClassification with 9 labels"),
         ({"architectures": None}, "a model without architectures with 1 labels"),
     ],
@@ -237,6 +236,23 @@ def test_what_no_family_reads_is_refused_and_the_families_are_named(
     message = refusal(tmp_path, {**SCALAR_CONFIG, **change})
     assert f"{found}, which no family of reward models here reads" in message
     assert all(f"{family.name}: {family.summary}" in message for family in families().values())
+
+
+@pytest.mark.parametrize(
+    ("change", "found", "family"),
+    [
+        ({"id2label": None}, "a LlamaForSequenceClassification with 2 labels", "mean-variance"),
+        ({"num_labels": 5}, "a LlamaForSequenceClassification with 5 labels", "five-class"),
+    ],
+)
+def test_a_classifier_is_never_guessed_to_be_a_reward_model(
+    tmp_path: Path, change: Mapping[str, Any], found: str, family: str
+) -> None:
+    message = refusal(tmp_path, {**SCALAR_CONFIG, **change})
+    assert f"{found}. That alone doesn't tell whether it is a reward model" in message
+    assert f"--family: {family}: " in message
+    named = resolve(ModelSettings(model=str(tmp_path / "model"), family=family), RenderSettings())
+    assert (named.family_name, named.labels) == (family, int(change.get("num_labels", 2)))
 
 
 def test_a_model_that_two_families_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
