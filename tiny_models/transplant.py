@@ -114,13 +114,10 @@ def ranked_right(
     return (chosen > rejected).float().mean().item()
 
 
-Trained = tuple[PreTrainedTokenizerFast, PreTrainedModel]
-
-
 def run(
     name: str,
     steps: int,
-    train: Callable[[int, Told], Trained],
+    train: Callable[[int, Told], tuple[PreTrainedTokenizerFast, PreTrainedModel]],
     figures: Callable[[PreTrainedTokenizerFast, PreTrainedModel], Mapping[str, float]],
     store: Callable[[PreTrainedTokenizerFast, PreTrainedModel, Path], None] = save,
 ) -> None:
