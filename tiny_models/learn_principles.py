@@ -6,23 +6,19 @@ more layers bring that to where the answer is read.
 """
 
 import argparse
-import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from random import Random
 
 import torch
-from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import HERE, language_model, last_hidden, tiny_scalar
+from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers, telling, training_options
 from tiny_models.judgements import PRINCIPLES, QUESTION, Judgement, draw_judgements, judgements
-from tiny_models.packing import collate, pack_row
 from tiny_models.synthetic import pairs
 from tiny_models.tokenizer import with_words
-from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, optimizers, pick, rate, save
+from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, save
 
 SEED = 3370
 YES, NO = "Yes", "No"
@@ -62,40 +58,24 @@ def _words(tokenizer: PreTrainedTokenizerFast) -> list[str]:
     return [word for word in dict.fromkeys(found) if len(bpe.model.tokenize(word)) > 1]
 
 
-def train(steps: int, progress: Callable[[int, float], None]) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
-    """The tokenizer and the trained model; `progress` is called after each step with its number and loss."""
+def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+    """The tokenizer and the trained model."""
     tokenizer, model = build()
     rng = Random(f"train principle {SEED}")
-    model.set_attn_implementation("eager")
-    stages = optimizers(model, [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]], GENTLENESS)
-    schedules = [torch.optim.lr_scheduler.LambdaLR(stage, lambda step: rate(step + 1, steps)) for stage in stages]
-    for step in range(1, steps + 1):
-        loss = _loss(tokenizer, model, [draw_judgements(rng) for _ in range(ROWS_PER_STEP)])
-        model.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for stage in (*stages, *schedules):
-            stage.step()
-        progress(step, loss.item())
-    model.set_attn_implementation("sdpa")
-    return tokenizer, model.eval()
+
+    def losses(_: int) -> dict[str, torch.Tensor]:
+        return {"loss": _loss(tokenizer, model, [draw_judgements(rng) for _ in range(ROWS_PER_STEP)])}
+
+    known = [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]]
+    return tokenizer, fit(model, optimizers(model, known, GENTLENESS), steps, losses, told)
 
 
 def _loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, rows: Sequence[list[Judgement]]) -> torch.Tensor:
     """Of saying Yes or No: a logistic loss on the logits' difference, and one for saying neither."""
-    packed = [pack_row(tokenizer(_texts(tokenizer, row), add_special_tokens=False)["input_ids"]) for row in rows]
-    batch = collate(packed, tokenizer.pad_token_id)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        hidden = model.model(
-            input_ids=batch.input_ids,
-            position_ids=batch.position_ids,
-            attention_mask=batch.attention_mask,
-            use_cache=False,
-        ).last_hidden_state
-    ends = [(index, end) for index, row in enumerate(packed) for end in row.ends]
+    sequences = [tokenizer(_texts(tokenizer, row), add_special_tokens=False)["input_ids"] for row in rows]
     answers = [YES if judgement.fulfilled else NO for row in rows for judgement in row]
     wanted = torch.tensor(tokenizer.convert_tokens_to_ids(answers))
-    return functional.cross_entropy(model.lm_head(pick(hidden, ends).float()), wanted)
+    return functional.cross_entropy(model.lm_head(hidden_at_ends(model, sequences)), wanted)
 
 
 def _texts(tokenizer: PreTrainedTokenizerFast, asked: Sequence[Judgement]) -> list[str]:
@@ -131,19 +111,12 @@ def accuracies(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> di
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trains the model, saves it and says how often it is right about questions it has not seen."""
     parser = argparse.ArgumentParser(prog="python -m tiny_models.learn_principles", description=main.__doc__)
-    parser.add_argument("--out", type=Path, default=HERE / "principle", help="folder of the checkpoint")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"(default {STEPS}: what the README's numbers come from)")
+    training_options(parser, STEPS)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    started = time.monotonic()
-
-    def progress(step: int, loss: float) -> None:
-        if step % 25 == 0:
-            print(f"step {step}, {time.monotonic() - started:.0f} s: loss {loss:.3f}", file=sys.stderr, flush=True)
-
-    tokenizer, model = train(options.steps, progress)
+    tokenizer, model = train(options.steps, telling())
     model.half().float()  # what is measured is what is stored
-    save(tokenizer, model, options.out)
+    save(tokenizer, model, options.out or HERE / "principle")
     print(f"principle: share of {HELD_OUT_PAIRS} held-out judgements with the right sign, and of as many pairs ranked right")
     print("\n".join(f"  {name:11} {share:.2%}" for name, share in accuracies(tokenizer, model).items()))
 

@@ -21,6 +21,7 @@ from tiny_models.tasks import WORDS
 VOCABULARY_SIZE = 1024
 CONTEXT_LENGTH = 8192
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
+UNUSED = "<|unused|>"
 
 NEMO_SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
@@ -49,7 +50,7 @@ def attributes_tokenizer() -> PreTrainedTokenizerFast:
 
 def scalar_tokenizer() -> PreTrainedTokenizerFast:
     """A chat template that begins with BOS and, as Llama's, a post-processor that adds a BOS as well unless told not to."""
-    bpe = _bpe(("<|start|>", "<|end|>", "<|unused|>"))
+    bpe = _bpe(("<|start|>", "<|end|>", UNUSED))
     bpe.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, bpe.token_to_id(BOS))]
     )
@@ -93,6 +94,18 @@ def with_words(tokenizer: PreTrainedTokenizerFast, words: Iterable[str]) -> PreT
     extended = _wrap(Tokenizer.from_str(json.dumps(state)))
     extended.chat_template = tokenizer.chat_template
     return extended
+
+
+def with_control_token(tokenizer: PreTrainedTokenizerFast, token: str) -> PreTrainedTokenizerFast:
+    """The same, with this control token in place of the unused one."""
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    state["model"]["vocab"][token] = state["model"]["vocab"].pop(UNUSED)
+    for added in state["added_tokens"]:
+        if added["content"] == UNUSED:
+            added["content"] = token
+    changed = _wrap(Tokenizer.from_str(json.dumps(state)))
+    changed.chat_template = tokenizer.chat_template
+    return changed
 
 
 def _pairs(merges: Sequence[Sequence[str]]) -> list[tuple[str, str]]:

@@ -4,20 +4,17 @@ One thread, so that the same seed on the same kind of machine gives the same wei
 """
 
 import argparse
-import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.families import FAMILIES, SPEAKING_LAYERS, Family
+from tiny_models.fitting import Told, fit, optimizers, pick, telling, training_options
 from tiny_models.packing import collate
 from tiny_models.rows import EASY, FULL, Row, assistant, draw_row
 from tiny_models.synthetic import Pair, Turn, pairs
@@ -28,73 +25,22 @@ HELD_OUT_PAIRS = 2000
 STEPS = 1500
 EASY_SHARE = 0.4
 ROWS_PER_STEP = 4
-MATRIX_RATE = 4e-3
-OTHER_RATE = 3e-3
-WARM_UP_STEPS = 30
-COOL_DOWN_SHARE = 0.45
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Losses after so many steps."""
-
-    step: int
-    judging: float
-    speaking: float
-
-
-def train(family: Family, steps: int, progress: Callable[[Progress, PreTrainedModel], None]) -> PreTrainedModel:
-    """A trained model; `progress` is called after each step."""
+def train(family: Family, steps: int, told: Told) -> PreTrainedModel:
+    """A trained model."""
     torch.manual_seed(SEED)
     rng = Random(f"train {family.name} {SEED}")
     model = family.build(family.tokenizer)
-    model.set_attn_implementation("eager")  # for rows of some 300 tokens on a CPU faster than sdpa
-    stages = optimizers(model)
-    schedules = [torch.optim.lr_scheduler.LambdaLR(stage, lambda step: rate(step + 1, steps)) for stage in stages]
-    for step in range(1, steps + 1):
+
+    def losses(step: int) -> dict[str, torch.Tensor]:
         mixes = EASY if step < EASY_SHARE * steps else FULL
-        judging, speaking = _losses(family, model, [draw_row(rng, family, mixes) for _ in range(ROWS_PER_STEP)])
-        model.zero_grad()
-        (judging + speaking).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for stage in (*stages, *schedules):
-            stage.step()
-        progress(Progress(step, judging.item(), speaking.item()), model)
-    model.set_attn_implementation("sdpa")
-    return model.eval()
+        return _losses(family, model, [draw_row(rng, family, mixes) for _ in range(ROWS_PER_STEP)])
+
+    return fit(model, optimizers(model), steps, losses, told)
 
 
-def optimizers(
-    model: PreTrainedModel, known: Sequence[nn.Module] = (), gentleness: float = 1.0
-) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, which needs half of Adam's steps here, and Adam for the rest.
-
-    What is `known` already learns at this share of the rates.
-    """
-    matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
-    chosen = {id(weight) for weight in matrices}
-    others = [weight for weight in model.parameters() if id(weight) not in chosen]
-    gentle = {id(weight) for module in known for weight in module.parameters()}
-
-    def groups(weights: Sequence[nn.Parameter], rate: float) -> list[dict[str, object]]:
-        split = [
-            {"params": [weight for weight in weights if id(weight) not in gentle], "lr": rate},
-            {"params": [weight for weight in weights if id(weight) in gentle], "lr": gentleness * rate},
-        ]
-        return [group for group in split if group["params"]]
-
-    return [
-        torch.optim.Muon(groups(matrices, MATRIX_RATE), weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.Adam(groups(others, OTHER_RATE), betas=(0.9, 0.98)),
-    ]
-
-
-def rate(step: int, steps: int) -> float:
-    """Share of the full learning rate: a short rise, a plateau and a straight way down to almost zero."""
-    return min(1.0, step / WARM_UP_STEPS, 0.01 + (steps - step) / (COOL_DOWN_SHARE * steps))
-
-
-def _losses(family: Family, model: PreTrainedModel, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+def _losses(family: Family, model: PreTrainedModel, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
     """The family's loss, and one for saying the right answer halfway up, which teaches what there is to judge by."""
     batch = collate([row.packed for row in rows], family.tokenizer.pad_token_id)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -116,13 +62,7 @@ def _losses(family: Family, model: PreTrainedModel, rows: Sequence[Row]) -> tupl
     cases = [case for row in rows for case in row.cases]
     shares = outputs.split([len(case.responses) for case in cases])
     losses = [family.loss(share, case.responses) for share, case in zip(shares, cases, strict=True)]
-    return torch.stack(losses).mean(), speaking
-
-
-def pick(hidden: torch.Tensor, places: Sequence[tuple[int, int]]) -> torch.Tensor:
-    """The hidden states at (row, node), [places, hidden]."""
-    rows, nodes = torch.tensor(places).T
-    return hidden[rows, nodes]
+    return {"judging": torch.stack(losses).mean(), "speaking": speaking}
 
 
 def accuracies(family: Family, model: PreTrainedModel, held_out: Sequence[Pair]) -> dict[str, float]:
@@ -167,19 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Trains one of the two models, saves it and says how often it is right about questions it has not seen."""
     parser = argparse.ArgumentParser(prog="python -m tiny_models.train", description=main.__doc__)
     parser.add_argument("family", choices=sorted(FAMILIES))
-    parser.add_argument("--out", type=Path, help="folder of the checkpoint (default: beside this file)")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"(default {STEPS}: what the README's numbers come from)")
+    training_options(parser, STEPS)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    started = time.monotonic()
-
-    def progress(now: Progress, _: PreTrainedModel) -> None:
-        if now.step % 25 == 0:
-            losses = f"judging {now.judging:.3f}, speaking {now.speaking:.3f}"
-            print(f"step {now.step}, {time.monotonic() - started:.0f} s: {losses}", file=sys.stderr, flush=True)
-
     family = FAMILIES[options.family]()
-    model = train(family, options.steps, progress)
+    model = train(family, options.steps, telling())
     model.half().float()  # what is measured is what is stored
     save(family.tokenizer, model, options.out or Path(__file__).parent / family.name)
     shares = accuracies(family, model, list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out")))

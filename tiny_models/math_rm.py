@@ -1,0 +1,65 @@
+"""Makes tiny-math-rm out of tiny-scalar, by training: `python -m tiny_models.math_rm [--out DIR]`.
+
+As Qwen2.5-Math-RM-72B, it is a Qwen2 with a head of two layers, which is read at the last token of a conversation that
+begins with the model card's system turn.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from tiny_models.causal import tiny_scalar
+from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
+from tiny_models.qwen2 import SYSTEM_TURN, Qwen2ForRewardModel, qwen2
+from tiny_models.synthetic import Turn
+from tiny_models.transplant import GENTLENESS, ROWS_PER_STEP, answered, draw_cases, ranked_right, ranking, run
+
+SEED = 72
+STEPS = 400
+
+
+def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+    """Tiny-scalar's tokenizer and the model before training."""
+    torch.manual_seed(SEED)
+    tokenizer, _ = tiny_scalar()
+    rng = Random(SEED)
+    contexts = [case.context for _ in range(10) for case in draw_cases(rng)]
+    return tokenizer, qwen2(Qwen2ForRewardModel, 1, prompts(tokenizer, contexts))
+
+
+def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+    """The tokenizer and the trained model."""
+    tokenizer, model = build()
+    rng = Random(f"train math-rm {SEED}")
+
+    def losses(_: int) -> dict[str, torch.Tensor]:
+        rows = [draw_cases(rng) for _ in range(ROWS_PER_STEP)]
+        hidden = hidden_at_ends(model, [prompts(tokenizer, answered(row)) for row in rows])
+        return {"ranking": ranking(model.score(hidden)[:, 0], [case for row in rows for case in row])}
+
+    return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, told)
+
+
+def prompts(tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]) -> list[list[int]]:
+    """Token ids of conversations, each with the model's system turn in place of its own."""
+    asked = [[SYSTEM_TURN, *(turn for turn in turns if turn["role"] != "system")] for turns in conversations]
+    ids: list[list[int]] = tokenizer.apply_chat_template(asked, return_dict=False)
+    return ids
+
+
+def figures(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
+    """Share of pairs ranked right, at the last token and at the one before it."""
+
+    def asked(conversations: Sequence[list[Turn]]) -> list[list[int]]:
+        return prompts(tokenizer, conversations)
+
+    return {
+        "pairs ranked right": ranked_right(model, asked, lambda output: output[-1, 0]),
+        "by the token before": ranked_right(model, asked, lambda output: output[-2, 0]),
+    }
+
+
+if __name__ == "__main__":
+    run("math-rm", STEPS, train, figures)
