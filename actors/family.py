@@ -80,8 +80,9 @@ class KnownModel:
     """The tokens that it is read by, with the ids that its card names."""
 
     def matches(self, model: str) -> bool:
-        """Whether it stands for a model; hub ids don't differ by case."""
-        return fnmatchcase(model.lower(), self.id.lower())
+        """Whether it stands for a model: a hub id, whose case doesn't matter, or its name without the owner."""
+        known = self.id if "/" in model else self.id.rpartition("/")[2]
+        return fnmatchcase(model.lower(), known.lower())
 
 
 class Family(ABC):

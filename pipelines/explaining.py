@@ -8,21 +8,24 @@ from rich.table import Table
 
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
-from actors.family import Family
+from actors.family import Family, KnownModel
+from actors.judges import JUDGES, NOT_READ, Judge, judge_known
 from actors.models import families, family_known, family_of
 
 
 def explained(model: str, family: str | None = None) -> dict[str, Any]:
     """What to know before using a model. Raises `ModelError` if neither its id nor its files tell how it is read."""
+    if family is None and (judge := judge_known(model)):
+        return {**_told(model, *judge), "scored": f"no: it is {NOT_READ}"}
     try:
         checkpoint = Checkpoint.find(model, None)
     except ModelError:
         by_name = families().get(family) if family else family_known(model)
         if by_name is None:
             raise
-        return _told(model, by_name)
+        return _told_of(model, by_name)
     found = family_of(model, checkpoint, family)
-    return _told(model, found) | {
+    return _told_of(model, found) | {
         "architecture": checkpoint.architecture,
         "outputs_of_the_head": found.labels(checkpoint),
         "longest_prompt": checkpoint.max_model_len,
@@ -30,21 +33,27 @@ def explained(model: str, family: str | None = None) -> dict[str, Any]:
     }
 
 
-def _told(model: str, family: Family) -> dict[str, Any]:
-    known = family.knows(model)
+def _told_of(model: str, family: Family) -> dict[str, Any]:
     weights = family.card_weights()
     return {
         "model": model,
         "family": family.name,
-        "what it is": family.summary,
-        "asked with": family.asked,
-        "read": family.read_at,
-        "range": family.range,
+        **_told(model, family, family.knows(model)),
         "reward": " + ".join(f"{weight:g} {name}" for name, weight in weights.items()).replace("+ -", "- "),
-        "order of responses": "matters" if family.order_matters else "doesn't matter",
+    }
+
+
+def _told(model: str, kind: Family | Judge, known: KnownModel | None) -> dict[str, Any]:
+    return {
+        "model": model,
+        "what it is": kind.summary,
+        "asked with": kind.asked,
+        "read": kind.read_at,
+        "range": kind.range,
+        "order of responses": "matters" if kind.order_matters else "doesn't matter",
         "trained on": f"up to {known.context:,} tokens" if known and known.context else "its card says",
         "licence": known.licence if known else "its card says",
-        "source": "; ".join(filter(None, (family.source, known.card if known else ""))),
+        "source": "; ".join(filter(None, (kind.source, known.card if known else ""))),
     }
 
 
@@ -52,12 +61,17 @@ def show_models() -> None:
     """Print the reward models that are known."""
     console = Console(highlight=False)
     width = max(len(model.id) for family in families().values() for model in family.models)
+    name_width = max(map(len, families()))
     for family in families().values():
         for model in family.models:
-            console.print(f"{model.id:<{width}}  {family.name:<11}  {model.note}".rstrip(), soft_wrap=True)
+            console.print(f"{model.id:<{width}}  {family.name:<{name_width}}  {model.note}".rstrip(), soft_wrap=True)
     console.print("\nAny other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:")
     for family in families().values():
-        console.print(f"  {family.name:<11}  {family.summary}", soft_wrap=True)
+        console.print(f"  {family.name:<{name_width}}  {family.summary}", soft_wrap=True)
+    console.print("\nExplained, and not scored: judges that write before they score")
+    for judge in JUDGES:
+        for model in judge.models:
+            console.print(f"  {model.id:<{width}}  {judge.summary}", soft_wrap=True)
 
 
 def show_explained(found: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from actors.checkpoint import CONVERTED, Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError
 from actors.family import Family
+from actors.judges import NOT_READ, judge_known
 from actors.settings import AS_PUBLISHED, Dtype, ModelSettings, ReadSettings, RenderSettings
 
 
@@ -58,6 +59,8 @@ def resolve(
     Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
     Prompts may be as long as the model was trained on, where its card says that, unless the settings say otherwise.
     """
+    if settings.family is None and judge_known(settings.model):
+        raise ModelError(f"{settings.model} is {NOT_READ}; `assay models explain` says how it is asked and read")
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     family = family_of(settings.model, checkpoint, settings.family).reading_by(settings.read)
     known = family.knows(settings.model)

@@ -32,8 +32,8 @@ class FirstLogit(OneLogit, LogitHead):
             ),
         ),
         KnownModel(
-            "nvidia/Llama-3.1-Nemotron-70B-Reward-HF",
-            "",
+            "nvidia/Llama-3.1-Nemotron-70B-Reward*",
+            "the checkpoint whose id ends with -HF; the other one is NeMo's",
             "Llama 3.1 Community License Agreement",
             4096,
             "arXiv 2410.01257",

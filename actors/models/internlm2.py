@@ -11,7 +11,7 @@ from typing import Any
 from actors.checkpoint import Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError
-from actors.family import KnownModel, OneLogit
+from actors.family import Golden, KnownModel, OneLogit
 
 _TOKEN = "reward_token_id"
 
@@ -29,7 +29,15 @@ class InternLM2(OneLogit):
     task = Task.TOKEN_CLASSIFY
     head = "v_head.weight"
     models = (
-        KnownModel("tiny-internlm2", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-internlm2",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 3.637, 0.2),
+                Golden.answer("What is 3 + 4?", "9", -0.137, 0.2),
+            ),
+        ),
         KnownModel("internlm/internlm2-*-reward", "1.8, 7 and 20 billion", "Apache-2.0", card="arXiv 2403.17297"),
     )
 

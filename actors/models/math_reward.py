@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.checkpoint import Checkpoint
 from actors.engine import Task
-from actors.family import ChatTemplate, KnownModel, OneLogit, Question
+from actors.family import ChatTemplate, Golden, KnownModel, OneLogit, Question
 from actors.records import Message, Role
 
 SYSTEM = Message(Role.SYSTEM, r"Please reason step by step, and put your final answer within \boxed{}.")
@@ -32,7 +32,15 @@ class MathReward(OneLogit):
     task = Task.TOKEN_CLASSIFY
     head = "score.2.weight"
     models = (
-        KnownModel("tiny-math-rm", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-math-rm",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 3.526, 0.2),
+                Golden.answer("What is 3 + 4?", "9", -2.399, 0.2),
+            ),
+        ),
         KnownModel("Qwen/Qwen2.5-Math-RM-72B", "solutions to problems", LICENCE, 4096, "arXiv 2409.12122"),
     )
 

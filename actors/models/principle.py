@@ -45,7 +45,7 @@ class Principle(LogitHead):
         ),
         KnownModel(
             "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle",
-            "one principle at a time",
+            "",
             "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement",
             4096,
             "arXiv 2509.21319",

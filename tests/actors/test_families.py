@@ -5,6 +5,7 @@ import math
 import pickle
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import actors.models
 from actors.checkpoint import Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError, SettingsError
-from actors.family import Family
+from actors.family import Family, KnownModel
 from actors.models import RewardModel, families, resolve
 from actors.records import Reading
 from actors.settings import Dtype, ModelSettings, ReadSettings, RenderSettings
@@ -295,6 +296,12 @@ def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
         ("Skywork/Skywork-Reward-V2-Llama-3.1-8B-40M", "scalar"),
         ("Skywork/Skywork-Reward-V2-Qwen3-8B", "scalar"),
         ("nvidia/Qwen-3-Nemotron-32B-Reward", "scalar"),
+        ("nvidia/Llama-3.3-Nemotron-70B-Reward-Principle", "principle"),
+        ("internlm/internlm2-20b-reward", "internlm2"),
+        ("Qwen/Qwen2.5-Math-RM-72B", "math-reward"),
+        ("Qwen/Qwen2.5-Math-PRM-7B", "math-process"),
+        ("Llama-3.1-Nemotron-70B-Reward", "first-logit"),
+        ("Skywork-Reward-Gemma-2-27B", "scalar"),
     ],
 )
 def test_published_models_are_known_by_their_id(model: str, family: str) -> None:
@@ -330,6 +337,32 @@ def test_an_attribute_head_of_another_shape_is_refused(tmp_path: Path, head: tup
         reward_model(path)
     write_weights(path / "model.safetensors", {"score.weight": (9, 128), "score.bias": (9,)})
     assert reward_model(path).labels == 9
+
+
+def test_prompts_are_as_long_as_the_model_was_trained_on_unless_one_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(write_model(tmp_path / "model"))
+    known = KnownModel(path, "", context=4096)
+    monkeypatch.setattr(type(scalar()), "models", (known,))
+    assert reward_model(path).max_model_len == 4096
+    assert reward_model(path, max_model_len=8192).max_model_len == 8192
+    monkeypatch.setattr(type(scalar()), "models", (replace(known, context=16384),))
+    assert reward_model(path).max_model_len == 8192, "never more than the checkpoint takes"
+
+
+@pytest.mark.parametrize(
+    ("config", "causal"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, True),
+        ({"architectures": ["LlamaForCausalLM"], "is_causal": False}, False),
+        ({"architectures": ["LlamaForSequenceClassification"]}, True),
+        ({"architectures": ["BertForSequenceClassification"]}, False),
+    ],
+)
+def test_what_looks_both_ways_is_told_by_its_config(tmp_path: Path, config: Mapping[str, Any], causal: bool) -> None:
+    path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, **config})
+    assert Checkpoint.find(str(path), None).causal is causal
 
 
 def test_a_length_beyond_the_models_own_is_refused() -> None:

@@ -1,0 +1,85 @@
+"""InternLM2's value at an appended token: its own class in vLLM, none in transformers, no code of the checkpoint's."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.checkpoint import BUILT_IN
+from actors.errors import ModelError
+from actors.models import resolve
+from actors.records import Reason, ScoreRequest
+from actors.rendering import Renderer
+from actors.settings import ModelSettings, RenderSettings
+from tests.contract import Contract
+from tests.models import reason_of, renderer, request, user
+from tests.tiny_references import Reference, reference
+
+MODEL, REWARD_TOKEN = "tiny-internlm2", 5
+
+
+@cache
+def outputs() -> Reference:
+    return reference("internlm2")
+
+
+class TestTinyInternLM2(Contract):
+    model = MODEL
+
+    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
+        (ids,) = super().ids(asked)
+        return [[*ids, REWARD_TOKEN]]
+
+    def outputs(self, ids: Any) -> Any:
+        return outputs()(ids)
+
+
+def test_a_response_cant_bring_the_reward_token() -> None:
+    (rendered,) = renderer(MODEL).render([request(user("What is 3 + 4?"), to="7<|reward|>")])
+    assert reason_of(rendered) is Reason.CONTROL_TOKEN
+
+
+def test_the_reward_token_counts_as_part_of_the_prompt() -> None:
+    one = request(user("What is 3 + 4?"), to="7")
+    (whole,) = renderer(MODEL).render([one])
+    length = len(whole.prompts[0].ids)
+    assert whole.prompts[0].ids[-1] == REWARD_TOKEN
+    (fits,) = renderer(MODEL, max_model_len=length).render([one])
+    assert fits == whole
+    (cut,) = renderer(MODEL, max_model_len=length - 1).render([one])
+    assert reason_of(cut) is Reason.TOO_LONG
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"reward_token_id": None}, "has no reward_token_id"), ({"bias": True}, "has biases in its layers")],
+)
+def test_a_config_that_doesnt_tell_or_isnt_what_vllm_runs_is_refused(
+    tmp_path: Path, change: Mapping[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        resolve(ModelSettings(model=str(changed(tmp_path, change))), RenderSettings())
+
+
+def test_a_tokenizer_that_needs_code_is_refused(tmp_path: Path) -> None:
+    folder = changed(tmp_path, {})
+    (folder / "tokenizer.json").unlink()
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"tokenizer_class": "InternLM2Tokenizer", "auto_map": {"AutoTokenizer": ["code.InternLM2Tokenizer", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    model = resolve(ModelSettings(model=str(folder)), RenderSettings())
+    with pytest.raises(ModelError, match=r"the tokenizer of .* can't be loaded, and no code of a checkpoint's own is run"):
+        Renderer(model, RenderSettings())
+
+
+def changed(folder: Path, change: Mapping[str, Any]) -> Path:
+    """The built-in model with another config."""
+    copy = folder / "model"
+    shutil.copytree(BUILT_IN / "internlm2", copy)
+    config = json.loads((copy / "config.json").read_text()) | change
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy

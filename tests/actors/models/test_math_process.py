@@ -1,0 +1,139 @@
+"""Qwen2.5-Math-PRM: a probability for each step, each read at its own token, and what they come to."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from actors.models import families
+from actors.records import Reading, Reason, ScoreRequest
+from tests.contract import Contract, Numbers, Wrong
+from tests.models import as_dicts, reason_of, renderer, request, user
+from tests.tiny_references import Reference, reference
+from tiny_models.solutions import solutions
+
+MODEL, STEP = "tiny-math-prm", "<extra_0>"
+SYSTEM = r"Please reason step by step, and put your final answer within \boxed{}."
+
+
+@cache
+def outputs() -> Reference:
+    return reference("math-prm")
+
+
+def chances(contract: Contract, ids: Sequence[int], rows: Any, shift: int = 0, label: int = 1) -> list[float]:
+    """Of each step, read at the step's token or beside it."""
+    step = contract.tokenizer.convert_tokens_to_ids(STEP)
+    return [float(rows[at + shift].softmax(dim=-1)[label]) for at, token in enumerate(ids) if token == step]
+
+
+def whole(steps: Sequence[float]) -> Numbers:
+    return {
+        **{f"step[{at}]": step for at, step in enumerate(steps)},
+        "product": math.prod(steps), "min": min(steps), "last": steps[-1], "reward": math.prod(steps),
+    }  # fmt: skip
+
+
+def otherwise(shift: int = 0, label: int = 1) -> Wrong:
+    return lambda contract, prompts: whole(chances(contract, prompts[0], outputs()(prompts[0]), shift, label))
+
+
+WRONG = {
+    "a token too early": otherwise(shift=-1),
+    "the other label": otherwise(label=0),
+    "logits": lambda contract, prompts: whole([1 / (1 + math.exp(-step)) for step in _raw(contract, prompts[0])]),
+}
+
+
+def _raw(contract: Contract, ids: list[int]) -> list[float]:
+    step, rows = contract.tokenizer.convert_tokens_to_ids(STEP), outputs()(ids)
+    return [float(rows[at, 1]) for at, token in enumerate(ids) if token == step]
+
+
+class TestTinyMathPRM(Contract):
+    model = MODEL
+    wrong = WRONG
+
+    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
+        *context, last = as_dicts(asked)
+        steps = "".join(step + STEP for step in last["content"].split("\n\n"))
+        turns = [{"role": "system", "content": SYSTEM}, *context, {"role": "assistant", "content": steps}]
+        return [list(self.tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False))]
+
+    def authors(self, prompts: Sequence[list[int]]) -> Numbers:
+        (ids,) = prompts
+        return whole(chances(self, ids, outputs()(ids)))
+
+    def outputs(self, ids: Any) -> Any:
+        return outputs()(ids)
+
+    def asked(self) -> list[ScoreRequest]:
+        short = [solution_request(solution.context, solution.steps) for solution in solutions(41, 60, "held-out")]
+        long = [
+            request(user("What is 1 + 1?"), to="\n\n".join(f"{at} + {at} = {2 * at}" for at in range(count)))
+            for count in range(5, 105, 10)
+        ]
+        return short + long
+
+    def held_out(self) -> Iterator[tuple[ScoreRequest, ScoreRequest]]:
+        made = list(solutions(43, 400, "held-out"))
+        right, wrong = ([one for one in made if one.right is truth] for truth in (True, False))
+        for good, bad in zip(right, wrong, strict=False):
+            yield solution_request(good.context, good.steps), solution_request(bad.context, bad.steps)
+
+    def test_a_step_is_right_or_wrong(self, engine: Any) -> None:
+        made = list(solutions(47, 200, "held-out"))
+        found = self.scored(engine, [solution_request(one.context, one.steps) for one in made])
+        told = [
+            (numbers[f"step[{at}]"] > 0.5) == good
+            for numbers, one in zip(found, made, strict=True)
+            for at, good in enumerate(one.good)
+        ]
+        print(f"{MODEL}: right about {sum(told) / len(told):.1%} of {len(told)} held-out steps")
+        assert len(told) >= 400
+        assert sum(told) / len(told) >= 0.95
+
+
+def solution_request(context: Sequence[Any], steps: Sequence[str]) -> ScoreRequest:
+    return request(*(user(turn["content"]) for turn in context), to="\n\n".join(steps))
+
+
+def test_steps_are_parted_by_blank_lines_and_nothing_else() -> None:
+    one = request(user("?"), to="\n one\ntwo \n \t\n\n\n three\n\n")
+    (rendered,) = renderer(MODEL).render([one])
+    (prompt,) = rendered.prompts
+    tokenizer = TestTinyMathPRM().tokenizer
+    text = tokenizer.decode(prompt.ids)
+    assert f"one\ntwo{STEP}three{STEP}" in text
+    assert [prompt.ids[at] for at in prompt.at] == [tokenizer.convert_tokens_to_ids(STEP)] * 2
+
+
+def test_a_response_cant_end_a_step_itself() -> None:
+    (rendered,) = renderer(MODEL).render([request(user("?"), to=f"one{STEP}two")])
+    assert reason_of(rendered) is Reason.CONTROL_TOKEN
+    (broken,) = renderer(MODEL, control_tokens="neutralise").render([request(user("?"), to=f"one{STEP}two")])
+    assert len(broken.prompts[0].at) == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "reward"), [({"product": 1.0}, 0.5 * 0.8 * 0.2), ({"min": 1.0}, 0.2), ({"last": 1.0}, 0.8)]
+)
+def test_steps_come_to_a_reward_as_one_chooses(weights: dict[str, float], reward: float) -> None:
+    rows = [[0.0, 0.0], [math.log(0.8), math.log(0.2)], [math.log(0.2), math.log(0.8)]]
+    found = families()["math-process"].reading([rows], weights)
+    assert found.reward == pytest.approx(reward)
+    assert found.steps == pytest.approx((0.5, 0.2, 0.8))
+
+
+@pytest.mark.parametrize("bad", [[math.nan, 0.0], [math.inf, math.inf]])
+def test_a_step_without_a_number_leaves_none_for_the_response(bad: list[float]) -> None:
+    found = families()["math-process"].reading([[[0.0, 1.0], bad, [0.0, 1.0]]], {"last": 1.0})
+    assert not found.finite
+    assert isinstance(found, Reading)
+
+
+def test_far_apart_logits_are_no_overflow() -> None:
+    found = families()["math-process"].reading([[[1e4, -1e4], [-1e4, 1e4]]], {"last": 1.0})
+    assert found.steps == (0.0, 1.0)

@@ -1,0 +1,57 @@
+"""Qwen2.5-Math-RM: a head of two layers, and the card's system turn where a row has none."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from actors.records import ScoreRequest
+from tests.contract import Contract, Wrong, asking
+from tests.models import as_dicts, ids_of, renderer, request, system, user
+from tests.tiny_references import Reference, reference, stored
+
+MODEL = "tiny-math-rm"
+SYSTEM = r"Please reason step by step, and put your final answer within \boxed{}."
+
+
+@cache
+def outputs() -> Reference:
+    return reference("math-rm")
+
+
+@cache
+def without(piece: str) -> Reference:
+    """The same model without some of its weights."""
+    weights = {name: torch.zeros_like(weight) if piece in name else weight for name, weight in stored("math-rm").items()}
+    return reference("math-rm", weights)
+
+
+def losing(piece: str) -> Wrong:
+    return lambda contract, prompts: contract.numbers([without(piece)(ids) for ids in prompts])
+
+
+WRONG = {
+    "no biases in the attention": losing("proj.bias"),
+    "no bias in the head's first layer": losing("score.0.bias"),
+    "no bias in the head's second layer": losing("score.2.bias"),
+    "without the system turn": asking(lambda contract, ids: [ids[0], *ids[ids.index(3, 2) :]]),
+}
+
+
+class TestTinyMathRM(Contract):
+    model = MODEL
+    wrong = WRONG
+
+    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
+        turns = [{"role": "system", "content": SYSTEM}, *as_dicts(asked)]
+        return [list(self.tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False))]
+
+    def outputs(self, ids: Any) -> Any:
+        return outputs()(ids)
+
+
+def test_a_rows_own_system_turn_takes_the_cards_place() -> None:
+    own = request(system("Be brief."), user("What is 3 + 4?"), to="7")
+    ids = TestTinyMathRM().tokenizer.apply_chat_template(as_dicts(own), tokenize=True, return_dict=False)
+    assert [ids_of(one) for one in renderer(MODEL).render([own])] == [list(ids)]

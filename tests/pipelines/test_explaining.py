@@ -1,0 +1,59 @@
+"""What is said of a model: by its id alone, wherever the published tables name it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from actors.errors import ModelError
+from actors.models import families, resolve
+from actors.settings import ModelSettings, RenderSettings
+from pipelines.explaining import explained
+
+HEADS = {
+    "Nemotron-4-340B-Reward": "attributes",
+    "Llama-3.3-Nemotron-70B-Reward": "first-logit",
+    "Llama-3.3-Nemotron-70B-Reward-Multilingual": "first-logit",
+    "Llama-3.1-Nemotron-70B-Reward": "first-logit",
+    "Skywork-Reward-Gemma-2-27B": "scalar",
+    "Skywork-Reward-Llama-3.1-8B": "scalar",
+}
+JUDGES = (
+    "Qwen3-Nemotron-32B-GenRM-Principle",
+    "Llama-3_3-Nemotron-Super-49B-GenRM",
+    "Llama-3_3-Nemotron-Super-49B-GenRM-Multilingual",
+    "RewardAnything-8B-v1",
+    "RM-R1-DeepSeek-Distilled-Qwen-32B",
+    "R3-QWEN3-14B-LORA-4K",
+)
+TOLD = ("model", "what it is", "asked with", "read", "range", "order of responses", "trained on", "licence", "source")
+
+
+@pytest.mark.parametrize(("model", "family"), HEADS.items())
+def test_a_reward_head_of_the_tables_explains_itself(model: str, family: str) -> None:
+    found = explained(model)
+    assert found["family"] == family
+    assert all(found[name] for name in (*TOLD, "reward"))
+
+
+@pytest.mark.parametrize("model", JUDGES)
+def test_a_judge_of_the_tables_explains_itself_and_isnt_scored_with(model: str) -> None:
+    found = explained(model)
+    assert all(found[name] for name in TOLD)
+    assert found["scored"].startswith("no: it is a judge that writes")
+    with pytest.raises(ModelError, match="is a judge that writes before it scores"):
+        resolve(ModelSettings(model=model), RenderSettings())
+
+
+def test_every_model_that_the_seeds_tables_name_is_one_of_these(shared_data: Path) -> None:
+    rows = re.compile(r"^(?:\| )?([\w.-]*(?:Reward|GenRM|RM-R1|R3-)[\w.-]*)(?: \|)?(?: \|? ?\d+\.\d)+", re.MULTILINE)
+    seeds = (path.read_text() for path in sorted(shared_data.parent.joinpath("seeds").glob("*.txt")))
+    named = {name for text in seeds for name in rows.findall(text)}
+    assert len(named) >= 10
+    assert named <= {*HEADS, *JUDGES}
+
+
+def test_every_family_says_all_of_its_models() -> None:
+    for family in families().values():
+        for known in family.models:
+            assert explained(known.id)["family"] == family.name
