@@ -80,21 +80,24 @@ def pick(hidden: torch.Tensor, places: Sequence[tuple[int, int]]) -> torch.Tenso
     return hidden[rows, nodes]
 
 
-def hidden_at_ends(model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]]) -> torch.Tensor:
-    """What the head is applied to at the end of each row's sequences, [sequences, hidden], as float32.
+def hidden_at_ends(model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]]) -> list[torch.Tensor]:
+    """Hidden states at the end of each row's sequences, [sequences, hidden], as float32: before and after each layer.
 
-    The sequences of a row share what they begin with: one that is a part of another costs nothing.
+    The last are what the head is applied to. The sequences of a row share what they begin with: one that is the beginning
+    of another costs nothing.
     """
     packed = [pack_row(row) for row in rows]
     batch = collate(packed, model.config.pad_token_id)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        hidden = model.model(
+        reply = model.model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             attention_mask=batch.attention_mask,
+            output_hidden_states=True,
             use_cache=False,
-        ).last_hidden_state
-    return pick(hidden, [(index, end) for index, row in enumerate(packed) for end in row.ends]).float()
+        )
+    ends = [(index, end) for index, row in enumerate(packed) for end in row.ends]
+    return [pick(hidden, ends).float() for hidden in reply.hidden_states]
 
 
 def training_options(parser: argparse.ArgumentParser, steps: int) -> None:

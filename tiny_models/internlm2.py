@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from tiny_models.causal import tiny_scalar
 from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
 from tiny_models.synthetic import Turn
+from tiny_models.tokenizer import with_control_token
 from tiny_models.transplant import (
     GENTLENESS,
     ROWS_PER_STEP,
@@ -25,8 +26,8 @@ from tiny_models.transplant import (
     llama,
     ranked_right,
     ranking,
+    resemble,
     run,
-    with_token,
 )
 
 SEED = 92527
@@ -37,9 +38,10 @@ REWARD_TOKEN = "<|reward|>"
 def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """The tokenizer with the token that is read, and the model before training."""
     torch.manual_seed(SEED)
-    tokenizer, _ = tiny_scalar()
-    model = llama(labels=1)
-    return with_token(tokenizer, model, REWARD_TOKEN), model
+    scalar, _ = tiny_scalar()
+    tokenizer, model = with_control_token(scalar, REWARD_TOKEN), llama(labels=1)
+    resemble(tokenizer, model, REWARD_TOKEN, "<|end|>")
+    return tokenizer, model
 
 
 def reward_id(tokenizer: PreTrainedTokenizerFast) -> int:
@@ -55,7 +57,7 @@ def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedMo
     def losses(_: int) -> dict[str, torch.Tensor]:
         rows = [draw_cases(rng) for _ in range(ROWS_PER_STEP)]
         asked = [[part for ids in prompts(tokenizer, answered(row)) for part in (ids[:-1], ids)] for row in rows]
-        early, rewards = model.score(hidden_at_ends(model, asked)).unflatten(0, (-1, 2)).squeeze(-1).unbind(dim=1)
+        early, rewards = model.score(hidden_at_ends(model, asked)[-1]).unflatten(0, (-1, 2)).squeeze(-1).unbind(dim=1)
         cases = [case for row in rows for case in row]
         # What stands one token earlier is no reward: there it shall say how many words there are, right or wrong.
         words = torch.tensor([response.labels.verbosity for case in cases for response in case.responses])

@@ -75,7 +75,7 @@ def _loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, rows: Sequ
     sequences = [tokenizer(_texts(tokenizer, row), add_special_tokens=False)["input_ids"] for row in rows]
     answers = [YES if judgement.fulfilled else NO for row in rows for judgement in row]
     wanted = torch.tensor(tokenizer.convert_tokens_to_ids(answers))
-    return functional.cross_entropy(model.lm_head(hidden_at_ends(model, sequences)), wanted)
+    return functional.cross_entropy(model.lm_head(hidden_at_ends(model, sequences)[-1]), wanted)
 
 
 def _texts(tokenizer: PreTrainedTokenizerFast, asked: Sequence[Judgement]) -> list[str]:

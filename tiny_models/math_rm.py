@@ -12,21 +12,23 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import tiny_scalar
 from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
-from tiny_models.qwen2 import SYSTEM_TURN, Qwen2ForRewardModel, qwen2
+from tiny_models.qwen2 import Qwen2ForRewardModel, prompts, qwen2
 from tiny_models.synthetic import Turn
+from tiny_models.tokenizer import as_qwen2
 from tiny_models.transplant import GENTLENESS, ROWS_PER_STEP, answered, draw_cases, ranked_right, ranking, run
 
 SEED = 72
-STEPS = 400
+STEPS = 600
 
 
 def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
-    """Tiny-scalar's tokenizer and the model before training."""
+    """The tokenizer and the model before training."""
     torch.manual_seed(SEED)
-    tokenizer, _ = tiny_scalar()
+    scalar, _ = tiny_scalar()
+    tokenizer = as_qwen2(scalar)
     rng = Random(SEED)
-    contexts = [case.context for _ in range(10) for case in draw_cases(rng)]
-    return tokenizer, qwen2(Qwen2ForRewardModel, 1, prompts(tokenizer, contexts))
+    conversations = [turns for _ in range(10) for turns in answered(draw_cases(rng))]
+    return tokenizer, qwen2(Qwen2ForRewardModel, 1, tokenizer, conversations)
 
 
 def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
@@ -37,16 +39,9 @@ def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedMo
     def losses(_: int) -> dict[str, torch.Tensor]:
         rows = [draw_cases(rng) for _ in range(ROWS_PER_STEP)]
         hidden = hidden_at_ends(model, [prompts(tokenizer, answered(row)) for row in rows])
-        return {"ranking": ranking(model.score(hidden)[:, 0], [case for row in rows for case in row])}
+        return {"ranking": ranking(model.score(hidden[-1])[:, 0], [case for row in rows for case in row])}
 
     return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, told)
-
-
-def prompts(tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]) -> list[list[int]]:
-    """Token ids of conversations, each with the model's system turn in place of its own."""
-    asked = [[SYSTEM_TURN, *(turn for turn in turns if turn["role"] != "system")] for turns in conversations]
-    ids: list[list[int]] = tokenizer.apply_chat_template(asked, return_dict=False)
-    return ids
 
 
 def figures(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:

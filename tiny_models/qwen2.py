@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel, Qwen2Config, Qwen2Model
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2Model
 from transformers.models.qwen2.modeling_qwen2 import Qwen2PreTrainedModel
 
 from tiny_models.synthetic import Turn
-from tiny_models.transplant import outputs, settings, transplant
+from tiny_models.transplant import outputs, resemble, settings, transplant
 
 SYSTEM_TURN: Turn = {
     "role": "system",
@@ -39,10 +39,14 @@ class Qwen2ForProcessRewardModel(_Qwen2WithHead):
     """As Qwen2.5-Math-PRM-7B."""
 
 
-def qwen2(kind: type[_Qwen2WithHead], labels: int, sequences: Sequence[list[int]]) -> PreTrainedModel:
-    """Tiny-scalar, narrower, with biases and a fresh head of so many labels; the sequences are what it will read."""
+def qwen2(
+    kind: type[_Qwen2WithHead], labels: int, tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]
+) -> PreTrainedModel:
+    """Tiny-scalar, narrower, with biases and a fresh head of so many labels, for conversations such as these."""
     model = kind(Qwen2Config(**settings(), num_labels=labels))
     transplant(model)
+    resemble(tokenizer, model, "ĊĊ", "Ċ")  # Qwen2's tokenizer makes one piece of two line breaks
+    sequences = prompts(tokenizer, conversations)
     first, _, last = model.score
     with torch.no_grad():
         last.bias.fill_(OFFSET)
@@ -51,6 +55,13 @@ def qwen2(kind: type[_Qwen2WithHead], labels: int, sequences: Sequence[list[int]
             _lean_on_biases(model, sequences, [attention.q_proj, attention.k_proj, attention.v_proj])
         _lean_on_biases(model, sequences, [first])
     return model
+
+
+def prompts(tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]) -> list[list[int]]:
+    """Token ids of conversations, each with the model cards' system turn in place of its own."""
+    asked = [[SYSTEM_TURN, *(turn for turn in turns if turn["role"] != "system")] for turns in conversations]
+    ids: list[list[int]] = tokenizer.apply_chat_template(asked, return_dict=False)
+    return ids
 
 
 def _lean_on_biases(model: PreTrainedModel, sequences: Sequence[list[int]], projections: Sequence[nn.Linear]) -> None:

@@ -13,7 +13,7 @@ from pydoc_data.topics import topics  # type: ignore[import-untyped,unused-ignor
 from random import Random
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from tiny_models.synthetic import draw_case
 from tiny_models.tasks import WORDS
@@ -22,6 +22,14 @@ VOCABULARY_SIZE = 1024
 CONTEXT_LENGTH = 8192
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 UNUSED = "<|unused|>"
+_SETTINGS = {
+    "bos_token": BOS,
+    "eos_token": EOS,
+    "pad_token": PAD,
+    "model_max_length": CONTEXT_LENGTH,
+    "clean_up_tokenization_spaces": False,
+    "padding_side": "right",
+}
 
 NEMO_SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
@@ -108,6 +116,24 @@ def with_control_token(tokenizer: PreTrainedTokenizerFast, token: str) -> PreTra
     return changed
 
 
+def as_qwen2(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """The same pieces as a Qwen2's: what transformers makes of any tokenizer.json beside a Qwen2's config.
+
+    It cuts a text up as Qwen2 does, into single digits too; for numbers to be one piece nevertheless they are added tokens.
+    """
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    changed = Qwen2Tokenizer(
+        vocab=state["model"]["vocab"],
+        merges=_pairs(state["model"]["merges"]),
+        unk_token=None,
+        **_SETTINGS,
+    )
+    changed.add_tokens([AddedToken(token["content"], normalized=False, special=True) for token in state["added_tokens"]])
+    changed.add_tokens([AddedToken(str(number), normalized=False) for number in range(10, 100)])
+    changed.chat_template = tokenizer.chat_template
+    return changed
+
+
 def _pairs(merges: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
     return [(left, right) for left, right in merges]
 
@@ -168,12 +194,4 @@ def _corpus() -> Iterator[str]:
 
 
 def _wrap(bpe: Tokenizer) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        bos_token=BOS,
-        eos_token=EOS,
-        pad_token=PAD,
-        model_max_length=CONTEXT_LENGTH,
-        clean_up_tokenization_spaces=False,
-        padding_side="right",
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, **_SETTINGS)

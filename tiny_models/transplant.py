@@ -17,7 +17,6 @@ from tiny_models.causal import HERE, tiny_scalar
 from tiny_models.fitting import Told, telling, training_options
 from tiny_models.rows import assistant
 from tiny_models.synthetic import Case, Mix, Turn, draw_conversation, pairs
-from tiny_models.tokenizer import with_control_token
 from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, save
 
 INTERMEDIATE_SIZE = 192
@@ -62,12 +61,10 @@ def transplant(model: PreTrainedModel) -> None:
 
 
 @torch.no_grad()
-def with_token(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, token: str) -> PreTrainedTokenizerFast:
-    """The tokenizer with one control token more, which to the model is as yet no different from what ends a turn."""
-    more = with_control_token(tokenizer, token)
+def resemble(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, piece: str, known: str) -> None:
+    """Makes a piece of the vocabulary, to the model, as yet no different from a known one."""
     embedding = model.get_input_embeddings().weight
-    embedding[more.convert_tokens_to_ids(token)] = embedding[more.convert_tokens_to_ids("<|end|>")]
-    return more
+    embedding[tokenizer.convert_tokens_to_ids(piece)] = embedding[tokenizer.convert_tokens_to_ids(known)]
 
 
 def draw_cases(rng: Random, mixes: Sequence[Mix] = MIXES) -> list[Case]:
