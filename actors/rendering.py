@@ -241,10 +241,10 @@ class Renderer:
         except Rejected as rejected:
             about = "" if question.principle is None else f" about the principle {question.principle!r}"
             raise ModelError(f"{name}: a plain question{about} can't be asked: {rejected}") from rejected
-        if begin is not None and probe.count(begin) != (wanted := self._beginnings()):
+        if begin is not None and probe.count(begin) not in (wanted := self._beginnings()):
             raise ModelError(
-                f"{name}: a conversation must hold {self._tokenizer.bos_token} {wanted} times, and the template writes it "
-                f"{probe.count(begin)} times; every score would be another one than its authors read"
+                f"{name}: a conversation must hold {self._tokenizer.bos_token} {' or '.join(map(str, wanted))} times, and "
+                f"the template writes it {probe.count(begin)} times; every score would be another one than its authors read"
             )
         token = self._family.last_token()
         if token is not None and probe[-1:] != [self._tokenizer.get_vocab().get(token)]:
@@ -258,11 +258,14 @@ class Renderer:
                 f"step, but the prompt has it {len(self._steps(probe))} times"
             )
 
-    def _beginnings(self) -> int:
-        """How many tokens for the beginning a prompt must have: one, if the tokenizer itself puts one before a text."""
+    def _beginnings(self) -> tuple[int, ...]:
+        """How many tokens for the beginning a prompt may have.
+
+        One, if the tokenizer itself puts one before a text. If it doesn't, that is the template's matter; never two.
+        """
         if self._family.begins is not None:
-            return self._family.begins
-        return int(self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id])
+            return (self._family.begins,)
+        return (1,) if self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id] else (0, 1)
 
 
 class _Asked(NamedTuple):

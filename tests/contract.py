@@ -74,6 +74,11 @@ class Contract:
     read: ClassVar[ReadSettings] = AS_PUBLISHED
     wrong: ClassVar[Mapping[str, Wrong]] = {}
     """Readings that must be noticed, beside those of any model."""
+    subtle: ClassVar[frozenset[str]] = frozenset()
+    """Those that two plain conversations don't tell: the comparison with the authors' numbers does.
+
+    For any model they are a second beginning, which the self-test counts, and the last token twice.
+    """
     judged_by: ClassVar[str] = "reward"
     """The number that tells right responses from wrong ones."""
 
@@ -178,6 +183,20 @@ class Contract:
             for name, wrong in {**ANY_MODEL, **self.wrong}.items():
                 read = [wrong(self, own) for own in prompts]
                 assert difference(read, found[:10]) > NOTICED, name
+
+    def test_a_wrong_reading_fails_the_self_test(self) -> None:
+        """By the conversations whose reward is known, which the next test shows to pass when they are read rightly."""
+        import torch
+
+        known = self.resolved().family.knows(self.model)
+        assert known is not None
+        with torch.inference_mode():
+            for name, wrong in {**ANY_MODEL, **self.wrong}.items():
+                off = [
+                    abs(wrong(self, self.ids(golden.request))[self.judged_by] - golden.reward) - golden.tolerance
+                    for golden in known.golden
+                ]
+                assert max(off) > 0 or name in {"a second beginning", "the last token twice", *self.subtle}, name
 
     def test_it_passes_its_self_test(self, engine: Engine) -> None:
         passed: list[str] = []

@@ -1,5 +1,6 @@
 """Conversations become exactly the prompts that the models' authors made, and no text in them speaks for the template."""
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -474,6 +475,19 @@ def test_a_template_without_the_beginning_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
     with pytest.raises(ModelError, match="a conversation must hold <s> 1 times, and the template writes it 0 times"):
         renderer(path)
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_the_template_decides_where_the_tokenizer_begins_no_text(tmp_path: Path, written: int) -> None:
+    path = write_model(tmp_path / "model", template="{{ bos_token }}" * written + TEMPLATE.replace("{{ bos_token }}", ""))
+    plain = json.loads((path / "tokenizer.json").read_text()) | {"post_processor": None}
+    (path / "tokenizer.json").write_text(json.dumps(plain))
+    if written == 2:
+        with pytest.raises(ModelError, match="must hold <s> 0 or 1 times, and the template writes it 2 times"):
+            renderer(path)
+        return
+    (rendered,) = renderer(path).render([request(user("Hi"))])
+    assert ids_of(rendered).count(tokenizer(SCALAR).bos_token_id) == written
 
 
 def test_a_template_with_two_beginnings_is_refused(tmp_path: Path) -> None:

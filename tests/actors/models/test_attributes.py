@@ -42,6 +42,7 @@ WRONG = {
 class TestTinyAttributes(Contract):
     model = "tiny-attributes"
     wrong = WRONG
+    subtle = frozenset({"coherence and complexity swapped"})  # their weights are almost the same
 
     def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
         return [list(self.tokenizer(nemo_text(as_dicts(asked)), add_special_tokens=False)["input_ids"])]

@@ -42,6 +42,7 @@ WRONG = {
 class TestTinyMathRM(Contract):
     model = MODEL
     wrong = WRONG
+    subtle = frozenset({"without the system turn"})
 
     def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
         turns = [{"role": "system", "content": SYSTEM}, *as_dicts(asked)]
