@@ -17,15 +17,22 @@ from pipelines.storage import open_read
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 PROMPT_TOKENS, TRUNCATED = "prompt_tokens", "truncated"
+SUSPECT = "suspect"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The schema of a run's parts: the carried input columns, then ours under the prefix."""
+    """The schema of a run's parts: the carried input columns, then ours under the prefix.
+
+    `flags` are columns of ours that only some corpora have, true, false or null. `reserved` are names that are kept free
+    for a corpus that is going to be made of this one: no column here, and none that the input may have.
+    """
 
     carried: pa.Schema
     outputs: tuple[str, ...]
     prefix: str
+    flags: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
 
     @property
     def ours(self) -> pa.Schema:
@@ -40,6 +47,7 @@ class Columns:
             (REASON, pa.string()),
             (PROMPT_TOKENS, pa.int32()),
             (TRUNCATED, pa.bool_()),
+            *((name, pa.bool_()) for name in self.flags),
         ]
         return pa.schema([(self.prefix + name, kind) for name, kind in fields])
 
@@ -55,7 +63,8 @@ class Columns:
 
     def collision(self, names: Iterable[str]) -> str | None:
         """The first of the input's names that is one of ours, if any; SQL doesn't tell `Reward` from `reward`."""
-        taken = {name.lower() for name in self.ours.names} | ({RECORD} if self.is_json else set())
+        ours = (*self.ours.names, *(self.prefix + name for name in self.reserved))
+        taken = {name.lower() for name in ours} | ({RECORD} if self.is_json else set())
         return next((name for name in names if name.lower() in taken), None)
 
     @property

@@ -123,6 +123,8 @@ class Manifest:
             "carried_columns": base64.b64encode(self.columns.carried.serialize().to_pybytes()).decode(),
             "columns": {field.name: str(field.type) for field in self.columns.schema},
             "outputs": self.columns.outputs,
+            "flags": self.columns.flags,
+            "reserved": self.columns.reserved,
             "made_with": self.made_with,
             "summary": self.summary,
         }
@@ -141,7 +143,8 @@ def read_manifest(folder: str) -> Manifest | None:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"])
+        flags, reserved = (tuple(document.get(name, ())) for name in ("flags", "reserved"))  # only newer manifests have them
+        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], flags, reserved)
         return Manifest(document["identity"], files, columns, document["made_with"], document["summary"])
     except FileNotFoundError:
         return None
