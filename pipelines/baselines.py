@@ -89,6 +89,7 @@ class Baselines:
         self._members = range(len(names))
         self._waiting: list[pa.Table] = []
         self._count = 0
+        self._begun = False
 
     def add(self, table: pa.Table) -> None:
         """Add the next responses: `prompt`, and each member's reward as `r0`, `r1` ..., all null unless all scored it.
@@ -97,6 +98,7 @@ class Baselines:
         """
         place = pa.array(range(self._count, self._count + table.num_rows), pa.int64())
         self._count += table.num_rows
+        self._begun = True
         self._waiting.append(table.append_column("place", place))
         if sum(waiting.num_rows for waiting in self._waiting) >= _INSERTED_ROWS:
             self._insert()
@@ -112,10 +114,10 @@ class Baselines:
     def settle(self, needed: int) -> Agreement:
         """Compare them. `needed` is how many responses a prompt must have for a suspect one."""
         self._insert()
-        if not self._count:
+        if not self._begun:
             return Agreement(0, 0, needed, 0, ())
         self._measure()
-        prompts, few = self._row(f"select count(*), count_if(n < {needed}) from baseline")
+        prompts, few = self._row(f"select count(*), count(*) filter (n < {needed}) from baseline")
         same = ", ".join(f"bool_or(top{one} and top{other}) as same{one}_{other}" for one, other in self._pairs())
         self._connection.execute(
             "create table disagreement as select prompt, avg(u) as mean, stddev_samp(u) as deviation, "

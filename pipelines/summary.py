@@ -71,7 +71,7 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
         numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
         if len(columns.outputs) > 1:
             numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in columns.outputs}
-        flags = {name: int(_row(connection, f'count_if("{columns.prefix}{name}")')[0]) for name in columns.flags}
+        flags = {name: _row(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
         found = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
         quantiles = {name: values for name, values in found.items() if values is not None}
     return Summary(
