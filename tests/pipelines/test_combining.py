@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def same(found: Any, wanted: Any) -> None:
         assert found == wanted
 
 
-def check(output: Path, rows: list[Row], names: tuple[str, ...], **asked: Any) -> list[dict[str, Any]]:
+def check(output: Path, rows: Sequence[Row], names: tuple[str, ...], **asked: Any) -> list[dict[str, Any]]:
     """Combine, and compare every number of every response; gives what came out."""
     combined(output, names, **asked)
     found = corpora.scored(output)
@@ -142,7 +143,7 @@ def test_what_one_model_dislikes_alone_isnt(tmp_path: Path) -> None:
 
 
 def test_members_in_perfect_agreement_suspect_nothing(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((float(at), 2.0 * at - 30) for at in range(12)))
+    rows = to_prompt("p", *((at * at / 7, at * at * 0.3 + 0.7) for at in range(12)))
     members(tmp_path, rows, AB)
     found = check(tmp_path, rows, AB, suspect_disagreement=0.0)
     assert [(row["suspect"], row["scores"]["z_disagreement"]) for row in found] == [(False, None)] * 12
@@ -171,7 +172,7 @@ def test_six_responses_are_needed_for_the_default() -> None:
 def test_how_far_members_agree(tmp_path: Path) -> None:
     prompts = {
         "agree": [(1.0, 5.0), (2.0, 6.0), (3.0, 7.5)],
-        "apart": [(1.0, 9.0), (2.0, 3.0)],
+        "apart": [(1.0, 9.0), (3.0, 8.0), (0.0, 1.0)],
         "a tie": [(4.0, 1.0), (4.0, 2.0), (1.0, 0.0)],
         "alone": [(1.0, 1.0)],
         "no matter": [(1.0, 1.0), (1.0, 2.0)],
@@ -186,7 +187,7 @@ def test_how_far_members_agree(tmp_path: Path) -> None:
     assert pair.correlation == pytest.approx(np.corrcoef(z)[0, 1])
 
 
-def test_the_summary_counts_what_came_out(tmp_path: Path) -> None:
+def test_the_summary_counts_what_came_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = some_rows(150, seed=5, members=2)
     members(tmp_path, rows, AB)
     summary, agreement = combined(tmp_path, AB, suspect_disagreement=1.0)
@@ -196,6 +197,7 @@ def test_the_summary_counts_what_came_out(tmp_path: Path) -> None:
     assert summary.scored == sum(row["reward"] is not None for row in found)
     assert summary.flags == {"suspect": sum(row["suspect"] is True for row in found)}
     assert summary.flags["suspect"] > 0
+    monkeypatch.setattr(ensembling, "baselines", None)  # nothing is compared again
     assert combined(tmp_path, AB, suspect_disagreement=1.0) == (summary, agreement)
     assert status(str(tmp_path)).complete
 
