@@ -57,6 +57,7 @@ class Reason(StrEnum):
     ENGINE_REFUSED = "engine_refused"
     ENGINE_TIMEOUT = "engine_timeout"
     ENGINE_KILLER = "engine_killer"
+    NO_BASELINE = "no_baseline"  # of an ensemble: too few different responses to the prompt to make z-scores of
 
 
 @dataclass(frozen=True, slots=True)

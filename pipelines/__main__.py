@@ -8,7 +8,7 @@ import shlex
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -16,7 +16,7 @@ import click
 from actors.errors import AssayError, AuditError, SettingsError, UserError
 from actors.settings import Settings
 from pipelines.options import Leaf, build, from_yaml, leaves
-from pipelines.settings import CheckSettings, FilterSettings, ScoreSettings
+from pipelines.settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 
 Command = Callable[..., None]
 
@@ -172,6 +172,23 @@ def score(as_json: bool, **options: Any) -> None:
     _score(build(ScoreSettings, _given(options)), as_json)
 
 
+@cli.command()
+@click.argument("inputs", nargs=-1, required=True)
+@click.argument("output")
+@click.option("--model", "models", multiple=True, required=True, help="a reward model; give it twice or more often")
+@settings_options(EnsembleSettings, "inputs", "output", "models")
+@json_option
+def ensemble(as_json: bool, **options: Any) -> None:
+    """Score the corpus INPUTS with several models, and combine what they say into the folder OUTPUT.
+
+    OUTPUT is a scored corpus like any other, and OUTPUT/models/ holds one for each model. The reward is by default the mean
+    of the models' z-scores, each among that model's rewards of the responses to the same prompt: raw rewards of different
+    models are on different scales. The same command again goes on where an earlier one ended; with another --combine or
+    --suspect-... it combines anew, and no model runs again. Models that need settings of their own are given in a recipe.
+    """
+    _ensemble(build(EnsembleSettings, _given(options)), as_json)
+
+
 @cli.command("filter")
 @click.argument("scored")
 @click.argument("output", required=False)
@@ -186,12 +203,14 @@ def filter_(as_json: bool, **options: Any) -> None:
 @click.argument("recipe")
 @json_option
 def run(recipe: str, as_json: bool) -> None:
-    """Score, and then filter, as the file RECIPE says; either may be left out."""
+    """Score with one model or several, and then filter, as the file RECIPE says; each may be left out."""
     from pipelines.recipe import read_recipe
 
     steps = read_recipe(recipe)
     if steps.score is not None:
         _score(steps.score, as_json)
+    if steps.ensemble is not None:
+        _ensemble(steps.ensemble, as_json)
     if steps.filter is not None:
         _filter(steps.filter, as_json)
 
@@ -216,13 +235,32 @@ def _score(settings: ScoreSettings, as_json: bool) -> None:
     from pipelines.progress import Lines
     from pipelines.report import show_scored
 
-    # Ray prints what died to standard output, with tracebacks; a person hears of it from the progress, or in one error.
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with _no_words_of_ray():
         summary = scoring.score(settings, Lines())
     if as_json:
         click.echo(json.dumps(summary.as_json()))
     else:
         show_scored(summary, settings)
+
+
+def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
+    from pipelines import ensembling
+    from pipelines.progress import Lines
+    from pipelines.report import show_ensemble
+
+    with _no_words_of_ray():
+        summary = ensembling.ensemble(settings, Lines())
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        show_ensemble(summary, settings)
+
+
+@contextlib.contextmanager
+def _no_words_of_ray() -> Iterator[None]:
+    """Ray prints what died to standard output, with tracebacks; a person hears of it from the progress, or in one error."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:

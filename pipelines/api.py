@@ -5,19 +5,20 @@ output, it returns a Dataset (`pipelines.datasets`). Options are those of `assay
 with underscores.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from ray.data import Dataset
 
-from pipelines import datasets, filtering, scoring
+from pipelines import datasets, ensembling, filtering, scoring
 from pipelines.datasets import read_scored
+from pipelines.ensembling import EnsembleSummary
 from pipelines.filtering import KeepSummary
 from pipelines.options import build
-from pipelines.settings import FilterSettings, ScoreSettings
+from pipelines.settings import EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.summary import Summary
 
-__all__ = ["keep", "read_scored", "score", "top_fraction", "top_k"]
+__all__ = ["ensemble", "keep", "read_scored", "score", "top_fraction", "top_k"]
 
 
 @overload
@@ -33,6 +34,18 @@ def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     if isinstance(inputs, Dataset):
         return datasets.score(inputs, *output, **options)
     return _score_folder(inputs, *output, **options)
+
+
+def ensemble(
+    inputs: str | Sequence[str], output: str, *, models: Sequence[str | Mapping[str, Any]], **options: Any
+) -> EnsembleSummary:
+    """Score a corpus with several models and combine them: `ensemble("corpus.jsonl", "out/", models=["a", "org/b"])`.
+
+    A model is its id, or its settings: `{"model": "a", "weights": {...}, "name": "x", "engine": {"tensor_parallel": 4}}`.
+    Raises what `pipelines.ensembling.ensemble` raises.
+    """
+    flat = {"inputs": _paths(inputs), "output": output, "models": models, **options}
+    return ensembling.ensemble(build(EnsembleSettings, flat))
 
 
 @overload
@@ -79,8 +92,11 @@ def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | Keep
 
 
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
-    paths = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    return scoring.score(build(ScoreSettings, {"inputs": paths, "output": output, "model": model, **options}))
+    return scoring.score(build(ScoreSettings, {"inputs": _paths(inputs), "output": output, "model": model, **options}))
+
+
+def _paths(inputs: str | Sequence[str]) -> tuple[str, ...]:
+    return (inputs,) if isinstance(inputs, str) else tuple(inputs)
 
 
 def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:

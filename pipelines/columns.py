@@ -17,19 +17,24 @@ from pipelines.storage import open_read
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
+SUSPECT = "suspect"
 
 
 @dataclass(frozen=True)
 class Columns:
     """The schema of a run's parts: the carried input columns, then ours under the prefix.
 
-    `steps` says whether the model gives a reward for each step of a response, too.
+    `steps` says whether the model gives a reward for each step of a response, too. `flags` are columns of ours that only
+    some corpora have, true, false or null. `reserved` are names that are kept free for a corpus that is going to be made of
+    this one: no column here, and none that the input may have.
     """
 
     carried: pa.Schema
     outputs: tuple[str, ...]
     prefix: str
     steps: bool = False
+    flags: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
 
     @property
     def ours(self) -> pa.Schema:
@@ -45,6 +50,7 @@ class Columns:
             (REASON, pa.string()),
             (PROMPT_TOKENS, pa.int32()),
             (TRUNCATED, pa.bool_()),
+            *((name, pa.bool_()) for name in self.flags),
         ]
         return pa.schema([(self.prefix + name, kind) for name, kind in fields])
 
@@ -60,7 +66,8 @@ class Columns:
 
     def collision(self, names: Iterable[str]) -> str | None:
         """The first of the input's names that is one of ours, if any; SQL doesn't tell `Reward` from `reward`."""
-        taken = {name.lower() for name in self.ours.names} | ({RECORD} if self.is_json else set())
+        ours = (*self.ours.names, *(self.prefix + name for name in self.reserved))
+        taken = {name.lower() for name in ours} | ({RECORD} if self.is_json else set())
         return next((name for name in names if name.lower() in taken), None)
 
     @property

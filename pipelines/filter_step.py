@@ -6,7 +6,7 @@ selection chooses among candidates; without one, what is met is kept.
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -14,25 +14,22 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from actors.errors import AuditError, SourceError
+from actors.errors import AuditError
 from actors.records import Status
 from pipelines import kept_folder
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS, Columns
 from pipelines.expressions import Condition, Evaluator, Ranking
 from pipelines.kept_files import Target
-from pipelines.parts import Part, Parts
+from pipelines.parts import Part, Parts, read_tables
 from pipelines.selection import GROUP, TIE, VALUE
 from pipelines.settings import ChoiceSettings
-from pipelines.storage import open_read
 
 CONDITION, NO_VALUE = "condition", "no_value"
 """Why a scored response isn't kept, beside what its selection says; the others aren't for their status and reason."""
 
 _MET = "met"
-_BATCH_ROWS = 4096
 
 Mask = NDArray[np.bool_]
 
@@ -193,7 +190,7 @@ class FilterStep:
     def judged_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[Judged]:
         """A part, table by table."""
         first = 0
-        for table in _tables(self.parts.parts_folder.file(numbered.part.name), self.reads):
+        for table in read_tables(self.parts.parts_folder.file(numbered.part.name), self.reads):
             yield self.judge.judged(numbered.number, first, table, evaluate)
             first += table.num_rows
 
@@ -278,12 +275,3 @@ def _why(step: FilterStep, selection: Selection | None, judged: Judged) -> pa.Ar
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
-    try:
-        with open_read(path) as stream, pq.ParquetFile(stream) as parquet:
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
-                yield pa.Table.from_batches([batch]).select(names)
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise SourceError(f"{path} can't be read: {error}") from error

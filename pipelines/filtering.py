@@ -22,6 +22,7 @@ from pipelines.columns import REWARD
 from pipelines.filter_step import FilterStep, Group, Judge, KeepSummary, Numbered, Output, Selection, filter_group
 from pipelines.kept_files import Target
 from pipelines.manifest import NAME, Manifest, read_manifest
+from pipelines.members import check_fresh
 from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps
 from pipelines.recipe import write_recipe
 from pipelines.settings import ChoiceSettings, FilterSettings
@@ -151,10 +152,11 @@ def check(settings: ChoiceSettings) -> None:
 
 
 def scored_manifest(folder: str) -> Manifest:
-    """The manifest of a scored folder. Raises a `UserError` if it is none."""
+    """The manifest of a scored folder. Raises a `UserError` if it is none, or an ensemble of what has changed since."""
     manifest = read_manifest(folder)
     if manifest is None:
         raise SourceError(f"{folder} isn't there, or has no {NAME}; a filter takes the output folder of a scored corpus")
+    check_fresh(folder, manifest)
     return manifest
 
 

@@ -124,6 +124,8 @@ class Manifest:
             "columns": {field.name: str(field.type) for field in self.columns.schema},
             "outputs": self.columns.outputs,
             "steps": self.columns.steps,
+            "flags": self.columns.flags,
+            "reserved": self.columns.reserved,
             "made_with": self.made_with,
             "summary": self.summary,
         }
@@ -142,7 +144,10 @@ def read_manifest(folder: str) -> Manifest | None:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], document.get("steps", False))
+        steps = document.get("steps", False)  # this and the next two only newer manifests have
+        flags, reserved = (tuple(document.get(name, ())) for name in ("flags", "reserved"))
+        prefix = document["identity"]["prefix"]
+        columns = Columns(carried, tuple(document["outputs"]), prefix, steps, flags, reserved)
         return Manifest(document["identity"], files, columns, document["made_with"], document["summary"])
     except FileNotFoundError:
         return None

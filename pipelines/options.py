@@ -89,7 +89,9 @@ def _told(settings: type[Settings], problem: Any) -> str:
 
 def _fields_at(settings: type[Settings], steps: tuple[int | str, ...]) -> Mapping[str, Any]:
     for step in steps:
-        annotation = settings.model_fields[str(step)].annotation
+        if isinstance(step, int):  # which of a list: all of them have the same fields
+            continue
+        annotation = settings.model_fields[step].annotation
         nested = [kind for kind in (annotation, *getattr(annotation, "__args__", ())) if isinstance(kind, type)]
         settings = next(kind for kind in nested if issubclass(kind, Settings))
     return settings.model_fields

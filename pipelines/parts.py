@@ -20,14 +20,15 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actors.errors import AuditError, OutputError
+from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Score, Status
 from pipelines import storage
 from pipelines.sources import InputFile, Range
-from pipelines.storage import Entry, Folder, told
+from pipelines.storage import Entry, Folder, open_read, told
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
 _END_NAME = re.compile(r"(\d+)-(\d+)")
+_BATCH_ROWS = 4096
 
 
 class Counts(NamedTuple):
@@ -149,6 +150,16 @@ class Parts:
                 else:
                     kept.append(part)
         return dropped
+
+
+def read_tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Some columns of a part, in tables of a few thousand rows. Raises `SourceError` if it can't be read."""
+    try:
+        with open_read(path) as stream, pq.ParquetFile(stream) as parquet:
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
+                yield pa.Table.from_batches([batch]).select(names)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise SourceError(f"{path} can't be read: {error}") from error
 
 
 def by_file(parts: Iterable[Part]) -> dict[int, list[Part]]:

@@ -37,8 +37,11 @@ class Plan:
     """Which shape the rows have, and what speaks for it, for the user."""
 
 
-def plan(settings: ScoreSettings) -> Plan:
-    """Settle a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model."""
+def plan(settings: ScoreSettings, reserved: tuple[str, ...] = ()) -> Plan:
+    """Settle a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
+
+    `reserved` are names of columns that the input may not have, beside ours.
+    """
     corpus = settings.corpus
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
@@ -48,7 +51,10 @@ def plan(settings: ScoreSettings) -> Plan:
     shape = shape_of(corpus, own_columns, sample)
     model = resolve(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = Columns(carried_columns(files, objects), model.family.outputs(), settings.prefix, model.family.steps)
+    family = model.family
+    columns = Columns(
+        carried_columns(files, objects), family.outputs(), settings.prefix, steps=family.steps, reserved=reserved
+    )
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))

@@ -35,8 +35,24 @@ class Progress(Protocol):
         """Engines died and were started again, so many times in all; and what the last one died of."""
 
 
+class EnsembleProgress(Progress, Protocol):
+    """Told of the steps of an ensemble; in between, of those of its members' runs."""
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """The run of a member begins: its name and model, and which of how many it is, from 1."""
+
+    def combined(self, done: int, count: int) -> None:
+        """So many of the responses are combined."""
+
+
 class Silent:
     """Shows nothing."""
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """See `EnsembleProgress`."""
+
+    def combined(self, done: int, count: int) -> None:
+        """See `EnsembleProgress`."""
 
     def planned(self, shape_found: str) -> None:
         """See `Progress`."""
@@ -154,10 +170,31 @@ class Lines:
         self._stream = stream
         self._meter: Meter | None = None
         self._shown = 0.0
+        self._about = ""
+        self._planned: str | None = None
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """See `EnsembleProgress`. From here on every line says which member it is about."""
+        self._about = f"{name}: "
+        self._say(f"{model}, model {number} of {count}")
+        if self._stream.isatty():
+            self._stream.write("\n")
+
+    def combined(self, done: int, count: int) -> None:
+        """See `EnsembleProgress`."""
+        self._about = ""
+        now = time.monotonic()
+        if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S or done == count:
+            self._say(f"{done / count if count else 1.0:4.0%}  {done:,} responses combined")
+            self._shown = now
+        if done == count and self._stream.isatty():
+            self._stream.write("\n")
 
     def planned(self, shape_found: str) -> None:
-        """See `Progress`."""
-        self._stream.write(f"{shape_found}\n")
+        """See `Progress`. The members of an ensemble find the same."""
+        if shape_found != self._planned:
+            self._stream.write(f"{self._about}{shape_found}\n")
+        self._planned = shape_found
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
@@ -189,7 +226,8 @@ class Lines:
         if self._stream.isatty():
             self._stream.write("\n")
 
-    def _say(self, line: str) -> None:
+    def _say(self, text: str) -> None:
+        line = self._about + text
         self._stream.write(f"\r\x1b[2K{line}" if self._stream.isatty() else f"{line}\n")
         self._stream.flush()
 

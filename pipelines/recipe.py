@@ -1,4 +1,4 @@
-"""A recipe: scoring and filtering in one YAML file, with the settings of the command line."""
+"""A recipe: scoring, by one model or several, and filtering in one YAML file, with the settings of the command line."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from actors.errors import OutputError, SettingsError
 from actors.settings import Settings
 from pipelines import storage
 from pipelines.options import from_yaml, validated
-from pipelines.settings import FilterSettings, ScoreSettings
+from pipelines.settings import EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.storage import told
 
 
@@ -16,6 +16,7 @@ class Recipe(Settings):
     """What a recipe file holds."""
 
     score: ScoreSettings | None = None
+    ensemble: EnsembleSettings | None = None
     filter: FilterSettings | None = None
 
 
@@ -47,6 +48,6 @@ def read_recipe(path: str) -> Recipe:
         recipe = validated(Recipe, document)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
-    if recipe.score is None and recipe.filter is None:
-        raise SettingsError(f"{path} asks for nothing: give it score, filter or both")
+    if recipe == Recipe():
+        raise SettingsError(f"{path} asks for nothing: give it score, ensemble or filter, or several of them")
     return recipe

@@ -6,16 +6,68 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from actors.records import Reason
+from pipelines.columns import SUSPECT
+from pipelines.ensembling import EnsembleSummary
 from pipelines.filtering import KeepSummary
 from pipelines.progress import duration
-from pipelines.settings import FilterSettings, ScoreSettings
+from pipelines.settings import EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.status import RunStatus
 from pipelines.summary import QUANTILES, Summary
+
+_MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
 
 
 def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     """Print the closing tables of a scored corpus."""
     console = Console(highlight=False)
+    _show_summary(console, summary)
+    if settings.engine.engine == "fake":
+        console.print(_MADE_UP)
+    _show_place(console, settings.output)
+
+
+def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
+    """Print the closing tables of an ensemble: those of the combined corpus, and how far its members agree."""
+    console = Console(highlight=False)
+    _show_summary(console, summary.combined)
+    found = summary.agreement
+    if Reason.NO_BASELINE in summary.combined.reasons:
+        console.print(
+            "no_baseline: fewer than two different responses to the prompt, so there is nothing to make z-scores of. "
+            "--combine mean or min does without, and no model runs again",
+            soft_wrap=True,
+        )
+    for pair in found.pairs:
+        if pair.same_best is not None:
+            correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:.2f}"
+            console.print(
+                f"{pair.first} and {pair.second} have the same best response to {pair.same_best:.1%} of "
+                f"{found.compared:,} prompts{correlation}",
+                soft_wrap=True,
+            )
+    asked = settings.combination
+    console.print(
+        f"Suspect: {summary.combined.flags.get(SUSPECT, 0):,} responses, above {asked.suspect_reward:g} in z_mean and "
+        f"{asked.suspect_disagreement:g} in z_disagreement",
+        soft_wrap=True,
+    )
+    if found.too_few:
+        console.print(
+            f"{found.too_few:,} of {found.prompts:,} prompts have fewer than the {found.needed} responses among which one "
+            "can be suspect",
+            soft_wrap=True,
+        )
+    if any((model.engine or settings.engine).engine == "fake" for model in settings.models):
+        console.print(_MADE_UP)
+    _show_place(console, settings.output)
+
+
+def _show_place(console: Console, output: str) -> None:
+    console.print(f"Scored corpus: {output.rstrip('/')}/parts/*.parquet, and manifest.json beside it", soft_wrap=True)
+
+
+def _show_summary(console: Console, summary: Summary) -> None:
     counts = Table(box=SIMPLE_HEAD)
     for name in ("input rows", "responses", "scored", "rejected", "failed", "truncated", "prompt tokens"):
         counts.add_column(name, justify="right")
@@ -32,11 +84,6 @@ def show_scored(summary: Summary, settings: ScoreSettings) -> None:
         for name, values in summary.quantiles.items():
             quantiles.add_row(name, *(f"{value:.3f}" for value in values))
         console.print(quantiles)
-    if settings.engine.engine == "fake":
-        console.print("These numbers are made up: --engine fake is for trying a pipeline out")
-    console.print(
-        f"Scored corpus: {settings.output.rstrip('/')}/parts/*.parquet, and manifest.json beside it", soft_wrap=True
-    )
 
 
 def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:

@@ -67,14 +67,15 @@ class Run:
         return units
 
 
-def score(settings: ScoreSettings, progress: Progress | None = None) -> Summary:
+def score(settings: ScoreSettings, progress: Progress | None = None, reserved: tuple[str, ...] = ()) -> Summary:
     """Score a corpus into a folder, or go on where an earlier run of the same settings ended.
 
+    `reserved` are names of columns that the input may not have, beside ours: of what will be made of this run.
     Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError`
     if what was written doesn't add up to the input.
     """
     progress = progress or Silent()
-    plan = planning.plan(settings)
+    plan = planning.plan(settings, reserved)
     progress.planned(plan.shape_found)
     run = open_run(settings, plan)
     run.parts.repair()
@@ -93,7 +94,7 @@ def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
     parts = Parts(folder)
     manifest = Manifest.of(plan, settings)
     earlier = read_manifest(folder)
-    if earlier is None and not _unused(folder):
+    if earlier is None and not unused(folder):
         raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
     if earlier is not None and settings.overwrite:
         parts.delete()
@@ -112,7 +113,7 @@ def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
     )
 
 
-def _unused(folder: str) -> bool:
+def unused(folder: str) -> bool:
     """Whether a folder without a manifest holds nothing, or only what a run that was killed at its very start leaves."""
     try:
         return storage.folder(folder).is_empty()

@@ -1,11 +1,11 @@
 """What a run is told: the same settings for the command line, a recipe and Python. Imports nothing heavy."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from actors.settings import EngineSettings, ModelSettings, RenderSettings, Settings
+from actors.settings import Dtype, EngineSettings, ModelSettings, RenderSettings, Settings
 
 
 class Turns(StrEnum):
@@ -82,6 +82,67 @@ class ScoreSettings(Settings):
     prefix: Prefix = ""
     overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
     append: bool = Field(default=False, description="take new input files into an earlier run")
+
+
+class Combine(StrEnum):
+    """What becomes of the members' rewards of a response: the reward of an ensemble."""
+
+    MEAN = "mean"
+    MIN = "min"
+    Z_MEAN = "z-mean"
+    Z_MIN = "z-min"
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether it is made of z-scores, which only a prompt with several different responses has."""
+        return self in (Combine.Z_MEAN, Combine.Z_MIN)
+
+
+class CombineSettings(Settings):
+    """How the members' rewards become one. All of it may change later: no model runs again for it."""
+
+    combine: Combine = Field(
+        default=Combine.Z_MEAN,
+        description="the ensemble's reward: mean or min of the members' z-scores among the responses to the same prompt, "
+        "or of their raw rewards, which is for members on one scale",
+    )
+    suspect_reward: float = Field(default=0.0, description="suspect: the mean of the z-scores is above this")
+    suspect_disagreement: float = Field(
+        default=1.96, ge=0, description="suspect: and the z-score of the members' disagreement above this"
+    )
+
+
+class MemberSettings(ModelSettings):
+    """A model of an ensemble."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        default=None, description="what it is called in `scores` and in models/; the last part of its id if not given"
+    )
+    engine: EngineSettings | None = Field(default=None, description="how its engines are started, if not as the others' are")
+
+
+class EnsembleSettings(Settings):
+    """Everything that `ensemble` is told."""
+
+    corpus: CorpusSettings
+    output: str = Field(description="folder for the combined corpus, and in models/ what each model scored")
+    models: tuple[MemberSettings, ...] = Field(min_length=2, description="the models, each an id or its settings")
+    combination: CombineSettings = CombineSettings()
+    dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the models whose own settings don't say it")
+    render: RenderSettings = RenderSettings()
+    engine: EngineSettings = EngineSettings()
+    work: WorkSettings = WorkSettings()
+    prefix: Prefix = ""
+    overwrite: bool = Field(default=False, description="delete an earlier ensemble in the output folder first")
+    append: bool = Field(default=False, description="take new input files into an earlier run")
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _ids_are_settings(cls, models: Any) -> Any:
+        """A model that is given by its id alone has the defaults."""
+        if not isinstance(models, list | tuple):
+            return models
+        return [{"model": model} if isinstance(model, str) else model for model in models]
 
 
 class DatasetSettings(Settings):

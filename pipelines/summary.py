@@ -6,7 +6,7 @@ to `_EXACT` responses; of more it holds a sketch (t-digest), not the rewards, an
 
 import glob
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import duckdb
@@ -25,7 +25,10 @@ _EXACT = 100_000
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts, reasons and quantiles of a scored corpus. `quantiles` has one row per score, at `QUANTILES`."""
+    """Counts, reasons and quantiles of a scored corpus.
+
+    `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts where a flag is true.
+    """
 
     rows: int
     responses: int
@@ -36,6 +39,7 @@ class Summary:
     prompt_tokens: int
     reasons: Mapping[str, int]
     quantiles: Mapping[str, tuple[float, ...]]
+    flags: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
@@ -67,22 +71,21 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
         numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
         if len(columns.outputs) > 1:
             numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in columns.outputs}
-        quantiles = (
-            {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
-            if counts.scored
-            else {}
-        )
+        flags = {name: _row(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
+        found = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
+        quantiles = {name: values for name, values in found.items() if values is not None}
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
-        truncated, int(tokens or 0), dict(reasons), quantiles,
+        truncated, int(tokens or 0), dict(reasons), quantiles, flags,
     )  # fmt: skip
 
 
-def _quantiles(connection: duckdb.DuckDBPyConnection, number: str, scored: int) -> tuple[float, ...]:
+def _quantiles(connection: duckdb.DuckDBPyConnection, number: str, scored: int) -> tuple[float, ...] | None:
+    """The quantiles of a number; None if no response has it."""
     inner = ", ".join(map(str, QUANTILES[1:-1]))
     quantile = "quantile_cont" if scored <= _EXACT else "approx_quantile"
     low, middle, high = _row(connection, f"min({number}), {quantile}({number}, [{inner}]), max({number})")
-    return (low, *middle, high)
+    return None if low is None else (low, *middle, high)
 
 
 def _row(connection: duckdb.DuckDBPyConnection, what: str) -> tuple[Any, ...]:

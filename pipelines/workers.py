@@ -1,4 +1,7 @@
-"""Where the tasks of a filter run: in this process, or on Ray. For a task alone, starting Ray would take longer than it."""
+"""Where the tasks of a filter run, or those that combine an ensemble: in this process, or on Ray.
+
+For a task alone, starting Ray would take longer than it.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,7 +67,7 @@ class OnRay:
             for waiting in running:
                 ray.cancel(waiting)
             cause = getattr(error, "cause", None)
-            raise (cause if isinstance(cause, AssayError) else RunStopped(f"a filter task failed: {error}")) from error
+            raise (cause if isinstance(cause, AssayError) else RunStopped(f"a task failed: {error}")) from error
 
     def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
         """See `Workers`."""

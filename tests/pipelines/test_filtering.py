@@ -490,7 +490,7 @@ def test_a_task_that_fails_otherwise_stops_the_run(
     many: str, tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filtering, "_filter_output", lambda step, selection, output: {}[output.index])
-    with pytest.raises(RunStopped, match="a filter task failed"):
+    with pytest.raises(RunStopped, match="a task failed"):
         run(many, "reward > 0", tmp_path / "kept")
 
 
