@@ -28,7 +28,7 @@ def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     tokenizer = as_qwen2(scalar)
     rng = Random(SEED)
     conversations = [turns for _ in range(10) for turns in answered(draw_cases(rng))]
-    return tokenizer, qwen2(Qwen2ForRewardModel, 1, tokenizer, conversations)
+    return tokenizer, qwen2(Qwen2ForRewardModel, tokenizer, conversations, labels=1)
 
 
 def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:

@@ -40,10 +40,16 @@ class Qwen2ForProcessRewardModel(_Qwen2WithHead):
 
 
 def qwen2(
-    kind: type[_Qwen2WithHead], labels: int, tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]
+    kind: type[_Qwen2WithHead],
+    tokenizer: PreTrainedTokenizerFast,
+    conversations: Sequence[list[Turn]],
+    *,
+    labels: int,
+    more_layers: int = 0,
 ) -> PreTrainedModel:
     """Tiny-scalar, narrower, with biases and a fresh head of so many labels, for conversations such as these."""
-    model = kind(Qwen2Config(**settings(), num_labels=labels))
+    config = Qwen2Config(**settings(more_layers), num_labels=labels)
+    model = kind(config)
     transplant(model)
     resemble(tokenizer, model, "ĊĊ", "Ċ")  # Qwen2's tokenizer makes one piece of two line breaks
     sequences = prompts(tokenizer, conversations)

@@ -27,15 +27,17 @@ ROWS_PER_STEP = 4
 MIXES = tuple(Mix(turns=turns, right=2, wrong=3) for turns in (1, 1, 2))
 
 
-def settings() -> dict[str, object]:
+def settings(more_layers: int = 0) -> dict[str, object]:
     """Arguments for the config of a model of this shape, whatever its architecture."""
     _, scalar = tiny_scalar()
     names = (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_act",
+        "vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
         "max_position_embeddings", "rms_norm_eps", "rope_parameters", "initializer_range", "tie_word_embeddings",
         "bos_token_id", "eos_token_id", "pad_token_id",
     )  # fmt: skip
-    return {name: getattr(scalar.config, name) for name in names} | {"intermediate_size": INTERMEDIATE_SIZE}
+    known = {name: getattr(scalar.config, name) for name in names}
+    layers = scalar.config.num_hidden_layers + more_layers
+    return known | {"intermediate_size": INTERMEDIATE_SIZE, "num_hidden_layers": layers}
 
 
 def llama(labels: int) -> PreTrainedModel:
@@ -47,7 +49,10 @@ def llama(labels: int) -> PreTrainedModel:
 
 @torch.no_grad()
 def transplant(model: PreTrainedModel) -> None:
-    """Gives a fresh model tiny-scalar's layers, of each MLP the neurons with the largest weights. Biases stay."""
+    """Gives a fresh model tiny-scalar's layers, of each MLP the neurons with the largest weights. Biases stay.
+
+    Layers that it has more begin with adding nothing to what those know.
+    """
     _, scalar = tiny_scalar()
     weights = scalar.model.state_dict()
     for index in range(scalar.config.num_hidden_layers):
@@ -57,7 +62,11 @@ def transplant(model: PreTrainedModel) -> None:
         weights |= {gate: weights[gate][kept], up: weights[up][kept], down: weights[down][:, kept]}
     lacking = model.model.load_state_dict(weights, strict=False)
     assert not lacking.unexpected_keys
-    assert all(name.endswith(".bias") for name in lacking.missing_keys)
+    more = model.model.layers[scalar.config.num_hidden_layers :]
+    assert more or all(name.endswith(".bias") for name in lacking.missing_keys)
+    for layer in more:
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
 
 
 @torch.no_grad()
