@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from actors.checkpoint import Checkpoint
-from actors.family import KnownModel, OneLogit
+from actors.family import Golden, KnownModel, OneLogit
 
 
 class MeanVariance(OneLogit):
@@ -19,7 +19,17 @@ class MeanVariance(OneLogit):
     source = "arXiv 2410.14632"
     read_at = "the raw outputs at the last token: the mean, and the logarithm of the standard deviation"
     range = "the model's own; compare responses to one prompt"
-    models = (KnownModel("tiny-mean-variance", "built in; for trying things out and for tests", "Apache-2.0"),)
+    models = (
+        KnownModel(
+            "tiny-mean-variance",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 3.915, 0.2),
+                Golden.answer("What is 3 + 4?", "9", 0.253, 0.2),
+            ),
+        ),
+    )
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 2

@@ -1,12 +1,13 @@
 """Qwen2.5-Math-RM: a head of two layers, and the card's system turn where a row has none."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
 
-from actors.records import ScoreRequest
+from actors.records import Message, Role, ScoreRequest
 from tests.contract import Contract, Wrong, asking
 from tests.models import as_dicts, ids_of, renderer, request, system, user
 from tests.tiny_references import Reference, reference, stored
@@ -45,11 +46,23 @@ class TestTinyMathRM(Contract):
     subtle = frozenset({"without the system turn"})
 
     def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
-        turns = [{"role": "system", "content": SYSTEM}, *as_dicts(asked)]
+        turns = as_dicts(asked)
+        if turns[0]["role"] != "system":
+            turns.insert(0, {"role": "system", "content": SYSTEM})
         return [list(self.tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False))]
 
     def outputs(self, ids: Any) -> Any:
         return outputs()(ids)
+
+    def held_out(self) -> Iterator[tuple[ScoreRequest, ScoreRequest]]:
+        """Without system turns of their own: the model has learnt the cards' alone."""
+        for pair in super().held_out():
+            right, wrong = (replace(one, context=_without_system(one.context)) for one in pair)
+            yield right, wrong
+
+
+def _without_system(context: tuple[Message, ...]) -> tuple[Message, ...]:
+    return tuple(message for message in context if message.role is not Role.SYSTEM)
 
 
 def test_a_rows_own_system_turn_takes_the_cards_place() -> None:
