@@ -229,6 +229,10 @@ class Family(ABC):
         ((values,),) = answers
         return weighted(self.read(values), weights)
 
+    def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+        """What the outputs of a request's responses say of each other, to be added to each; empty without a reward."""
+        return [{} for _ in scores]
+
 
 class OneLogit(Family):
     """A family that is asked with the checkpoint's own chat template, and whose reward is the one output of its head.

@@ -72,11 +72,15 @@ class Scorer:
         for prompt, answer in zip(request.prompts, answers, strict=True):
             for position in prompt.judges:
                 about[position].append(answer)
-        return tuple(
+        scores = [
             Score.rejected(response.reason)
             if response.reason is not None
             else replace(self._score(own), truncated=response.truncated)
             for response, own in zip(request.responses, about, strict=True)
+        ]
+        more = self._family.compared([score.scores for score in scores])
+        return tuple(
+            replace(score, scores={**score.scores, **own}) if own else score for score, own in zip(scores, more, strict=True)
         )
 
     def _score(self, answers: Sequence[_Answer]) -> Score:

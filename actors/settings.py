@@ -57,6 +57,10 @@ class ReadSettings(Settings):
         default=None, description="principle: what several principles come to; mean if not given, and no --weights"
     )
 
+    diverging_lambda: float = Field(
+        default=1.0, ge=0, description="distributions: how much spreads count in `scores.diverging`, of two responses"
+    )
+
     @field_validator("principles")
     @classmethod
     def _differ(cls, principles: dict[str, str] | None) -> dict[str, str] | None:

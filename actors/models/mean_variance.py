@@ -1,17 +1,19 @@
 """A reward with its uncertainty: the mean and the spread of a normal distribution, from a head of two labels.
 
-"Diverging Preferences" (arXiv 2410.14632): trained on each annotator's own judgement, the spread tells where annotators
-disagree. The second label is the logarithm of the standard deviation. No config.json says so: `--family mean-variance` does.
+The second label is the logarithm of the standard deviation. No config.json says so: `--family mean-variance` does.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
 from actors.checkpoint import Checkpoint
-from actors.family import Golden, KnownModel, OneLogit
+from actors.distribution import MEAN, STD, Distribution
+from actors.family import Golden, KnownModel
+
+_LARGEST = 700  # the exponential of more is no float
 
 
-class MeanVariance(OneLogit):
+class MeanVariance(Distribution):
     """`*ForSequenceClassification` with two labels, a mean and the logarithm of a standard deviation."""
 
     name = "mean-variance"
@@ -32,20 +34,11 @@ class MeanVariance(OneLogit):
     )
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 2
-
-    def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # two labels are transformers' default, for any classifier
-
-    def outputs(self) -> tuple[str, ...]:
-        return ("mean", "reward_std")
-
-    def card_weights(self) -> Mapping[str, float]:
-        return {"mean": 1.0}
+        return super().fits(checkpoint) and checkpoint.labels == 2
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         mean, log_std = values
-        return {"mean": mean, "reward_std": math.exp(log_std) if log_std < 700 else math.inf}
+        return {MEAN: mean, STD: math.exp(log_std) if log_std < _LARGEST else math.inf}
 
 
 FAMILY = MeanVariance()

@@ -227,6 +227,7 @@ def refusal(folder: Path, config: Mapping[str, Any], weights: Mapping[str, int] 
         ({"architectures": ["BertModel"]}, "a BertModel with 1 labels"),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "a LlamaForSequenceClassification with 3 labels"),
         ({"num_labels": 4}, "a LlamaForSequenceClassification with 4 labels"),
+        ({"num_labels": 6}, "a LlamaForSequenceClassification with 6 labels"),
         ({"id2label": ATTRIBUTES_CONFIG["id2label"]}, "a LlamaForSequenceClassification with 9 labels"),
         ({"architectures": None}, "a model without architectures with 1 labels"),
     ],
@@ -243,7 +244,6 @@ def test_what_no_family_reads_is_refused_and_the_families_are_named(
     ("change", "found", "family"),
     [
         ({"id2label": None}, "a LlamaForSequenceClassification with 2 labels", "mean-variance"),
-        ({"num_labels": 5}, "a LlamaForSequenceClassification with 5 labels", "five-class"),
     ],
 )
 def test_a_classifier_is_never_guessed_to_be_a_reward_model(
