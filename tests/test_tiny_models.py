@@ -1,4 +1,4 @@
-"""The two built-in language models keep the contracts that they stand for, read as their cards say: by transformers."""
+"""The built-in models keep the contracts that they stand for, read as their cards say: by transformers and plain torch."""
 
 from typing import Any
 
@@ -7,14 +7,21 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from actors.checkpoint import BUILT_IN
+from tests.tiny_references import Reference, reference, stored
+from tiny_models.annotators import rated
 from tiny_models.judgements import PRINCIPLES, judgements
 from tiny_models.rows import assistant
-from tiny_models.synthetic import pairs
+from tiny_models.solutions import solutions
+from tiny_models.synthetic import Turn, pairs
 
 CARD = (
     "Evaluate the response to the previous prompt in terms of whether it satisfies this principle: brevity. "
     "Only answer Yes or No."
 )
+MATH: Turn = {
+    "role": "system",
+    "content": "Please reason step by step, and put your final answer within \\boxed{}.",
+}
 
 
 def loaded(name: str) -> tuple[Any, Any]:
@@ -65,3 +72,100 @@ def test_a_judgement_asks_as_the_card_does() -> None:
     judgement = next(each for each in judgements(0, 4, "train") if each.principle == "brevity")
     assert judgement.messages[-1] == {"role": "user", "content": CARD}
     assert [turn["role"] for turn in judgement.messages[-3:]] == ["user", "assistant", "user"]
+
+
+def answered(tokenizer: Any, messages: list[Turn], *, math: bool = False) -> list[int]:
+    """Token ids of a conversation with its answer; a mathematical one begins with the cards' system turn and no other."""
+    if math:
+        messages = [MATH, *(turn for turn in messages if turn["role"] != "system")]
+    return ids_of(tokenizer, messages, ask=False)
+
+
+def paired(name: str, judge: Reference, *then: int, math: bool = False, n: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the last two tokens of `n` chosen and as many rejected responses give, [n, 2, labels] each."""
+    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+    ends = [
+        judge([*answered(tokenizer, [*pair.context, assistant(response)], math=math), *then])[-2:]
+        for pair in pairs(51, n, "held-out")
+        for response in (pair.chosen, pair.rejected)
+    ]
+    chosen, rejected = torch.stack(ends).unflatten(0, (-1, 2)).unbind(dim=1)
+    return chosen, rejected
+
+
+def share(won: torch.Tensor) -> float:
+    return won.float().mean().item()
+
+
+def test_math_rm_is_read_at_the_last_token_and_needs_its_biases() -> None:
+    chosen, rejected = paired("math-rm", reference("math-rm"), math=True)
+    won = chosen > rejected
+    assert share(won[:, -1]) > 0.94
+    assert share(won[:, -2]) < 0.75
+    weights = stored("math-rm")
+    biases = {name for name in weights if name.endswith(".bias")}
+    assert len(biases) == 6 * 3 + 2
+    assert min(weights[name].abs().mean() for name in biases) > 0.2
+    for lost in ("q_proj.bias", "k_proj.bias", "v_proj.bias", "score.0.bias", "score.2.bias"):
+        without = {name: torch.zeros_like(weight) if name.endswith(lost) else weight for name, weight in weights.items()}
+        less, _ = paired("math-rm", reference("math-rm", without), math=True, n=10)
+        assert (less - chosen[:10])[:, -1].abs().mean() > 0.1, lost
+
+
+def test_internlm2_is_read_at_a_token_of_its_own() -> None:
+    chosen, rejected = paired("internlm2", reference("internlm2"), 5)
+    won = chosen > rejected
+    assert share(won[:, -1]) > 0.94
+    assert 0.3 < share(won[:, -2]) < 0.7
+
+
+def test_math_prm_judges_each_step_where_it_ends() -> None:
+    tokenizer, judge = AutoTokenizer.from_pretrained(BUILT_IN / "math-prm"), reference("math-prm")
+    (end,) = tokenizer.encode("<extra_0>", add_special_tokens=False)
+    steps, before, solved = [], [], []
+    for solution in solutions(51, 80, "held-out"):
+        text = "<extra_0>".join(solution.steps) + "<extra_0>"
+        ids = answered(tokenizer, [*solution.context, assistant(text)], math=True)
+        good = judge(ids).softmax(dim=-1)[:, 1]
+        ends = torch.tensor(ids) == end
+        wanted = torch.tensor(solution.good)
+        steps.append((good[ends] > 0.5) == wanted)
+        before.append((good[:-1][ends[1:]] > 0.5) == wanted)
+        solved.append(bool(good[ends].prod() > 0.5) == solution.right)
+    assert share(torch.cat(steps)) > 0.94
+    assert share(torch.cat(before)) < 0.8
+    assert sum(solved) / len(solved) > 0.85
+
+
+def told_apart(name: str, judge: Reference) -> tuple[torch.Tensor, torch.Tensor]:
+    """What 60 responses give that annotators diverge about, and as many that they agree about, [60, labels] each."""
+    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+    known = list(rated(51, 120, "held-out"))
+    ends = torch.stack([judge(answered(tokenizer, [*one.context, assistant(one.response)]))[-1] for one in known])
+    diverging = torch.tensor([one.diverging for one in known])
+    return ends[diverging], ends[~diverging]
+
+
+def auroc(high: torch.Tensor, low: torch.Tensor) -> float:
+    return share(high[:, None] > low[None, :])
+
+
+def test_mean_variance_says_a_mean_and_the_logarithm_of_a_deviation() -> None:
+    judge = reference("mean-variance")
+    chosen, rejected = paired("mean-variance", judge)
+    mean, deviation = (chosen > rejected)[:, -1].float().mean(dim=0)
+    assert mean > 0.94
+    assert deviation < 0.8
+    diverging, agreeing = told_apart("mean-variance", judge)
+    assert auroc(diverging[:, 1], agreeing[:, 1]) > 0.94
+    assert auroc(diverging[:, 0], agreeing[:, 0]) < 0.8
+
+
+def test_five_class_gives_each_rating_a_logit() -> None:
+    judge, ratings = reference("five-class"), torch.arange(5.0)
+    chosen, rejected = (outputs[:, -1].softmax(dim=-1) for outputs in paired("five-class", judge))
+    assert share(chosen @ ratings > rejected @ ratings) > 0.94
+    assert share(chosen @ ratings.flip(0) > rejected @ ratings.flip(0)) < 0.06
+    diverging, agreeing = (outputs.softmax(dim=-1) for outputs in told_apart("five-class", judge))
+    high, low = (shares @ ratings.square() - (shares @ ratings).square() for shares in (diverging, agreeing))
+    assert auroc(high, low) > 0.9

@@ -43,7 +43,7 @@ def _llama(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> tuple[nn
 def _qwen2(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> tuple[nn.Module, nn.Module]:
     model = Qwen2Model(Qwen2Config(**config))
     model.load_state_dict(_below("model.", weights))
-    width, labels = config["hidden_size"], len(weights["score.2.bias"])
+    width, labels = model.config.hidden_size, model.config.num_labels
     head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, labels))
     head.load_state_dict(_below("score.", weights))
     return model, head
