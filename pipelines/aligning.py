@@ -4,7 +4,8 @@ All were made of the same files, so each holds them in the same order, however i
 streams, in the order of the first member's parts, and nothing has to be sorted or looked up.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,10 +33,11 @@ class MemberRun:
     manifest: Manifest
     entries: Sequence[tuple[Part, Entry]]
 
-    @property
-    def part_list(self) -> list[Part]:
-        """Its parts in order."""
-        return [part for part, _ in self.entries]
+    @functools.cached_property
+    def by_file(self) -> Mapping[tuple[str, int, str], list[Part]]:
+        """Its parts in order, by the file that they are of. The number of a file may be another one in another member."""
+        grouped = by_file(part for part, _ in self.entries)
+        return {_file(file): grouped.get(file.index, []) for file in self.manifest.files}
 
 
 class Aligned(NamedTuple):
@@ -51,12 +53,12 @@ def aligned(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
     Raises `AuditError` unless all members hold exactly the same responses, naming the first that they don't.
     """
     first, *others = runs
-    if strange := [run.name for run in others if _files(run) != _files(first)]:
+    if strange := [run.name for run in others if run.by_file.keys() != first.by_file.keys()]:
         raise AuditError(f"the members weren't made of the same files: {strange[0]} of others than {first.name}")
     for file in first.manifest.files:
         own = _Responses(first, file)
         streams = [_Responses(run, file) for run in others]
-        for part in by_file(first.part_list).get(file.index, []):
+        for part in first.by_file[_file(file)]:
             tables = [stream.take(part.counts.responses) for stream in (own, *streams)]
             for run, table in zip(others, tables[1:], strict=True):
                 _check_same(first.name, tables[0], run.name, table)
@@ -64,10 +66,6 @@ def aligned(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
         for run, stream in zip(runs, (own, *streams), strict=True):
             if (left := stream.take(1)).num_rows:
                 raise AuditError(f"{run.name} has {_named(left, 0)}, and that is more than the others have of {file.name}")
-
-
-def _files(run: MemberRun) -> set[tuple[str, int, str]]:
-    return {_file(file) for file in run.manifest.files}
 
 
 def _file(file: InputFile) -> tuple[str, int, str]:
@@ -82,9 +80,7 @@ class _Responses:
         self._names = [columns.prefix + name for name in _READ]
         kinds = {name: columns.ours.field(columns.prefix + name).type for name in _READ}
         self._left = pa.schema(list(kinds.items())).empty_table()
-        # Files that were appended in several runs may be numbered otherwise in another member.
-        index = next(own.index for own in run.manifest.files if _file(own) == _file(file))
-        self._tables = self._read(run.parts, by_file(run.part_list).get(index, []))
+        self._tables = self._read(run.parts, run.by_file[_file(file)])
 
     def _read(self, parts: Parts, own: Sequence[Part]) -> Iterator[pa.Table]:
         for part in own:

@@ -176,8 +176,9 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
         parts.delete()
         manifest.write(folder)
     parts.create()
+    extents = runs[0].parts.extents(manifest.files)
     for file in manifest.files:
-        extent = runs[0].parts.extents([file])[file.index]
+        extent = extents[file.index]
         if file.extent is None and extent is not None:
             parts.end_seen(file, extent)
     return manifest

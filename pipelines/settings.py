@@ -103,8 +103,8 @@ class CombineSettings(Settings):
 
     combine: Combine = Field(
         default=Combine.Z_MEAN,
-        description="the ensemble's reward: mean or min of the members' z-scores among the responses to the same prompt, "
-        "or of their raw rewards, which is for members on one scale",
+        description="the ensemble's reward: z-mean or z-min of the members' z-scores among the responses to the same "
+        "prompt; mean or min of their raw rewards, which is for members on one scale",
     )
     suspect_reward: float = Field(default=0.0, description="suspect: the mean of the z-scores is above this")
     suspect_disagreement: float = Field(
