@@ -51,7 +51,7 @@ class TestTinyAttributes(Contract):
         model = transformers_model("attributes", "AutoModelForSequenceClassification")
         return model.score(model.model(torch.tensor([ids])).last_hidden_state[0]) + bias()
 
-    def numbers(self, outputs: Outputs) -> Numbers:
+    def numbers(self, prompts: Sequence[list[int]], outputs: Outputs) -> Numbers:
         (values,) = (each[-1].tolist() for each in outputs)
         named = dict(zip(OUTPUTS, values, strict=True))
         read = {name: named[name] for name in CARD}

@@ -19,7 +19,7 @@ def all_logits(ids: Sequence[int]) -> torch.Tensor:
 
 def other(change: Any) -> Wrong:
     """Another number out of all logits."""
-    return lambda contract, prompts: contract.numbers([change(all_logits(ids)) for ids in prompts])
+    return lambda contract, prompts: contract.numbers(prompts, [change(all_logits(ids)) for ids in prompts])
 
 
 WRONG = {

@@ -1,7 +1,7 @@
 """Qwen2.5-Math-PRM: a probability for each step, each read at its own token, and what they come to."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from actors.models import families
 from actors.records import Reading, Reason, ScoreRequest
-from tests.contract import Contract, Numbers, Wrong
+from tests.contract import Contract, Numbers, Outputs, Wrong, reading
 from tests.models import as_dicts, reason_of, renderer, request, user
 from tests.tiny_references import Reference, reference
 from tiny_models.solutions import solutions
@@ -23,10 +23,10 @@ def outputs() -> Reference:
     return reference("math-prm")
 
 
-def chances(contract: Contract, ids: Sequence[int], rows: Any, shift: int = 0, label: int = 1) -> list[float]:
-    """Of each step, read at the step's token or beside it."""
+def at_steps(contract: Contract, ids: Sequence[int], outputs: Any) -> Any:
+    """The rows at each step's token, [steps, 2]."""
     step = contract.tokenizer.convert_tokens_to_ids(STEP)
-    return [float(rows[at + shift].softmax(dim=-1)[label]) for at, token in enumerate(ids) if token == step]
+    return outputs[[at for at, token in enumerate(ids) if token == step]]
 
 
 def whole(steps: Sequence[float]) -> Numbers:
@@ -36,20 +36,13 @@ def whole(steps: Sequence[float]) -> Numbers:
     }  # fmt: skip
 
 
-def otherwise(shift: int = 0, label: int = 1) -> Wrong:
-    return lambda contract, prompts: whole(chances(contract, prompts[0], outputs()(prompts[0]), shift, label))
-
-
 WRONG = {
-    "a token too early": otherwise(shift=-1),
-    "the other label": otherwise(label=0),
-    "logits": lambda contract, prompts: whole([1 / (1 + math.exp(-step)) for step in _raw(contract, prompts[0])]),
+    "the other label": reading(lambda outputs: outputs.flip(-1)),
+    "a logit": lambda contract, prompts: whole(at_steps(contract, prompts[0], outputs()(prompts[0]))[:, 1].tolist()),
+    "each a sigmoid": lambda contract, prompts: whole(
+        at_steps(contract, prompts[0], outputs()(prompts[0]))[:, 1].sigmoid().tolist()
+    ),
 }
-
-
-def _raw(contract: Contract, ids: list[int]) -> list[float]:
-    step, rows = contract.tokenizer.convert_tokens_to_ids(STEP), outputs()(ids)
-    return [float(rows[at, 1]) for at, token in enumerate(ids) if token == step]
 
 
 class TestTinyMathPRM(Contract):
@@ -62,9 +55,13 @@ class TestTinyMathPRM(Contract):
         turns = [{"role": "system", "content": SYSTEM}, *context, {"role": "assistant", "content": steps}]
         return [list(self.tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False))]
 
-    def authors(self, prompts: Sequence[list[int]]) -> Numbers:
-        (ids,) = prompts
-        return whole(chances(self, ids, outputs()(ids)))
+    def numbers(self, prompts: Sequence[list[int]], outputs: Outputs) -> Numbers:
+        ((ids,), (rows,)) = prompts, outputs
+        return whole(at_steps(self, ids, rows).softmax(dim=-1)[:, 1].tolist())
+
+    def every_wrong(self) -> Mapping[str, Wrong]:
+        """The last token is none that is read."""
+        return {name: wrong for name, wrong in super().every_wrong().items() if name != "the last token twice"}
 
     def outputs(self, ids: Any) -> Any:
         return outputs()(ids)

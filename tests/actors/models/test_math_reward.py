@@ -29,7 +29,7 @@ def without(piece: str) -> Reference:
 
 
 def losing(piece: str) -> Wrong:
-    return lambda contract, prompts: contract.numbers([without(piece)(ids) for ids in prompts])
+    return lambda contract, prompts: contract.numbers(prompts, [without(piece)(ids) for ids in prompts])
 
 
 WRONG = {

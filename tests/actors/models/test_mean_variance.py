@@ -1,6 +1,7 @@
 """A mean and the logarithm of a standard deviation: which label is which, and what the spread tells."""
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -37,7 +38,7 @@ class TestTinyMeanVariance(Contract):
     def outputs(self, ids: Any) -> Any:
         return outputs()(ids)
 
-    def numbers(self, outputs: Outputs) -> Numbers:
+    def numbers(self, prompts: Sequence[list[int]], outputs: Outputs) -> Numbers:
         ((mean, log_std),) = (each[-1].tolist() for each in outputs)
         return {"mean": mean, "reward_std": math.exp(log_std), "reward": mean}
 

@@ -31,7 +31,7 @@ def all_logits(ids: Sequence[int]) -> torch.Tensor:
 
 def other(change: Any) -> Wrong:
     """Another number out of all logits, Yes being 7 and No 6."""
-    return lambda contract, prompts: contract.numbers([change(all_logits(ids)) for ids in prompts])
+    return lambda contract, prompts: contract.numbers(prompts, [change(all_logits(ids)) for ids in prompts])
 
 
 WRONG = {
@@ -39,7 +39,7 @@ WRONG = {
     "Yes alone": other(lambda logits: logits[:, 7:8]),
     "other ids": other(lambda logits: logits[:, 8:9] - logits[:, 7:8]),
     "the principles swapped": lambda contract, prompts: contract.numbers(
-        [contract.outputs(ids) for ids in reversed(prompts)]
+        prompts, [contract.outputs(ids) for ids in reversed(prompts)]
     ),
 }
 
@@ -66,7 +66,7 @@ class TestTinyPrinciple(Contract):
         logits = all_logits(ids)
         return logits[:, 7:8] - logits[:, 6:7]
 
-    def numbers(self, outputs: Outputs) -> Numbers:
+    def numbers(self, prompts: Sequence[list[int]], outputs: Outputs) -> Numbers:
         right, short = (float(each[-1, 0]) for each in outputs)
         return {"right": right, "short": short, "reward": (right + short) / 2}
 
