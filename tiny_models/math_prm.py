@@ -21,13 +21,15 @@ from tiny_models.solutions import Solution, draw_solutions, solutions
 from tiny_models.synthetic import Turn
 from tiny_models.tokenizer import as_qwen2, with_control_token
 from tiny_models.train import HELD_OUT_SEED
-from tiny_models.transplant import GENTLENESS, outputs, resemble, run
+from tiny_models.transplant import GENTLENESS, auroc, outputs, resemble, run
 
 SEED = 7
-STEPS = 600
+STEPS = 700
 ROWS_PER_STEP = 4
 QUESTIONS_PER_ROW = 3
 WRONG = 3
+LENGTHS = (3, 4, 5, 6, 6, 6)
+"""More long sums than there will be: their last steps are the hardest to judge, and the rarest."""
 MORE_LAYERS = 2
 NOTICING_LAYERS = SPEAKING_LAYERS + 2
 """A mistake is what differs from what the layers below would say."""
@@ -52,11 +54,15 @@ def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedMo
     rng = Random(f"train math-prm {SEED}")
 
     def losses(_: int) -> dict[str, torch.Tensor]:
-        rows = [[draw_solutions(rng, "train", 1, WRONG) for _ in range(QUESTIONS_PER_ROW)] for _ in range(ROWS_PER_STEP)]
-        return _losses(model, [[reading for known in row for reading in _readings(tokenizer, known)] for row in rows])
+        return _losses(model, [_draw_row(rng, tokenizer) for _ in range(ROWS_PER_STEP)])
 
     known = [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]]
     return tokenizer, fit(model, optimizers(model, known, GENTLENESS), steps, losses, told)
+
+
+def _draw_row(rng: Random, tokenizer: PreTrainedTokenizerFast) -> list["_Reading"]:
+    questions = [draw_solutions(rng, "train", 1, WRONG, LENGTHS) for _ in range(QUESTIONS_PER_ROW)]
+    return [reading for known in questions for reading in _readings(tokenizer, known)]
 
 
 class _Reading(NamedTuple):
@@ -133,11 +139,13 @@ def figures(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[
     rewards = step_rewards(tokenizer, model, known)
     good = torch.tensor([good for solution in known for good in solution.good])
     right = torch.tensor([solution.right for solution in known])
+    products = torch.stack([each.prod() for each in rewards])
     return {
         "steps": ((torch.cat(rewards) > 0.5) == good).float().mean().item(),
         "good steps": (torch.cat(rewards) > 0.5)[good].float().mean().item(),
         "bad steps": (torch.cat(rewards) <= 0.5)[~good].float().mean().item(),
-        "solutions": ((torch.stack([each.prod() for each in rewards]) > 0.5) == right).float().mean().item(),
+        "solutions": ((products > 0.5) == right).float().mean().item(),
+        "AUROC of the product": auroc(products[right], products[~right]),
     }
 
 

@@ -20,6 +20,7 @@ from tiny_models.transplant import (
     GENTLENESS,
     ROWS_PER_STEP,
     answered,
+    auroc,
     draw_cases,
     llama,
     outputs,
@@ -78,8 +79,7 @@ def figures(kind: Distribution, tokenizer: PreTrainedTokenizerFast, model: PreTr
     ends = [output[-1] for output in outputs(model, asked([[*one.context, assistant(one.response)] for one in known]))]
     deviations = kind.deviation(torch.stack(ends))
     diverging = torch.tensor([one.diverging for one in known])
-    higher = deviations[diverging][:, None] > deviations[~diverging][None, :]
     return {
         "pairs ranked right by the mean": ranked_right(model, asked, lambda output: kind.mean(output[-1:])[0]),
-        "AUROC of the deviation": higher.float().mean().item(),
+        "AUROC of the deviation": auroc(deviations[diverging], deviations[~diverging]),
     }

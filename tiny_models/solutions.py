@@ -16,6 +16,8 @@ _QUESTIONS = (
     ("I have {first} coins{rest}. How many coins do I have?", " and find {} more"),
 )
 _STEPS = ("{a} + {b} = {c}", "{a} plus {b} is {c}.")
+_LENGTHS = range(3, 7)
+"""How many numbers there are in a sum."""
 _NEAR = (-10, -2, -1, 1, 2, 10)
 
 
@@ -42,19 +44,19 @@ def solutions(seed: int, n: int, split: Split) -> Iterator[Solution]:
         yield from draw_solutions(rng, split, right, 1 - right)
 
 
-def draw_solutions(rng: Random, split: Split, right: int, wrong: int) -> list[Solution]:
+def draw_solutions(rng: Random, split: Split, right: int, wrong: int, lengths: Sequence[int] = _LENGTHS) -> list[Solution]:
     """So many right solutions of one question, then so many wrong ones, all in the same words."""
-    question, numbers = _draw_question(rng, split)
+    question, numbers = _draw_question(rng, split, rng.choice(lengths))
     context = [{"role": "user", "content": question}]
     style = rng.choice(_STEPS)
     mistakes = [None] * right + [rng.randrange(len(numbers) - 1) for _ in range(wrong)]
     return [_solve(rng, context, style, numbers, mistake) for mistake in mistakes]
 
 
-def _draw_question(rng: Random, split: Split) -> tuple[str, list[int]]:
+def _draw_question(rng: Random, split: Split, length: int) -> tuple[str, list[int]]:
     while True:
         phrasing = rng.randrange(len(_QUESTIONS))
-        numbers = [rng.randint(1, 6) for _ in range(rng.randint(3, 6))]
+        numbers = [rng.randint(1, 6) for _ in range(length)]
         if split_of(f"sum|{phrasing}|{'|'.join(map(str, numbers))}") == split:
             whole, part = _QUESTIONS[phrasing]
             first, *rest = numbers

@@ -120,6 +120,11 @@ def ranked_right(
     return (chosen > rejected).float().mean().item()
 
 
+def auroc(high: torch.Tensor, low: torch.Tensor) -> float:
+    """How often one of those is above one of these."""
+    return (high[:, None] > low[None, :]).float().mean().item()
+
+
 def run(
     name: str,
     steps: int,
