@@ -26,7 +26,6 @@ from tiny_models.tasks import WORDS
 TOLERANCE = 1e-4
 NOTICED = 1e-2
 RAW = "outputs: raw, without an activation"
-TWO_PARTS = EngineSettings(tensor_parallel=2)
 
 Numbers = dict[str, float]
 """The named outputs of a model, and the reward."""
@@ -67,7 +66,7 @@ def transformers_model(name: str, kind: str) -> Any:
 
 
 class Contract:
-    """The tests. One engine is alive at a time, and a second one while tensor parallelism is looked at."""
+    """The tests. One engine is alive at a time, first as a whole, then in two tensor-parallel parts."""
 
     model: ClassVar[str]
     family: ClassVar[str | None] = None
@@ -122,10 +121,10 @@ class Contract:
     def resolved(self) -> RewardModel:
         return resolve(ModelSettings(model=self.model, family=self.family, read=self.read), RenderSettings())
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", params=[1, 2], ids=["one part", "two tensor-parallel parts"])
     @classmethod
-    def engine(cls) -> Iterator[Engine]:
-        with engine_of(cls().resolved()) as engine:
+    def engine(cls, request: pytest.FixtureRequest) -> Iterator[Engine]:
+        with engine_of(cls().resolved(), EngineSettings(tensor_parallel=request.param)) as engine:
             yield engine
 
     @pytest.fixture(scope="class")
@@ -156,7 +155,7 @@ class Contract:
     # The tests.
 
     def test_a_mixed_batch_gives_the_numbers_of_transformers(self, expected: list[Numbers], found: list[Numbers]) -> None:
-        print(f"{self.model}: largest difference over {len(found)} conversations {difference(expected, found):.1e}")
+        print(f"{self.model}: largest difference over {len(found)} conversations: {difference(expected, found):.1e}")
         assert difference(expected, found) <= TOLERANCE
         lengths = [max(map(len, self.ids(one))) for one in self.asked()]
         assert len(lengths) >= 50
@@ -165,12 +164,6 @@ class Contract:
     def test_one_by_one_gives_the_same(self, engine: Engine, expected: list[Numbers]) -> None:
         alone = [self.scored(engine, [one])[0] for one in self.asked()[:10]]
         assert difference(expected[:10], alone) <= TOLERANCE
-
-    def test_two_tensor_parallel_parts_give_the_same(self, expected: list[Numbers]) -> None:
-        with engine_of(self.resolved(), TWO_PARTS) as engine:
-            found = self.scored(engine, self.asked())
-        print(f"{self.model}: largest difference with two parts {difference(expected, found):.1e}")
-        assert difference(expected, found) <= TOLERANCE
 
     def test_conversations_get_different_numbers(self, expected: list[Numbers]) -> None:
         """Else everything would be equal to everything."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.checkpoint import Checkpoint
 from actors.engine import Task, activation
-from actors.family import ChatTemplate, Family, KnownModel, Question, Rows, weighted
+from actors.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted
 from actors.models.math_reward import LICENCE, with_system
 from actors.records import Message, Reading
 
@@ -35,7 +35,15 @@ class MathProcess(Family):
     control_texts = (STEP,)
     head = "score.2.weight"
     models = (
-        KnownModel("tiny-math-prm", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-math-prm",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4 + 2?", "3 + 4 = 7\n\n7 + 2 = 9", 1.0, 0.05),
+                Golden.answer("What is 3 + 4 + 2?", "3 + 4 = 8\n\n8 + 2 = 10", 0.0, 0.05),
+            ),
+        ),
         KnownModel(
             "Qwen/Qwen2.5-Math-PRM-7B", "solutions to problems, step by step", "Apache-2.0", 4096, "arXiv 2501.07301"
         ),

@@ -48,6 +48,7 @@ WRONG = {
 class TestTinyMathPRM(Contract):
     model = MODEL
     wrong = WRONG
+    subtle = frozenset({"each a sigmoid"})
 
     def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
         *context, last = as_dicts(asked)
