@@ -31,17 +31,10 @@ class Renderer:
     """Renders requests for one model. Holds the tokenizer, so it is made once per process."""
 
     def __init__(self, model: RewardModel, settings: RenderSettings) -> None:
-        from transformers import AutoTokenizer  # seconds of import, which --help and the settings do without
-
         checkpoint = Checkpoint.find(model.model, model.revision)
         self._family: Family = model.family
         self._family.register()
-        try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
-        except Exception as error:  # transformers raises what its parsers raise
-            raise ModelError(
-                f"the tokenizer of {model.model} can't be loaded, and no code of a checkpoint's own is run: {error}"
-            ) from error
+        self._tokenizer = _tokenizer(checkpoint)
         self._appended = list(self._family.appended(checkpoint))
         self._settings = settings
         self._limit = model.max_model_len
@@ -266,6 +259,22 @@ class Renderer:
         if self._family.begins is not None:
             return (self._family.begins,)
         return (1,) if self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id] else (0, 1)
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Any:
+    """The checkpoint's tokenizer. Raises `ModelError` if it can't be loaded.
+
+    As tokenizer.json has it, where there is one: by the model type alone, transformers 5 puts rules of its own in it.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # seconds of import, which --help does without
+
+    kind = PreTrainedTokenizerFast if (checkpoint.folder / "tokenizer.json").exists() else AutoTokenizer
+    try:
+        return kind.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
+    except Exception as error:  # transformers raises what its parsers raise
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} can't be loaded, and no code of a checkpoint's own is run: {error}"
+        ) from error
 
 
 class _Asked(NamedTuple):

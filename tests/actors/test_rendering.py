@@ -23,6 +23,7 @@ from tests.models import (
     ATTRIBUTES_CONFIG,
     ATTRIBUTES_WEIGHTS,
     SCALAR,
+    SCALAR_CONFIG,
     as_dicts,
     assistant,
     from_dicts,
@@ -475,6 +476,17 @@ def test_a_template_without_the_beginning_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
     with pytest.raises(ModelError, match="a conversation must hold <s> 1 times, and the template writes it 0 times"):
         renderer(path)
+
+
+def test_a_tokenizer_is_what_its_file_says_whatever_the_model_type(tmp_path: Path) -> None:
+    """transformers 5 puts Qwen 2's own rules for splitting text in place of those in the file of any qwen2 model."""
+    path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, "model_type": "qwen2"})
+    made = renderer(path)
+    for one in conversations():
+        (rendered,) = made.render([one])
+        text = tokenizer(SCALAR).apply_chat_template(as_dicts(one), tokenize=False)
+        expected = Tokenizer.from_file(str(path / "tokenizer.json")).encode(text, add_special_tokens=False).ids
+        assert ids_of(rendered) == expected
 
 
 @pytest.mark.parametrize("written", [0, 1, 2])

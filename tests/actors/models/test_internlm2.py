@@ -72,7 +72,7 @@ def test_a_tokenizer_that_needs_code_is_refused(tmp_path: Path) -> None:
     settings |= {"tokenizer_class": "InternLM2Tokenizer", "auto_map": {"AutoTokenizer": ["code.InternLM2Tokenizer", None]}}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     model = resolve(ModelSettings(model=str(folder)), RenderSettings())
-    with pytest.raises(ModelError, match=r"the tokenizer of .* can't be loaded, and no code of a checkpoint's own is run"):
+    with pytest.raises(ModelError, match=r"the tokenizer in .* can't be loaded, and no code of a checkpoint's own is run"):
         Renderer(model, RenderSettings())
 
 
