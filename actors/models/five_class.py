@@ -1,0 +1,47 @@
+"""The distribution of annotators' ratings 0 to 4, as HelpSteer2's are, from a head of five labels.
+
+The reward is the expected rating. No config.json says what five labels mean: `--family five-class` does.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from actors.checkpoint import Checkpoint
+from actors.distribution import MEAN, STD, Distribution
+from actors.engine import activation
+from actors.family import Golden, KnownModel
+
+RATINGS = range(5)
+
+
+class FiveClass(Distribution):
+    """`*ForSequenceClassification` with five labels, one for each rating."""
+
+    name = "five-class"
+    summary = "the distribution of ratings 0 to 4 (*ForSequenceClassification, 5 labels)"
+    source = "arXiv 2410.14632"
+    read_at = "the softmax of the five raw outputs at the last token"
+    range = "0 to 4"
+    models = (
+        KnownModel(
+            "tiny-five-class",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 3.548, 0.2),
+                Golden.answer("What is 3 + 4?", "9", 0.084, 0.2),
+            ),
+        ),
+    )
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return super().fits(checkpoint) and checkpoint.labels == len(RATINGS)
+
+    def read(self, values: Sequence[float]) -> Mapping[str, float]:
+        shares = activation(values)
+        mean = sum(rating * share for rating, share in zip(RATINGS, shares, strict=True))
+        variance = sum((rating - mean) ** 2 * share for rating, share in zip(RATINGS, shares, strict=True))
+        return {MEAN: mean, STD: math.sqrt(variance)}
+
+
+FAMILY = FiveClass()
