@@ -10,6 +10,7 @@ from actors.family import Golden, KnownModel, OneLogit
 from actors.logit_head import LogitHead
 
 _REWARD_ID = 0
+_LLAMA_3 = {"!": _REWARD_ID}
 _LICENCE = "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement"
 
 
@@ -30,6 +31,7 @@ class FirstLogit(OneLogit, LogitHead):
                 Golden.answer("What is 3 + 4?", "7", 3.495, 0.2),
                 Golden.answer("What is 3 + 4?", "9", -0.497, 0.2),
             ),
+            token_ids={"<s>": _REWARD_ID},
         ),
         KnownModel(
             "nvidia/Llama-3.1-Nemotron-70B-Reward*",
@@ -37,10 +39,16 @@ class FirstLogit(OneLogit, LogitHead):
             "Llama 3.1 Community License Agreement",
             4096,
             "arXiv 2410.01257",
+            token_ids=_LLAMA_3,
         ),
-        KnownModel("nvidia/Llama-3.3-Nemotron-70B-Reward", "English", _LICENCE, 4096, "arXiv 2505.11475"),
-        KnownModel("nvidia/Llama-3.3-Nemotron-70B-Reward-Multilingual", "", _LICENCE, 4096, "arXiv 2505.11475"),
-        KnownModel("nvidia/Llama-3.3-Nemotron-70B-Select", "of many responses the best", _LICENCE, card="arXiv 2503.04378"),
+        *(
+            KnownModel(f"nvidia/Llama-3.3-Nemotron-70B-{name}", note, _LICENCE, context, card, token_ids=_LLAMA_3)
+            for name, note, context, card in (
+                ("Reward", "English", 4096, "arXiv 2505.11475"),
+                ("Reward-Multilingual", "", 4096, "arXiv 2505.11475"),
+                ("Select", "of many responses the best", None, "arXiv 2503.04378"),
+            )
+        ),
     )
 
     def tokens(self, checkpoint: Checkpoint) -> tuple[str, ...]:
