@@ -5,7 +5,6 @@ prompt has exactly the special tokens that the template wrote: never a second BO
 """
 
 import math
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from actors.checkpoint import Checkpoint
+from actors.control_tokens import Controls
 from actors.errors import ModelError, Rejected
 from actors.family import Family, Question
 from actors.models import RewardModel
@@ -38,9 +38,7 @@ class Renderer:
         self._appended = list(self._family.appended(checkpoint))
         self._settings = settings
         self._limit = model.max_model_len
-        self._control_texts = self._find_control_texts()
-        self._control = re.compile(_any_of(self._control_texts))
-        self._control_ids = self._find_control_ids()
+        self._control = Controls(self._tokenizer, self._family.control_texts, self._appended)
         self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
@@ -78,23 +76,18 @@ class Renderer:
         for message in question.messages:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
-        principle = question.principle or ""
-        if not any(self._control.search(text) for text in (principle, *(message.content for message in question.messages))):
+        texts = (question.principle or "", *(message.content for message in question.messages))
+        if not any(map(self._control.are_in, texts)):
             return question
         if self._settings.control_tokens is ControlTokens.REJECT:
             raise Rejected(Reason.CONTROL_TOKEN)
         return replace(
             question,
-            messages=tuple(Message(message.role, self._neutralised(message.content)) for message in question.messages),
-            principle=question.principle and self._neutralised(question.principle),
+            messages=tuple(
+                Message(message.role, self._control.neutralised(message.content)) for message in question.messages
+            ),
+            principle=question.principle and self._control.neutralised(question.principle),
         )
-
-    def _neutralised(self, content: str) -> str:
-        """A space after its first character breaks a control token up; one that is left is rejected."""
-        broken = re.sub(f"(?=(?:{self._control.pattern}))(?s:.)", r"\g<0> ", content)
-        if self._control.search(broken):
-            raise Rejected(Reason.CONTROL_TOKEN)
-        return broken
 
     def _text(self, question: Question) -> str:
         text, at = self._family.text(question, self._template), 0
@@ -115,7 +108,7 @@ class Renderer:
             if len(ids) > self._limit:
                 safe = self._shortened(safe)
                 ids = self.tokenize(self._text(safe))
-            if self._count_controls(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
+            if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
                 raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         except Rejected as rejected:
             draft.reject(question, rejected.reason)
@@ -195,26 +188,9 @@ class Renderer:
         except Rejected:
             return False
 
-    def _find_control_texts(self) -> set[str]:
-        """The tokenizer's special tokens, added ones that the template writes, and the family's own."""
-        template = str(self._tokenizer.chat_template or "")
-        added = {token.content: token.special for token in self._tokenizer.added_tokens_decoder.values()}
-        written = {text for text, special in added.items() if special or text in template}
-        texts = written | {*self._tokenizer.all_special_tokens, *self._family.control_texts}
-        return {text for text in texts if text.strip()}  # added runs of spaces are text like any other
-
-    def _find_control_ids(self) -> set[int]:
-        """The unknown token isn't one: it stands for ordinary text."""
-        vocabulary = self._tokenizer.get_vocab()
-        ids = {vocabulary[text] for text in self._control_texts if text in vocabulary}
-        return {*ids, *self._appended} - {self._tokenizer.unk_token_id}
-
-    def _count_controls(self, ids: Sequence[int]) -> int:
-        return sum(map(self._control_ids.__contains__, ids))
-
     def _count_controls_of(self, blank: Question) -> int:
         """How many control tokens the family and the template themselves write for such a question."""
-        return self._count_controls(self.tokenize(self._text(blank)))
+        return self._control.count(self.tokenize(self._text(blank)))
 
     def _find_longest_text(self) -> float:
         """No prompt that fits has more characters.
@@ -312,8 +288,3 @@ class _Draft:
         # One that only judges what was rejected after all, for another principle perhaps, needn't be asked.
         prompts = tuple(prompt for prompt in self._prompts if any(at not in self._reasons for at in prompt.judges))
         return RenderedRequest(self.request.prompt_hash, responses, prompts)
-
-
-def _any_of(texts: set[str]) -> str:
-    """A pattern for any of the texts; the longest first, so that a token isn't taken for its own prefix."""
-    return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"
