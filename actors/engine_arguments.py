@@ -1,6 +1,7 @@
 """Which of vLLM's engine arguments are the user's to set, and what the others are. Imports no vLLM."""
 
 import difflib
+import itertools
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -43,7 +44,8 @@ def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
 
 def cpu_shares(cpus: Sequence[int], workers: int) -> str:
     """Which CPUs each worker of a layout may use, as vLLM takes it; without, it asks for a NUMA node for each."""
-    shares = [cpus[at::workers] or [cpus[at % len(cpus)]] for at in range(workers)]
+    edges = [len(cpus) * at // workers for at in range(workers + 1)]
+    shares = [cpus[first:last] or [cpus[first % len(cpus)]] for first, last in itertools.pairwise(edges)]
     return "|".join(",".join(map(str, share)) for share in shares)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.engine import Generation, Pooled, Sampling, Task
-from actors.engine_arguments import OURS, check_arguments, engine_arguments
+from actors.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.last_words import LastWords
 from actors.settings import EngineSettings
@@ -244,6 +244,14 @@ def test_unknown_engine_arguments_are_named_with_what_is_close(classifier: Path)
 def test_arguments_that_assay_sets_are_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=name):
         check_arguments({name: None}, {*OURS, "other"})
+
+
+@pytest.mark.parametrize(
+    ("cpus", "workers", "shares"),
+    [([0, 1], 2, "0|1"), ([0, 1, 4, 5], 2, "0,1|4,5"), ([0, 1, 2], 2, "0|1,2"), ([3], 2, "3|3"), ([0, 1, 2], 1, "0,1,2")],
+)
+def test_workers_on_cpus_share_them_out(cpus: list[int], workers: int, shares: str) -> None:
+    assert cpu_shares(cpus, workers) == shares
 
 
 def test_the_users_arguments_win_over_the_platforms() -> None:
