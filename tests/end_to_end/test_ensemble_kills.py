@@ -1,0 +1,61 @@
+"""An ensemble is killed, driver and all, in each of its stages; the same command goes on and gives what a calm one gives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipelines.parts import Parts
+from tests.commands import kill, parts_of, running, wait_until
+from tests.corpora import chat, lines, write
+
+PROMPTS, RESPONSES = 60, 6
+
+ENSEMBLE = """
+import json, sys
+from pipelines import ensembling
+from pipelines.options import build
+from pipelines.settings import EnsembleSettings
+ensembling._GROUP_BYTES = ensembling._WAVE = 1
+ensembling.ensemble(build(EnsembleSettings, json.loads(sys.argv[1])))
+"""
+"""Parts are combined one by one: there must be something left to do when it is killed."""
+
+
+def settings(corpus: Path, output: Path, **engine: Any) -> str:
+    models = ["tiny-scalar", "tiny-attributes"]
+    return json.dumps(
+        {"inputs": [str(corpus)], "output": str(output), "models": models, "engine": "fake", "part_rows": 6, **engine}
+    )
+
+
+def rows_of(output: Path) -> list[dict[str, Any]]:
+    parts = Parts(str(output))
+    return [row for part in parts.listing() for row in pq.read_table(output / "parts" / part.name).to_pylist()]
+
+
+def test_a_killed_ensemble_goes_on(tmp_path: Path) -> None:
+    rows = [chat(f"What is {prompt} + 1?", f"{prompt} {answer}") for prompt in range(PROMPTS) for answer in range(RESPONSES)]
+    corpus, output = write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out"
+    with running(settings(corpus, tmp_path / "calm"), program=("-c", ENSEMBLE)) as driver:
+        wait_until(lambda: False, driver)
+    expected = rows_of(tmp_path / "calm")
+    assert len(expected) == PROMPTS * RESPONSES
+
+    asked = settings(corpus, output, engine_args={"latency_s": 0.02}, max_in_flight=4)
+    stages = [output / "models" / "tiny_scalar", output / "models" / "tiny_attributes", output]
+    kept: dict[Path, int] = {}
+    for stage in stages:
+        with running(asked, program=("-c", ENSEMBLE)) as driver:
+            wait_until(lambda stage=stage: len(parts_of(stage)) >= 10, driver)  # type: ignore[misc]
+            kill(driver)
+        found = parts_of(stage)
+        assert 10 <= len(found) < PROMPTS, f"{stage.name} was done before it could be killed"
+        kept |= {path: path.stat().st_ino for path in found}
+
+    with running(asked, program=("-c", ENSEMBLE)) as driver:
+        wait_until(lambda: False, driver)
+    assert rows_of(output) == expected
+    assert json.loads((output / "manifest.json").read_text())["summary"] is not None
+    assert {path: path.stat().st_ino for path in kept} == kept, "what was done is not done again"
