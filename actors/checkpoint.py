@@ -15,6 +15,9 @@ BUILT_IN = Path(__file__).resolve().parent.parent / "tiny_models"
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
 CONVERTED = "assay_family"
 """What `assay convert` writes into config.json: the family that reads the checkpoint."""
+CONVERTED_FROM = "assay_model"
+"""And what it was made of."""
+_INDEX = "model.safetensors.index.json"
 _SAMPLE = 4096
 _CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
 """Decoders that reward models are made of. One that is missing here is only slower over all turns of a conversation."""
@@ -110,10 +113,27 @@ class Checkpoint:
         length = self.config.get("max_position_embeddings")
         return length if isinstance(length, int) else None
 
+    def known_as(self, model: str) -> str:
+        """What a model is known by: the id of what it was converted from, or else as it is called."""
+        return str(self.config.get(CONVERTED_FROM) or model)
+
     @cached_property
-    def tensors(self) -> Mapping[str, tuple[int, ...]]:
-        """Names and shapes of the weights, from the safetensors headers; empty if they aren't here as safetensors."""
-        return {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
+    def tensors(self) -> Mapping[str, tuple[int, ...] | None]:
+        """Names and shapes of the weights, from the safetensors headers; empty if nothing here tells of them.
+
+        Where a checkpoint has an index, it tells the names, and of weights whose file isn't here (yet) the shape is None.
+        """
+        here = {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
+        return {**dict.fromkeys(self._indexed()), **here}
+
+    def _indexed(self) -> Mapping[str, str]:
+        try:
+            index: Mapping[str, str] = json.loads((self.folder / _INDEX).read_text())["weight_map"]
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder / _INDEX} can't be read: {error!r}") from error
+        return index
 
     def tensors_of(self, file: Path) -> Mapping[str, tuple[int, ...]]:
         """Names and shapes of the weights in one of the files."""

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from actors.checkpoint import CONVERTED, Checkpoint
+from actors.checkpoint import CONVERTED, CONVERTED_FROM, Checkpoint
 from actors.errors import ModelError, OutputError
 from actors.logit_head import CAUSAL, CLASSIFIER, LogitHead
 from actors.models import family_of
 
+_ROWS = "lm_head.weight"
 _INDEX = "model.safetensors.index.json"
-_OLD_WEIGHTS = ("*.bin", "*.pth", "*.gguf", "model*.safetensors", _INDEX, "config.json", "original")
+_OLD_WEIGHTS = ("*.bin", "*.pth", "*.gguf", "*.safetensors", _INDEX, "config.json", "original")
 
 
 def convert(model: str, output: str, revision: str | None, family: str | None, told: Callable[[str], None]) -> None:
@@ -29,16 +30,15 @@ def convert(model: str, output: str, revision: str | None, family: str | None, t
     found = family_of(model, checkpoint, family)
     if not isinstance(found, LogitHead) or found.recognises(checkpoint):
         raise ModelError(f"{model} needs no conversion: --family {found.name} finds its head in the checkpoint as it is")
-    found.check(checkpoint, found.knows(model))
-    if not checkpoint.tensors:
-        raise ModelError(f"{checkpoint.folder} holds no weights as *.safetensors, so there is no head to be read")
+    found.check(checkpoint, found.knows(checkpoint.known_as(model)))
+    _check_weights(checkpoint)
     folder = Path(output)
     if folder.exists():
         raise OutputError(f"{output} exists already; give a folder that doesn't, or delete it")
     unfinished = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        _write(checkpoint, found, unfinished)
+        _write(model, checkpoint, found, unfinished)
         unfinished.rename(folder)
     except OSError as error:
         raise OutputError(f"{output} can't be written: {error}") from error
@@ -48,7 +48,21 @@ def convert(model: str, output: str, revision: str | None, family: str | None, t
     told(f"score.weight is made of the output rows of {rows}; score with --model {output}, which says its family itself")
 
 
-def _write(checkpoint: Checkpoint, family: LogitHead, folder: Path) -> None:
+def _check_weights(checkpoint: Checkpoint) -> None:
+    """Raise `ModelError` unless the output rows can be read, once and as plain numbers, and all weights are here."""
+    holders = [file.name for file in checkpoint.weight_files() if _ROWS in checkpoint.tensors_of(file)]
+    missing = [name for name, shape in checkpoint.tensors.items() if shape is None]
+    if missing or len(holders) != 1:
+        where = f"{missing[0]} is in a file that isn't here" if missing else f"{_ROWS} is in {holders or 'no file'}"
+        raise ModelError(f"{checkpoint.folder} doesn't hold the weights of one whole checkpoint as *.safetensors: {where}")
+    if "quantization_config" in checkpoint.config:
+        raise ModelError(
+            f"{checkpoint.folder} is quantised, and vLLM would quantise the new head with it, which isn't how it was made; "
+            "convert the checkpoint in full precision"
+        )
+
+
+def _write(model: str, checkpoint: Checkpoint, family: LogitHead, folder: Path) -> None:
     shutil.copytree(checkpoint.folder, folder, ignore=shutil.ignore_patterns(*_OLD_WEIGHTS))
     where: dict[str, str] = {}
     files = checkpoint.weight_files()
@@ -60,16 +74,17 @@ def _write(checkpoint: Checkpoint, family: LogitHead, folder: Path) -> None:
     _write_head(checkpoint, family, folder / head)
     index = {"metadata": {}, "weight_map": {**where, "score.weight": head}}
     (folder / _INDEX).write_text(json.dumps(index, indent=2))
-    (folder / "config.json").write_text(json.dumps(_config(checkpoint, family), indent=2))
+    (folder / "config.json").write_text(json.dumps(_config(model, checkpoint, family), indent=2))
 
 
-def _config(checkpoint: Checkpoint, family: LogitHead) -> dict[str, Any]:
+def _config(model: str, checkpoint: Checkpoint, family: LogitHead) -> dict[str, Any]:
     return {
         **checkpoint.config,
         "architectures": [checkpoint.architecture.removesuffix(CAUSAL) + CLASSIFIER],
         "id2label": {"0": "LABEL_0"},
         "label2id": {"LABEL_0": 0},
         CONVERTED: family.name,
+        CONVERTED_FROM: checkpoint.known_as(model),
     }
 
 
@@ -78,9 +93,9 @@ def _write_head(checkpoint: Checkpoint, family: LogitHead, file: Path) -> None:
     from safetensors import safe_open  # with torch, seconds of import; numpy knows no bfloat16
     from safetensors.torch import save_file
 
-    (holder,) = (file for file in checkpoint.weight_files() if "lm_head.weight" in checkpoint.tensors_of(file))
+    (holder,) = (file for file in checkpoint.weight_files() if _ROWS in checkpoint.tensors_of(file))
     with safe_open(holder, "pt") as weights:
-        rows = weights.get_slice("lm_head.weight")
+        rows = weights.get_slice(_ROWS)
         *subtracted, counted = (rows[number : number + 1].float() for number in family.ids(checkpoint))
     save_file({"score.weight": counted - sum(subtracted)}, file, metadata={"format": "pt"})
     file.chmod(0o644)  # save_file leaves it to its owner alone

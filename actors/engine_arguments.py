@@ -9,6 +9,9 @@ from actors.engine import Task
 from actors.errors import SettingsError
 from actors.settings import EngineSettings
 
+CHANGE_NUMBERS = ("hf_overrides", "kv_cache_dtype", "quantization")
+"""What makes other numbers out of the same weights: two runs that differ in it aren't one."""
+
 OURS = {
     "model": "`model` of the model settings is it",
     "revision": "`revision` of the model settings is it",

@@ -80,9 +80,10 @@ class KnownModel:
     """The tokens that it is read by, with the ids that its card names."""
 
     def matches(self, model: str) -> bool:
-        """Whether it stands for a model: a hub id, whose case doesn't matter, or its name without the owner."""
-        known = self.id if "/" in model else self.id.rpartition("/")[2]
-        return fnmatchcase(model.lower(), known.lower())
+        """Whether it stands for a model: a hub id, whose case doesn't matter, its name alone, or a folder of that name."""
+        is_id = model.count("/") == 1 and not model.startswith((".", "/", "~"))
+        known, called = (self.id, model) if is_id else (_name(self.id), _name(model.rstrip("/")))
+        return fnmatchcase(called.lower(), known.lower())
 
 
 class Family(ABC):
@@ -145,9 +146,9 @@ class Family(ABC):
     def text(self, question: Question, template: ChatTemplate) -> str:
         """The exact text that the model was trained to read, up to the token where the reward is."""
 
-    @abstractmethod
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        """The named outputs in the head's raw outputs."""
+        """The named outputs in the head's raw outputs, where each response has one answer, read in one place."""
+        raise NotImplementedError
 
     def shown(self, question: Question) -> tuple[str, ...]:
         """What must be in the text, in this order: a template may leave out, or change, what it doesn't expect."""
@@ -260,3 +261,7 @@ class OneLogit(Family):
 def weighted(scores: Mapping[str, float], weights: Mapping[str, float], steps: tuple[float, ...] = ()) -> Reading:
     """The weighted sum of some outputs as the reward."""
     return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -86,11 +86,12 @@ class ScoreRequest:
 
     @property
     def prompt_hash(self) -> str:
-        """16 hex digits that are equal for equal contexts, on every machine and in every process."""
+        """16 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
         digest = hashlib.sha256()
-        for message in self.context:
-            content = message.content.encode("utf-8", "surrogatepass")
-            digest.update(f"{message.role}:{len(content)}:".encode())
+        said = [(message.role.value, message.content) for message in self.context]
+        for what, text in (*said, *(("principle", principle) for principle in self.principles)):
+            content = text.encode("utf-8", "surrogatepass")
+            digest.update(f"{what}:{len(content)}:".encode())
             digest.update(content)
         return digest.hexdigest()[:16]
 

@@ -4,6 +4,7 @@ Token ids are made here and nowhere else. The text is rendered first and tokeniz
 prompt has exactly the special tokens that the template wrote: never a second BOS.
 """
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -48,10 +49,12 @@ class Renderer:
 
     def render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
         """Render requests in order. A response that can't be judged is there with its reason, and without a prompt."""
-        drafts = [_Draft(request) for request in requests]
+        own = requests if self._family.needs_principles else [replace(request, principles=()) for request in requests]
+        drafts = [_Draft(request) for request in own]
         asked = [asked for draft in drafts for asked in self._ask(draft)]
-        for one, ids in zip(asked, self._prompts([one.text for one in asked]), strict=True):
-            self._fit(one, ids)
+        prompts = zip(asked, self._prompts([one.text for one in asked]), strict=True)
+        for _, about in itertools.groupby(prompts, key=lambda prompt: (id(prompt[0].draft), prompt[0].question.judges)):
+            self._fit(*zip(*about, strict=True))
         return [draft.finished() for draft in drafts]
 
     def tokenize(self, text: str) -> list[int]:
@@ -101,19 +104,32 @@ class Renderer:
             raise Rejected(Reason.LONE_SURROGATE) from None
         return text
 
-    def _fit(self, asked: "_Asked", ids: list[int]) -> None:
-        """Take the prompt if it fits; else reject it, or drop the oldest turns until it does."""
-        draft, question, safe, _ = asked
+    def _fit(self, asked: Sequence["_Asked"], prompts: Sequence[list[int]]) -> None:
+        """Take all prompts about a response if they fit; else reject them, or drop the oldest turns until they do.
+
+        By several principles, of all of them the same turns: what they come to must be about one conversation.
+        """
+        draft = asked[0].draft
         try:
-            if len(ids) > self._limit:
-                safe = self._shortened(safe)
-                ids = self.tokenize(self._text(safe))
-            if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
-                raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
+            shortest = min((self._fitting(one.safe, ids) for one, ids in zip(asked, prompts, strict=True)), key=len)
+            taken = [self._cut(one, ids, shortest) for one, ids in zip(asked, prompts, strict=True)]
         except Rejected as rejected:
-            draft.reject(question, rejected.reason)
-        else:
-            draft.take(question, ids, self._steps(ids), truncated=len(safe.messages) < len(question.messages))
+            draft.reject(asked[0].question, rejected.reason)
+            return
+        for one, ids in zip(asked, taken, strict=True):
+            draft.take(one.question, ids, self._steps(ids), truncated=len(shortest) < len(one.question.messages))
+
+    def _fitting(self, safe: Question, ids: Sequence[int]) -> tuple[Message, ...]:
+        return self._shortened(safe).messages if len(ids) > self._limit else safe.messages
+
+    def _cut(self, asked: "_Asked", ids: list[int], messages: tuple[Message, ...]) -> list[int]:
+        """The prompt with these messages alone. Raises `Rejected` for a control token that isn't the template's."""
+        safe = replace(asked.safe, messages=messages)
+        if len(messages) < len(asked.safe.messages):
+            ids = self.tokenize(self._text(safe))
+        if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
+            raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
+        return ids
 
     def _steps(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Where steps end; empty for a family that judges whole responses."""

@@ -27,6 +27,9 @@ _SAME = 1e-3
 
 def self_test(model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None) -> None:
     """Check a model on its engine; `passed` hears of each check. Raises `ModelError` that says which failed."""
+    known = model.family.knows(model.known_as)
+    # Again, because now the weights are here: of a hub model, the small files alone may have been before.
+    model.family.check(Checkpoint.find(model.model, model.revision), known)
     settings = RenderSettings(max_model_len=model.max_model_len)
     renderer = Renderer(model, settings)
     passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
@@ -34,7 +37,6 @@ def self_test(model: RewardModel, engine: Engine, passed: Callable[[str], None] 
     if prompts:  # none, if the longest prompt may be shorter than these few words
         for check in (_head, _raw):
             passed(check(model, engine, prompts))
-    known = model.family.knows(model.model)
     as_published = Renderer(replace(model, read=AS_PUBLISHED), settings)
     for number, golden in enumerate(known.golden if known else (), 1):
         passed(_golden(model, engine, as_published, golden, number))

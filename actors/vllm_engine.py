@@ -14,9 +14,9 @@ below it, and AsyncLLM talks to it from our event loop. What it doesn't do by it
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -56,6 +56,20 @@ PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step 
 SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave; those killed before leave shared memory behind
 
 
+@contextmanager
+def _bound(workers: int) -> Iterator[None]:
+    """Say which CPUs each of several workers may use, unless the user has: for the processes that are started meanwhile."""
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    if workers == 1 or not current_platform.is_cpu() or name in os.environ:
+        yield
+        return
+    os.environ[name] = cpu_shares(sorted(os.sched_getaffinity(0)), workers)
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
 class VllmEngine:
     """A reward model or a judge on vLLM: one thread of this process, and vLLM's own processes."""
 
@@ -87,9 +101,7 @@ class VllmEngine:
             # Some classes would pick positions themselves (STEP): every one is had here, and picked by us.
             every = {"tok_pooling_type": "ALL"} if task.every_position else {}
             arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **every)
-        workers = settings.tensor_parallel * settings.pipeline_parallel
-        if current_platform.is_cpu() and workers > 1:
-            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", cpu_shares(sorted(os.sched_getaffinity(0)), workers))
+        self._workers = settings.tensor_parallel * settings.pipeline_parallel
         self._task = task
         self._admission = Admission(settings.max_in_flight, settings.request_timeout_s)
         self._adapters: dict[str, LoRARequest] = {}
@@ -109,7 +121,7 @@ class VllmEngine:
         # Blocks the loop, which has nothing else to do yet. AsyncLLM is made on the loop so that it listens to the
         # engine core from the start.
         try:
-            with self._last_words.listening(), self._tether.held():
+            with self._last_words.listening(), self._tether.held(), _bound(self._workers):
                 self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         except Exception as error:
             cause = self._last_words.read() or _root_message(error)

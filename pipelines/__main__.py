@@ -67,7 +67,8 @@ def _option(leaf: Leaf) -> Callable[[Command], Command]:
     if kind is bool:
         return click.option(f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is dict:
-        return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_mapping, help=text)
+        is_text = _plain(typing.get_args(kind)[1]) is str
+        return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_texts if is_text else _values, help=text)
     default = None if leaf.field.is_required() else leaf.field.default
     shown = f"{text}  [default: {default}]" if default not in (None, "") else text
     return click.option(flag, type=_click_type(kind), default=None, required=leaf.field.is_required(), help=shown)
@@ -90,11 +91,20 @@ def _click_type(kind: Any) -> Any:
     return kind
 
 
-def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    texts = _texts(context, parameter, values) or {}
+    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in texts.items()} or None
+
+
+def _texts(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
+    """As they are written: a principle may hold a colon, or a #."""
     pairs = [value.partition("=") for value in values]
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
         raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {wrong[0]!r} isn't")
-    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, _, value in pairs} or None
+    found = {name: value for name, _, value in pairs}
+    if len(found) < len(pairs):
+        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(name for name, *_ in pairs)}")
+    return found or None
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pipelines.columns import SUSPECT, Columns
 from pipelines.combine_step import CombineStep, write_parts
 from pipelines.filtering import audited, scored_manifest
 from pipelines.manifest import Manifest, made_with, read_manifest
-from pipelines.members import MEMBERS, RESERVED, Member, folder_of, made_of, members, outputs
+from pipelines.members import KEPT_FREE, MEMBERS, Member, folder_of, made_of, members, outputs
 from pipelines.parts import Counts, Part, Parts, audit
 from pipelines.progress import EnsembleProgress, Silent
 from pipelines.recipe import write_recipe
@@ -71,7 +71,7 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     summaries = {}
     for number, member in enumerate(own, start=1):
         progress.member(member.name, member.settings.model.model, number, len(own))
-        summaries[member.name] = scoring.score(member.settings, progress, RESERVED)
+        summaries[member.name] = scoring.score(member.settings, progress, KEPT_FREE)
     made = {member.name: made_with(member.settings) for member in own}
     summary, agreement = combine(settings.output, tuple(summaries), settings.combination, made, progress)
     return EnsembleSummary(summary, agreement, summaries)

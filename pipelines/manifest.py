@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from actors.engine_arguments import CHANGE_NUMBERS
 from actors.errors import OutputError
 from pipelines import storage
 from pipelines.columns import Columns
@@ -46,11 +47,13 @@ class Manifest:
             "family": model.family_name,
             "template": model.template_hash,
             "tokenizer": model.tokenizer_hash,
+            "config": model.config_hash,
             "dtype": model.dtype,
             "max_model_len": model.max_model_len,
             "reward_weights": dict(model.weights),
-            "read": model.read.model_dump(mode="json"),
+            "read": model.read.model_dump(mode="json", exclude_defaults=True),
             "engine": settings.engine.engine,
+            **{name: settings.engine.engine_args[name] for name in CHANGE_NUMBERS if name in settings.engine.engine_args},
             "shape": plan.preparation.shape,
             "own_columns": plan.preparation.own_columns and asdict(plan.preparation.own_columns),
             "turns": plan.preparation.turns.value,

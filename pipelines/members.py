@@ -25,7 +25,7 @@ FOLDER = "models"
 MEMBERS = "members"
 """Where the manifest of an ensemble tells of its members, in its identity."""
 
-RESERVED = (SUSPECT,)
+KEPT_FREE = (SUSPECT,)
 _OF_ALL = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
 
 
@@ -38,9 +38,9 @@ class Member:
 
     def check(self) -> planning.Plan:
         """Settle its run, and see that it can begin or go on. Raises a `UserError` for whatever is wrong."""
-        plan = planning.plan(self.settings, RESERVED)
+        plan = planning.plan(self.settings, KEPT_FREE)
         earlier = read_manifest(self.settings.output)
-        if earlier is not None and earlier.columns.reserved != RESERVED:
+        if earlier is not None and earlier.columns.reserved != KEPT_FREE:
             raise OutputError(f"{self.settings.output} was scored by itself and not for an ensemble; move it away")
         if earlier is not None:
             try:

@@ -180,8 +180,8 @@ class Contract:
                 read = [wrong(self, own) for own in prompts]
                 assert difference(read, found[:10]) > NOTICED, name
 
-    def test_a_wrong_reading_fails_the_self_test(self) -> None:
-        """By the conversations whose reward is known, which the next test shows to pass when they are read rightly."""
+    def test_a_wrong_reading_is_further_off_than_the_self_test_allows(self) -> None:
+        """In the conversations whose reward is known, which the next test shows to pass when they are read rightly."""
         import torch
 
         known = self.resolved().family.knows(self.model)

@@ -33,6 +33,9 @@ class RewardModel:
     fingerprint: str
     template_hash: str
     tokenizer_hash: str
+    config_hash: str
+    known_as: str
+    """The id or the name by which something may be known of it."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     read: ReadSettings = AS_PUBLISHED
     one_pass: bool = False
@@ -63,7 +66,7 @@ def resolve(
         raise ModelError(f"{settings.model} is {NOT_READ}; `assay models explain` says how it is asked and read")
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     family = family_of(settings.model, checkpoint, settings.family).reading_by(settings.read)
-    known = family.knows(settings.model)
+    known = family.knows(checkpoint.known_as(settings.model))
     family.check(checkpoint, known, tensor_parallel)
     limit = checkpoint.max_model_len
     trained = known and known.context
@@ -88,6 +91,8 @@ def resolve(
         fingerprint=checkpoint.fingerprint(),
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
         tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
+        config_hash=checkpoint.hash_of("config.json"),
+        known_as=checkpoint.known_as(settings.model),
     )
 
 
@@ -107,6 +112,9 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
             raise ModelError(f"--family {named} is none that Assay knows; there are {', '.join(sorted(families()))}")
         if not family.fits(checkpoint):
             raise ModelError(f"{found}, which --family {named} can't read: it reads {family.summary}")
+        published = family_known(checkpoint.known_as(model))
+        if published is not None and published is not family:
+            raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family
     known = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
     if sure := known or [family for family in families().values() if family.recognises(checkpoint)]:

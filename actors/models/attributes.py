@@ -73,10 +73,11 @@ class Attributes(Family):
             )
         hidden = checkpoint.config.get("hidden_size")
         for name, shape in (("score.weight", (self._labels, hidden)), ("score.bias", (self._labels,))):
-            if checkpoint.tensors and hidden and (found := checkpoint.tensors[name]) != shape:
+            if checkpoint.tensors and hidden and (found := checkpoint.tensors[name]) not in (None, shape):
                 raise ModelError(
-                    f"{checkpoint.folder}: {name} is {list(found)}, and the attribute head's is {list(shape)}, one row for "
-                    f"each of {', '.join((*UNTRAINED, *ATTRIBUTES))}. Convert the checkpoint again, with all of rm_head"
+                    f"{checkpoint.folder}: {name} is {list(found or ())}, and the attribute head's is {list(shape)}, "
+                    f"one row for each of {', '.join((*UNTRAINED, *ATTRIBUTES))}. "
+                    "Convert the checkpoint again, with all of rm_head"
                 )
 
     def outputs(self) -> tuple[str, ...]:

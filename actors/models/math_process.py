@@ -5,20 +5,20 @@ gives two logits, and the step's reward is the softmax of the second. What they 
 matter: the product of all steps unless the weights say otherwise, as the authors take for best-of-N (arXiv 2501.07301).
 """
 
+import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from actors.checkpoint import Checkpoint
 from actors.engine import Task, activation
+from actors.errors import Rejected
 from actors.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted
 from actors.models.math_reward import LICENCE, with_system
-from actors.records import Message, Reading
+from actors.records import Message, Reading, Reason
 
 STEP = "<extra_0>"
-_BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 class MathProcess(Family):
@@ -67,7 +67,7 @@ class MathProcess(Family):
         return {"product": 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(step for step in map(str.strip, _BLANK_LINES.split(question.messages[-1].content)) if step)
+        return tuple(map(str.strip, _steps(question.messages[-1].content)))
 
     def blank(self, question: Question, word: str) -> Question:
         *context, last = super().blank(question, word).messages
@@ -76,17 +76,20 @@ class MathProcess(Family):
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         *context, last = with_system(question.messages)
-        return template((*context, Message(last.role, "".join(step + STEP for step in self.shown(question)))))
-
-    def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        """What a solution of a single step comes to."""
-        _, right = activation(values)
-        return dict.fromkeys(self.outputs(), right)
+        if not (steps := _steps(last.content)):
+            raise Rejected(Reason.EMPTY_CONTENT)
+        return template((*context, Message(last.role, "".join(step + STEP for step in steps))))
 
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         (rows,) = answers
-        steps = tuple(self.read(values)["last"] for values in rows)
+        steps = tuple(activation(values)[1] for values in rows)
         return weighted({"product": math.prod(steps), "min": min(steps), "last": steps[-1]}, weights, steps)
+
+
+def _steps(solution: str) -> list[str]:
+    """As they are written, but for the line ends around them."""
+    runs = itertools.groupby(solution.split("\n"), key=lambda line: bool(line.strip()))
+    return ["\n".join(lines).strip("\r") for said, lines in runs if said]
 
 
 FAMILY = MathProcess()

@@ -69,6 +69,8 @@ class Principle(LogitHead):
         return tuple(self.way.principles or (MEAN, MIN))
 
     def card_weights(self) -> Mapping[str, float]:
+        if self.way.principles and self.way.principle_reward == MIN:
+            return {}  # none of them counts by weight
         if self.way.principles:
             return dict.fromkeys(self.way.principles, 1 / len(self.way.principles))
         return {self.way.principle_reward or MEAN: 1.0}
@@ -96,13 +98,9 @@ class Principle(LogitHead):
         asked = Message(Role.USER, QUESTION.format(question.principle))
         return template((*question.messages, asked), generation_prompt=True)
 
-    def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        (score,) = values
-        return {MEAN: score, MIN: score}
-
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         """The principles' rewards, in the order in which they were asked."""
-        found = [self.read(values)[MEAN] for ((values,),) in zip(answers, strict=True)]
+        found = [score for (((score,),),) in zip(answers, strict=True)]
         least = min(found)
         if not self.way.principles:
             return weighted({MEAN: sum(found) / len(found), MIN: least}, weights)

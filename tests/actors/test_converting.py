@@ -1,19 +1,23 @@
 """A head that is hidden in a language model, written out once: the same numbers, and the checkpoint says how it is read."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from actors.checkpoint import BUILT_IN, Checkpoint
 from actors.converting import convert
 from actors.errors import AssayError, ModelError
-from actors.models import resolve
-from actors.settings import EngineSettings, ModelSettings, ReadSettings, RenderSettings
-from tests.actors.models.test_principle import TestTinyPrinciple as Judge
+from actors.models import RewardModel, resolve
+from actors.self_test import self_test
+from actors.settings import EngineSettings, ModelSettings, RenderSettings
+from tests.actors.models import test_principle
 from tests.models import (
     FIRST_LOGIT,
     LANGUAGE_MODEL_WEIGHTS,
@@ -23,8 +27,6 @@ from tests.models import (
     engine_of,
     write_model,
 )
-
-READ = ReadSettings(principles={"right": "correctness", "short": "brevity"})
 
 
 def converted(model: str, folder: Path, family: str | None = None) -> Path:
@@ -57,15 +59,71 @@ def test_the_folder_says_its_family_itself(tmp_path: Path) -> None:
         resolve(ModelSettings(model=str(folder), family="scalar"), RenderSettings())
 
 
+class Converted(test_principle.TestTinyPrinciple):
+    """The same contract, kept by what the built-in model is converted into."""
+
+    folder: str
+
+    def resolved(self) -> RewardModel:
+        return resolve(ModelSettings(model=self.folder, read=self.read), RenderSettings(), tensor_parallel=2)
+
+
 def test_its_numbers_are_those_of_the_language_model(tmp_path: Path) -> None:
-    folder = converted(PRINCIPLE, tmp_path / "converted")
-    judge = Judge()
+    judge = Converted()
+    judge.folder = str(converted(PRINCIPLE, tmp_path / "converted"))
     expected = [judge.authors(judge.ids(one)) for one in judge.asked()[:20]]
-    model = resolve(ModelSettings(model=str(folder), read=READ), RenderSettings())
-    with engine_of(model, EngineSettings(tensor_parallel=2)) as engine:
+    passed: list[str] = []
+    with engine_of(judge.resolved(), EngineSettings(tensor_parallel=2)) as engine:
         found = judge.scored(engine, judge.asked()[:20])
+        self_test(judge.resolved(), engine, passed.append)
     for one, other in zip(expected, found, strict=True):
         assert other == pytest.approx(one, abs=1e-4)
+    assert [check.split(":")[0] for check in passed[-2:]] == ["conversation 1", "conversation 2"], "known by what it was"
+
+
+def sharded(folder: Path) -> Path:
+    """The built-in model in two files and an index, its output rows in the second."""
+    weights = load_file(BUILT_IN / "principle" / "model.safetensors")
+    shutil.copytree(BUILT_IN / "principle", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    where = {name: f"model-0000{1 + (name == 'lm_head.weight')}-of-00002.safetensors" for name in weights}
+    for file in set(where.values()):
+        save_file({name: weight for name, weight in weights.items() if where[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    return folder
+
+
+def test_a_checkpoint_in_several_files_is_converted_too(tmp_path: Path) -> None:
+    folder = converted(str(sharded(tmp_path / "old")), tmp_path / "converted", "principle")
+    whole = converted(PRINCIPLE, tmp_path / "whole")
+    kind = AutoModelForSequenceClassification
+    one, other = (kind.from_pretrained(each, dtype=torch.float32).state_dict() for each in (folder, whole))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "model-00001-of-00002.safetensors").unlink(), "is in a file that isn't here"),
+        (
+            lambda folder: shutil.copy(folder / "model-00002-of-00002.safetensors", folder / "consolidated.safetensors"),
+            r"lm_head\.weight is in \['consolidated\.safetensors', 'model-00002",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_text(
+                json.dumps({**json.loads((folder / "config.json").read_text()), "quantization_config": {}})
+            ),
+            "is quantised, and vLLM would quantise the new head",
+        ),
+    ],
+    ids=["a file is missing", "two heads", "quantised"],
+)
+def test_what_would_give_a_wrong_head_is_refused(tmp_path: Path, spoil: Callable[[Path], Any], message: str) -> None:
+    folder = sharded(tmp_path / "old")
+    spoil(folder)
+    with pytest.raises(ModelError, match=message):
+        convert(str(folder), str(tmp_path / "out"), None, "principle", print)
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_weight_is_kept_and_found_by_the_index(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What each family makes of a head's outputs, and which models it takes."""
 
 import importlib
+import json
 import math
 import pickle
 import pkgutil
@@ -337,6 +338,40 @@ def test_an_attribute_head_of_another_shape_is_refused(tmp_path: Path, head: tup
         reward_model(path)
     write_weights(path / "model.safetensors", {"score.weight": (9, 128), "score.bias": (9,)})
     assert reward_model(path).labels == 9
+
+
+def test_a_published_model_isnt_read_as_another_family() -> None:
+    with pytest.raises(ModelError, match="tiny-principle is published as --family principle, and would be misread by"):
+        resolve(ModelSettings(model="tiny-principle", family="first-logit"), RenderSettings())
+
+
+def test_a_copy_in_a_folder_of_its_name_is_known(tmp_path: Path) -> None:
+    for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"):
+        write_model(tmp_path / name)
+    known, unknown = (reward_model(tmp_path / name) for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"))
+    assert scalar().knows(known.known_as) == scalar().knows("Skywork/Skywork-Reward-V2-Llama-3.1-8B")
+    assert scalar().knows(unknown.known_as) is None
+    assert scalar().knows("somebody/Skywork-Reward-V2-Llama-3.1-8B") is None, "another owner's may be another model"
+
+
+def test_what_an_index_names_is_there_even_if_its_file_isnt_yet(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", weights={"model.embed_tokens.weight": 10})
+    where = {"model.embed_tokens.weight": "model.safetensors", "score.weight": "model-2.safetensors"}
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    assert reward_model(path).family_name == "scalar"
+    assert Checkpoint.find(str(path), None).tensors["score.weight"] is None
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"model.embed_tokens.weight": "a"}}))
+    with pytest.raises(ModelError, match=r"has no score\.weight"):
+        reward_model(path)
+    (path / "model.safetensors.index.json").write_text("[]")
+    with pytest.raises(ModelError, match=r"index\.json can't be read"):
+        reward_model(path)
+
+
+def test_another_config_is_another_model(tmp_path: Path) -> None:
+    one = reward_model(write_model(tmp_path / "a", config=SCALAR_CONFIG))
+    other = reward_model(write_model(tmp_path / "b", config={**SCALAR_CONFIG, "rope_theta": 123.0}))
+    assert one.config_hash != other.config_hash
 
 
 def test_prompts_are_as_long_as_the_model_was_trained_on_unless_one_says_otherwise(

@@ -502,6 +502,15 @@ def test_the_template_decides_where_the_tokenizer_begins_no_text(tmp_path: Path,
     assert ids_of(rendered).count(tokenizer(SCALAR).bos_token_id) == written
 
 
+def test_a_tokenizer_without_a_beginning_needs_none(tmp_path: Path) -> None:
+    """As Qwen's."""
+    path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
+    told = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps({**told, "bos_token": None}))
+    (rendered,) = renderer(path).render([request(user("Hi"), to="Ho")])
+    assert text_of(path, rendered) == "user: Hi<|end|>assistant: Ho<|end|>"
+
+
 def test_a_template_with_two_beginnings_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="{{ bos_token }}" + TEMPLATE)
     with pytest.raises(ModelError, match="must hold <s> 1 times, and the template writes it 2 times"):

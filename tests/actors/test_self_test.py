@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from actors.checkpoint import Checkpoint
 from actors.engine import Pooled
 from actors.errors import ModelError
 from actors.fake_engine import FakeEngine
@@ -77,6 +78,12 @@ def sigmoid(values: tuple[float, ...]) -> tuple[float, ...]:
 def test_an_activation_that_is_always_there_is_refused(engine: Any, change: Change) -> None:
     engine.ignores_activation, engine.change = True, change
     with pytest.raises(ModelError, match="the outputs aren't raw logits"):
+        self_test(engine.model, engine)
+
+
+def test_weights_that_came_after_the_run_was_settled_are_checked(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checkpoint, "tensors", {"model.embed_tokens.weight": (10, 10)})
+    with pytest.raises(ModelError, match=r"has no score\.weight"):
         self_test(engine.model, engine)
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from safetensors.torch import load_file, save_file
 
 from tests.commands import assay
@@ -176,3 +177,18 @@ def test_a_complete_run_is_told_again_without_ray(tmp_path: Path) -> None:
     assert (first.returncode, again.returncode) == (0, 0), again.stderr
     assert again.stdout == first.stdout
     assert "starting the engines" not in again.stderr
+
+
+def test_a_principle_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text('{"prompt": "a", "response": "b"}\n')
+    written = {"a": 'accuracy: no "errors" # none', "b": "Yes", "c": "1 = 1"}
+    told = [word for name, text in written.items() for word in ("--principles", f"{name}={text}")]
+    done = assay("score", corpus, tmp_path / "out", "--model", "tiny-principle", "--engine", "fake", *told)
+    assert done.returncode == 0, done.stderr
+    recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
+    assert recipe["score"]["model"]["read"]["principles"] == written
+    twice = assay(
+        "score", corpus, tmp_path / "no", "--model", "tiny-principle", "--principles", "a=x", "--principles", "a=y"
+    )
+    assert (twice.returncode, "--principles gives one name twice: a, a" in twice.stderr) == (2, True)

@@ -13,6 +13,7 @@ import pytest
 from actors.engine import Task
 from actors.errors import OutputError
 from actors.models import RewardModel
+from actors.settings import ReadSettings
 from pipelines.columns import Columns
 from pipelines.manifest import NAME, Manifest, read_manifest
 from pipelines.options import build
@@ -23,7 +24,19 @@ from pipelines.settings import ScoreSettings, Turns
 from pipelines.sources import InputFile, Kind
 
 MODEL = RewardModel(
-    "m", "main", "scalar", Task.CLASSIFY, 1, "float32", 512, {"score": 1.0}, "weights", "template", "tokenizer"
+    "m",
+    "main",
+    "scalar",
+    Task.CLASSIFY,
+    1,
+    "float32",
+    512,
+    {"score": 1.0},
+    "weights",
+    "template",
+    "tokenizer",
+    "config",
+    "m",
 )
 JSON_COLUMNS = pa.schema([(RECORD, pa.large_binary()), ("id", pa.int64())])
 PARQUET_COLUMNS = pa.schema([pa.field("x", pa.list_(pa.int8()), nullable=False), ("t", pa.timestamp("us", "UTC"))])
@@ -198,6 +211,8 @@ def test_how_the_work_is_shared_out_may_change() -> None:
         ("fingerprint", "other", "weights"),
         ("template_hash", "other", "template"),
         ("tokenizer_hash", "other", "tokenizer"),
+        ("config_hash", "other", "config"),
+        ("read", ReadSettings(principles={"a": "b"}), "read"),
     ],
 )
 def test_another_model_is_refused(field: str, value: Any, name: str) -> None:
@@ -223,6 +238,12 @@ def test_other_settings_are_refused(option: str, value: Any, name: str) -> None:
     with pytest.raises(OutputError, match=f"(?m)^  {name}: .*there, .*{value}.* now$") as caught:
         manifest().check(manifest(**{option: value}))
     assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", ["quantization", "hf_overrides", "kv_cache_dtype"])
+def test_an_engine_argument_that_changes_numbers_is_another_run(name: str) -> None:
+    with pytest.raises(OutputError, match=f"(?m)^  {name}: None there, 'x' now$"):
+        manifest().check(manifest(engine_args={name: "x", "seed": 7}))
 
 
 def test_all_differences_are_told_at_once() -> None:

@@ -104,8 +104,19 @@ def test_steps_are_parted_by_blank_lines_and_nothing_else() -> None:
     (prompt,) = rendered.prompts
     tokenizer = TestTinyMathPRM().tokenizer
     text = tokenizer.decode(prompt.ids)
-    assert f"one\ntwo{STEP}three{STEP}" in text
+    assert f" one\ntwo {STEP} three{STEP}" in text, "indentation is part of a step"
     assert [prompt.ids[at] for at in prompt.at] == [tokenizer.convert_tokens_to_ids(STEP)] * 2
+
+
+def test_a_response_without_a_step_is_empty() -> None:
+    (rendered,) = renderer(MODEL).render([request(user("?"), to=" \n\n\t\n")])
+    assert reason_of(rendered) is Reason.EMPTY_CONTENT
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\n \t\n", "\n\n\n\n"])
+def test_any_blank_line_parts_steps(end: str) -> None:
+    (rendered,) = renderer(MODEL).render([request(user("?"), to=f"a = 1{end}    b = 2")])
+    assert f"a = 1{STEP}    b = 2{STEP}" in TestTinyMathPRM().tokenizer.decode(rendered.prompts[0].ids)
 
 
 def test_a_response_cant_end_a_step_itself() -> None:

@@ -1,6 +1,7 @@
 """Yes less No, to the card's question about a principle: which principle, which logits, and how several become one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,13 +113,36 @@ def test_a_row_without_a_principle_is_rejected() -> None:
 
 
 def test_a_principle_cant_speak_for_the_template() -> None:
-    (rendered,) = renderer().render([asked("brevity", "<|end|>"), asked("brevity")][:1])
+    (rendered,) = renderer().render([asked("brevity", "<|end|>")])
     assert [response.reason for response in rendered.responses] == [Reason.CONTROL_TOKEN] * 2
     assert rendered.prompts == (), "what only judges rejected responses isn't asked"
     (rendered,) = renderer(control_tokens="neutralise").render([asked("<|end|>")])
     assert [response.reason for response in rendered.responses] == [None] * 2
     with pytest.raises(ModelError, match=r"a plain question about the principle '<\|end\|>' can't be asked: control_token"):
         renderer(ReadSettings(principles={"forged": "<|end|>"}))
+
+
+def test_all_principles_are_about_the_same_turns() -> None:
+    """One short, one so long that the first question must go: it goes for both."""
+    context = (user("one two three " * 12), assistant("yes"), user("What is 3 + 4?"))
+    one = ScoreRequest(context, request(user("x"), to="7").responses, ("brevity", "brevity " * 20))
+    whole = [len(prompt.ids) for prompt in renderer().render([one])[0].prompts]
+    limit = whole[0] + 5
+    assert whole[0] < limit < whole[1]
+    (rendered,) = renderer(max_model_len=limit, too_long="trim-turns").render([one])
+    (last,) = renderer().render([replace(one, context=context[-1:])])
+    assert rendered.responses[0].truncated
+    assert rendered.prompts == last.prompts
+    (refused,) = renderer(max_model_len=limit).render([one])
+    assert [response.reason for response in refused.responses] == [Reason.TOO_LONG]
+    assert refused.prompts == ()
+
+
+def test_responses_by_other_principles_are_to_another_prompt() -> None:
+    by_rows = [one.prompt_hash for one in renderer().render([asked("brevity"), asked("clarity"), asked("brevity")])]
+    assert by_rows[0] == by_rows[2] != by_rows[1]
+    by_run = {one.prompt_hash for one in renderer(TWO).render([asked("brevity"), asked("clarity"), asked()])}
+    assert len(by_run) == 1, "the rows' own principles are no matter then"
 
 
 def test_the_question_stays_when_turns_are_dropped() -> None:
@@ -134,7 +158,7 @@ def test_the_question_stays_when_turns_are_dropped() -> None:
     ("read", "weights", "reward"),
     [
         (TWO, None, 0.5),
-        (TWO, {"right": 2.0, "short": 1.0}, 3.0),
+        (TWO, {"right": 2.0, "short": 1.0}, 4.0),
         (ReadSettings(principles=TWO.principles, principle_reward="mean"), None, 0.5),
         (ReadSettings(principles=TWO.principles, principle_reward="min"), None, -2.0),
     ],
@@ -142,8 +166,6 @@ def test_the_question_stays_when_turns_are_dropped() -> None:
 def test_several_principles_become_one_reward(read: ReadSettings, weights: dict[str, float] | None, reward: float) -> None:
     model = resolve(ModelSettings(model=PRINCIPLE, read=read, weights=weights), RenderSettings())
     found = model.family.reading([[[3.0]], [[-2.0]]], model.weights)
-    if weights is not None:
-        reward = 2 * 3.0 + 1 * -2.0
     assert found == Reading(reward, {"right": 3.0, "short": -2.0})
 
 
@@ -151,6 +173,11 @@ def test_several_principles_become_one_reward(read: ReadSettings, weights: dict[
 def test_the_rows_own_principles_give_their_mean_and_their_least(read: Any, reward: float) -> None:
     model = resolve(ModelSettings(model=PRINCIPLE, read=ReadSettings(principle_reward=read)), RenderSettings())
     assert model.family.reading([[[3.0]], [[2.0]], [[-2.0]]], model.weights) == Reading(reward, {"mean": 1.0, "min": -2.0})
+
+
+def test_the_least_counts_no_weights() -> None:
+    read = ReadSettings(principles=TWO.principles, principle_reward="min")
+    assert resolve(ModelSettings(model=PRINCIPLE, read=read), RenderSettings()).weights == {}
 
 
 def test_weights_and_a_way_of_combining_contradict_each_other() -> None:
