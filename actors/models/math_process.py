@@ -26,7 +26,7 @@ class MathProcess(Family):
 
     name = "math-process"
     summary = "the probability that a step is right, for each step of a solution (Qwen2ForProcessRewardModel)"
-    source = "Qwen/Qwen2.5-Math-PRM-7B model card; arXiv 2501.07301"
+    source = "Qwen/Qwen2.5-Math-PRM-7B model card"
     asked = f"the chat template with the card's system turn; steps, parted by blank lines, each end with {STEP}"
     read_at = f"the softmax of two raw outputs at each {STEP}, the second of them"
     range = "0 to 1 for each step"
