@@ -92,19 +92,23 @@ def _click_type(kind: Any) -> Any:
 
 
 def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
-    texts = _texts(context, parameter, values) or {}
-    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in texts.items()} or None
+    """In YAML. Of a name that is given again the last value counts, as of any option: so a command is gone on with."""
+    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in _pairs(parameter, values)} or None
 
 
 def _texts(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    """As they are written: a principle may hold a colon, or a #."""
+    """As they are written: a principle may hold a colon, or a #. None may be lost for another one of its name."""
+    pairs = _pairs(parameter, values)
+    if len(dict(pairs)) < len(pairs):
+        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(name for name, _ in pairs)}")
+    return dict(pairs) or None
+
+
+def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
     pairs = [value.partition("=") for value in values]
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
         raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {wrong[0]!r} isn't")
-    found = {name: value for name, _, value in pairs}
-    if len(found) < len(pairs):
-        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(name for name, *_ in pairs)}")
-    return found or None
+    return [(name, value) for name, _, value in pairs]
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
