@@ -17,7 +17,8 @@ from actors.engines import start_engine
 from actors.errors import AssayError, EngineDead
 from actors.models import RewardModel
 from actors.records import Reason, RenderedRequest, Score
-from actors.scorer import Scorer, Scores
+from actors.scorer import Scores
+from actors.scorers import scorer_of
 from actors.self_test import self_test
 from actors.settings import EngineSettings
 
@@ -39,7 +40,7 @@ class BatchActor:
         except AssayError as error:
             self._call("died", str(error))
             raise
-        self._scorer = Scorer(model.family, model.weights, self._engine, one_pass=model.one_pass)
+        self._scorer = scorer_of(model, self._engine, rehearsal=settings.engine == "fake")
         # Ray ends actors by ending their process. Later than here, the engine's thread would be frozen already.
         atexit.register(self._engine.close)
 

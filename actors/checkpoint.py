@@ -30,7 +30,7 @@ def locate(model: str) -> str:
     """
     if model.startswith("tiny-") and not Path(model).exists():
         folder = BUILT_IN / model.removeprefix("tiny-")
-        if not (folder / "config.json").exists():
+        if not any(folder.glob("*config.json")):
             known = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
             raise ModelError(f"there is no built-in model {model!r}; there are {known}")
         return str(folder)
@@ -185,6 +185,35 @@ class Checkpoint:
     def weight_files(self) -> list[Path]:
         """The safetensors files that are here."""
         return sorted(self.folder.glob("*.safetensors"))
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter in a folder: small changes to another model's weights, which the engine applies."""
+
+    folder: Path
+
+    @classmethod
+    def find(cls, adapter: str) -> "Adapter":
+        """Find its files. Raises `ModelError` if it isn't one."""
+        found = cls(Path(locate(adapter)))
+        if not found.folder.joinpath("adapter_config.json").is_file() or not found.folder.glob("*.safetensors"):
+            raise ModelError(
+                f"{adapter} is no LoRA adapter: a folder with adapter_config.json and adapter_model.safetensors"
+            )
+        return found
+
+    @property
+    def rank(self) -> int:
+        """The rank of its matrices, for which the engine must have room."""
+        try:
+            return int(json.loads((self.folder / "adapter_config.json").read_text())["r"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder / 'adapter_config.json'} doesn't say the rank `r`: {error!r}") from error
+
+    def fingerprint(self) -> str:
+        """Tells two adapters apart."""
+        return Checkpoint(self.folder, None).fingerprint()
 
 
 def _header(file: Path) -> bytes:

@@ -32,6 +32,11 @@ class Task(StrEnum):
         return self is not Task.GENERATE
 
     @property
+    def deadline_s(self) -> float:
+        """How long a prompt may take, unless the user says otherwise: a judge may write for half an hour."""
+        return 600.0 if self.pools else 3600.0
+
+    @property
     def every_position(self) -> bool:
         """Whether it reads the head anywhere in a prompt, and not at its end alone."""
         return self is Task.TOKEN_CLASSIFY
@@ -39,12 +44,17 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How text is generated. `verdict_ids` are token ids whose log-probability is wanted at every position."""
+    """How text is generated. `top_k` 0 draws from all tokens, and temperature 0 takes the likeliest.
+
+    `verdict_ids` are token ids whose log-probability is wanted at every position. `schema` is a JSON schema that the text
+    must meet, `adapter` the folder of a LoRA adapter.
+    """
 
     max_tokens: int
     n: int = 1
     temperature: float = 0.0
     top_p: float = 1.0
+    top_k: int = 0
     seed: int | None = None
     stop: tuple[str, ...] = ()
     schema: str | None = None

@@ -34,6 +34,10 @@ SPARE_ADAPTERS = 1
 adapter when its batch holds one with (vLLM pull request 48421), and an empty place changes nothing."""
 
 
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Of LoRA adapters that vLLM has room for; a larger one than the last can't be served."""
+
+
 def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
     """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set."""
     for name in user:
@@ -52,7 +56,9 @@ def cpu_shares(cpus: Sequence[int], workers: int) -> str:
     return "|".join(",".join(map(str, share)) for share in shares)
 
 
-def engine_arguments(task: Task, settings: EngineSettings, *, on_cpu: bool) -> dict[str, Any]:
+def engine_arguments(
+    task: Task, settings: EngineSettings, *, on_cpu: bool, adapter_rank: int | None = None
+) -> dict[str, Any]:
     """Arguments beside the model's own: defaults that the user's win over, then those that are Assay's."""
     arguments: dict[str, Any] = {"disable_log_stats": True, "trust_remote_code": False}
     if settings.tensor_parallel * settings.pipeline_parallel > 1:
@@ -65,6 +71,8 @@ def engine_arguments(task: Task, settings: EngineSettings, *, on_cpu: bool) -> d
             if settings.pipeline_parallel == 1
             else {"compilation_config": {"mode": 2, "backend": "eager"}}
         )
+    if adapter_rank is not None:
+        arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
     arguments |= settings.engine_args
     if on_cpu and arguments.get("enable_lora"):
         arguments["max_loras"] = arguments.get("max_loras", 1) + SPARE_ADAPTERS

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from actors.checkpoint import locate
+from actors.checkpoint import Adapter, locate
 from actors.engine import Engine
 from actors.errors import EngineError
 from actors.fake_engine import FakeEngine, Fault, Faults
@@ -25,9 +25,10 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
         revision=model.revision,
         task=model.task,
         dtype=model.dtype,
-        max_model_len=model.max_model_len,
+        max_model_len=model.context,
         settings=settings,
         hf_overrides=model.overrides,
+        adapter_rank=Adapter.find(model.adapter).rank if model.adapter else None,
     )
 
 
@@ -42,9 +43,9 @@ def _fake_engine(
     faults = Faults({int(token): Fault(fault) for token, fault in (at or {}).items()}, die_after)
     return FakeEngine(
         model.labels,
-        model.max_model_len,
+        model.context,
         max_in_flight=settings.max_in_flight,
-        request_timeout_s=settings.request_timeout_s,
+        request_timeout_s=settings.request_timeout_s or model.task.deadline_s,
         latency_s=latency_s,
         faults=faults,
         every_position=model.task.every_position,

@@ -13,6 +13,7 @@
     |   `-- CrashLoop         it died too often for another start to make sense
     +-- RunStopped            a run ended early on purpose; the same command goes on from there (exit code 3)
     +-- AuditError            the parts of a run don't add up to its input (exit code 4)
+    +-- Unreadable            a judge's text doesn't give the number; never leaves the core
     `-- Rejected              one row or response can't be judged as it is; never leaves the core
 
 A bad row is never an exception outside the function that finds it: it is a `Score` with a status and a reason.
@@ -71,6 +72,14 @@ class RunStopped(AssayError):
 
 class AuditError(AssayError):
     """The parts of a run don't add up to its input."""
+
+
+class Unreadable(AssayError):
+    """A judge's text doesn't give the number that was asked for."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class Rejected(AssayError):

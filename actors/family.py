@@ -30,37 +30,45 @@ class ChatTemplate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A conversation to be judged, and which responses of its request (by position) the answer is about.
+    """Responses to be judged, in the order in which they are shown; `judges` are their positions in the request.
 
-    `principle` is what a principle-following judge goes by.
+    `principle` is what a principle-following judge goes by; a judge that writes is asked `times` times.
     """
 
-    messages: tuple[Message, ...]
+    context: tuple[Message, ...]
+    responses: tuple[str, ...]
     judges: tuple[int, ...]
     principle: str | None = None
+    times: int = 1
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation that ends with the response, where there is one."""
+        (response,) = self.responses
+        return (*self.context, Message(Role.ASSISTANT, response))
 
 
 @dataclass(frozen=True, slots=True)
 class Golden:
     """A conversation whose reward its authors published, or that was measured with transformers in float32."""
 
-    messages: tuple[Message, ...]
-    reward: float
+    request: ScoreRequest
+    rewards: tuple[float, ...]
+    """One for each response."""
     tolerance: float
-    principle: str | None = None
 
     @classmethod
     def answer(cls, question: str, answer: str, reward: float, tolerance: float, principle: str | None = None) -> Self:
         """A question, and an answer to it."""
-        return cls((Message(Role.USER, question), Message(Role.ASSISTANT, answer)), reward, tolerance, principle)
+        return cls.answers((Message(Role.USER, question),), {answer: reward}, tolerance, principle)
 
-    @property
-    def request(self) -> ScoreRequest:
-        """The same, to be asked."""
-        *context, response = self.messages
-        return ScoreRequest(
-            tuple(context), (Response("golden", response.content),), (self.principle,) if self.principle else ()
-        )
+    @classmethod
+    def answers(
+        cls, context: tuple[Message, ...], rewards: Mapping[str, float], tolerance: float, principle: str | None = None
+    ) -> Self:
+        """A conversation, and answers to it with their rewards."""
+        responses = tuple(Response(f"golden[{at}]", answer) for at, answer in enumerate(rewards))
+        return cls(ScoreRequest(context, responses, (principle,) if principle else ()), tuple(rewards.values()), tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +161,41 @@ class Family(ABC):
     def shown(self, question: Question) -> tuple[str, ...]:
         """What must be in the text, in this order: a template may leave out, or change, what it doesn't expect."""
         principle = () if question.principle is None else (question.principle.strip(),)
-        return (question.messages[-1].content.strip(), *principle)
+        return (*map(str.strip, question.responses), *principle)
 
     def blank(self, question: Question, word: str) -> Question:
         """The same question with a word in place of everybody's text."""
-        messages = tuple(Message(message.role, word) for message in question.messages)
-        return replace(question, messages=messages, principle=None if question.principle is None else word)
+        context = tuple(Message(message.role, word) for message in question.context)
+        responses = (word,) * len(question.responses)
+        return replace(question, context=context, responses=responses, principle=question.principle and word)
 
     @property
     def needs_principles(self) -> bool:
-        """Whether it goes by the principles of each row."""
+        """Whether it can't do without the principles of each row."""
         return False
+
+    @property
+    def takes_principles(self) -> bool:
+        """Whether it goes by the principles of each row, where there are any."""
+        return self.needs_principles
+
+    @property
+    def together(self) -> bool:
+        """Whether responses are shown together, so that one which can't be shown is left out, and the others are judged."""
+        return False
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """With how many responses it is tried out."""
+        return (1,)
+
+    def example_principle(self, word: str) -> str:
+        """A principle with a word in it, to try it out with."""
+        return word
+
+    def opening(self, text: str) -> str:
+        """What a prompt's text has written of the answer already."""
+        return ""
 
     @property
     def steps(self) -> bool:
@@ -206,12 +238,9 @@ class Family(ABC):
         found.way = settings
         return found
 
-    def questions(self, request: ScoreRequest) -> Sequence[Question]:
-        """What to ask. A family that compares responses overrides this."""
-        return [
-            Question((*request.context, Message(Role.ASSISTANT, response.content)), (position,))
-            for position, response in enumerate(request.responses)
-        ]
+    def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
+        """What to ask about the responses at these positions, the others being no text that can be shown."""
+        return [Question(request.context, (request.responses[at].content,), (at,)) for at in among]
 
     def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
         """The weights of the reward: the user's own, or the card's. Raises `SettingsError` for an unknown output."""

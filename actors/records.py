@@ -21,6 +21,14 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+class Shown(StrEnum):
+    """Roles of NVIDIA's judges alone, in which their templates show what is judged. No row's turn has one."""
+
+    PRINCIPLE = "principle"
+    RESPONSE_1 = "response_1"
+    RESPONSE_2 = "response_2"
+
+
 class Status(StrEnum):
     """What became of a response. Only `SCORED` carries a number."""
 
@@ -52,11 +60,16 @@ class Reason(StrEnum):
     TEMPLATE_REFUSED = "template_refused"
     TOO_LONG = "too_long"
     NO_PRINCIPLE = "no_principle"
+    NO_OPPONENT = "no_opponent"  # a judge that only compares, and no other response that it can be compared with
 
     NOT_FINITE = "not_finite"
     ENGINE_REFUSED = "engine_refused"
     ENGINE_TIMEOUT = "engine_timeout"
     ENGINE_KILLER = "engine_killer"
+    CUT_OFF = "cut_off"  # a judge that hadn't ended when its tokens did
+    NO_VERDICT = "no_verdict"  # a judge whose text has none where it should be
+    TWO_VERDICTS = "two_verdicts"  # or several that differ
+    OUT_OF_RANGE = "out_of_range"  # or one that isn't on the scale
     NO_BASELINE = "no_baseline"  # of an ensemble: too few different responses to the prompt to make z-scores of
 
 
@@ -64,7 +77,7 @@ class Reason(StrEnum):
 class Message:
     """One turn of a conversation."""
 
-    role: Role
+    role: Role | Shown
     content: str
 
 
@@ -98,14 +111,18 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question to the engine: its token ids, and the positions (in its request) of the responses it judges.
+    """One question to the engine: its token ids, and the positions (in its request) of the responses it judges, as shown.
 
-    The outputs are read at the ids' positions `at`, in this order, or at the last one alone.
+    A head's outputs are read at the ids' positions `at`, in this order, or at the last one alone. A judge is asked `times`
+    times; its text begins with what the template has written of it already, `opening`.
     """
 
     ids: Sequence[int]
     judges: tuple[int, ...]
     at: tuple[int, ...] = ()
+    times: int = 1
+    opening: str = ""
+    principle: str | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -136,23 +153,44 @@ class RenderedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a family read off the engine's answers: the reward, the model's named outputs, and a reward for each step."""
+    """What a family read off the engine's answers: the reward, the model's named outputs, and a reward for each step.
+
+    Of a judge also its `votes`: what each judgement about the response came to, in the order in which they were asked.
+    """
 
     reward: float
     scores: Mapping[str, float]
     steps: tuple[float, ...] = ()
+    votes: tuple[float, ...] = ()
 
     @property
     def finite(self) -> bool:
         """Whether every number is one: a NaN or an infinity is a failure, never a reward."""
-        return all(map(math.isfinite, (self.reward, *self.scores.values(), *self.steps)))
+        return all(map(math.isfinite, (self.reward, *self.scores.values(), *self.steps, *self.votes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a judge wrote once: about which responses, by name and as it was shown them, and what was read in it.
+
+    `vote` is what it came to for the response whose trace this is; None, with the `reason`, if it couldn't be read.
+    """
+
+    shown: tuple[str, ...]
+    principle: str | None
+    text: str
+    finish_reason: str | None
+    vote: float | None
+    reason: Reason | None
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
     """What became of one response. `reward` and `scores` are there if, and only if, `status` is `SCORED`.
 
-    `prompt_tokens` counts all prompts about the response. `steps` has the rewards of its steps, where a model judges these.
+    `prompt_tokens` counts all prompts about the response, and `completion_tokens` what was written about it; responses that
+    are shown together share both. `steps` has the rewards of its steps, where a model judges these, `votes` what the
+    judgements came to, and `trace` what a judge wrote, where that is asked for.
     """
 
     status: Status
@@ -162,11 +200,16 @@ class Score:
     prompt_tokens: int | None = None
     truncated: bool = False
     steps: tuple[float, ...] = ()
+    votes: tuple[float, ...] = ()
+    completion_tokens: int | None = None
+    trace: tuple[Said, ...] = ()
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:
         """A reward as the model gave it."""
-        return cls(Status.SCORED, None, reading.reward, reading.scores, prompt_tokens, steps=reading.steps)
+        return cls(
+            Status.SCORED, None, reading.reward, reading.scores, prompt_tokens, steps=reading.steps, votes=reading.votes
+        )
 
     @classmethod
     def rejected(cls, reason: Reason) -> Self:

@@ -25,7 +25,7 @@ TEMPLATE_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 """Some templates print today's date: then a score would change overnight. This is the day that Llama 3's fall back on."""
 
 _PROBE = "assay probe text"
-_PROBE_REQUEST = ScoreRequest((Message(Role.USER, _PROBE),), (Response("probe", _PROBE),), (_PROBE,))
+_PROBE_CONTEXT = (Message(Role.USER, _PROBE),)
 
 
 class Renderer:
@@ -44,16 +44,17 @@ class Renderer:
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
         self._longest_text = self._find_longest_text()
-        for question in self._family.questions(_PROBE_REQUEST):
-            self._check_probe(question)
+        for count in self._family.counts:
+            for question in self._family.questions(self._probe(_PROBE_CONTEXT, count), range(count)):
+                self._check_probe(question)
 
     def render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
         """Render requests in order. A response that can't be judged is there with its reason, and without a prompt."""
-        own = requests if self._family.needs_principles else [replace(request, principles=()) for request in requests]
-        drafts = [_Draft(request) for request in own]
+        own = requests if self._family.takes_principles else [replace(request, principles=()) for request in requests]
+        drafts = [_Draft(request, self._family.together) for request in own]
         asked = [asked for draft in drafts for asked in self._ask(draft)]
         prompts = zip(asked, self._prompts([one.text for one in asked]), strict=True)
-        for _, about in itertools.groupby(prompts, key=lambda prompt: (id(prompt[0].draft), prompt[0].question.judges)):
+        for _, about in itertools.groupby(prompts, key=lambda prompt: prompt[0].group):
             self._fit(*zip(*about, strict=True))
         return [draft.finished() for draft in drafts]
 
@@ -62,7 +63,8 @@ class Renderer:
         return self._prompts([text])[0]
 
     def _ask(self, draft: "_Draft") -> Iterator["_Asked"]:
-        for question in self._family.questions(draft.request):
+        among = [at for at in range(len(draft.request.responses)) if not draft.together or self._showable(draft, at)]
+        for question in self._family.questions(draft.request, among):
             try:
                 safe = self._safe(question)
                 text = self._text(safe)
@@ -70,27 +72,38 @@ class Renderer:
                     safe = self._shortened(safe)
                     text = self._text(safe)
             except Rejected as rejected:
-                draft.reject(question, rejected.reason)
+                draft.reject(question.judges, rejected.reason)
             else:
                 yield _Asked(draft, question, safe, text)
 
+    def _showable(self, draft: "_Draft", at: int) -> bool:
+        """Whether a response can be shown beside others; one that can't mustn't take them with it."""
+        try:
+            self._encodable(self._harmless(draft.request.responses[at].content))
+        except Rejected as rejected:
+            draft.reject((at,), rejected.reason)
+            return False
+        return True
+
     def _safe(self, question: Question) -> Question:
         """The question, nothing in which speaks for the template. Raises `Rejected` otherwise."""
-        for message in question.messages:
+        for message in question.context:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
-        texts = (question.principle or "", *(message.content for message in question.messages))
-        if not any(map(self._control.are_in, texts)):
-            return question
-        if self._settings.control_tokens is ControlTokens.REJECT:
-            raise Rejected(Reason.CONTROL_TOKEN)
         return replace(
             question,
-            messages=tuple(
-                Message(message.role, self._control.neutralised(message.content)) for message in question.messages
-            ),
-            principle=question.principle and self._control.neutralised(question.principle),
+            context=tuple(Message(message.role, self._harmless(message.content)) for message in question.context),
+            responses=tuple(map(self._harmless, question.responses)),
+            principle=question.principle and self._harmless(question.principle),
         )
+
+    def _harmless(self, text: str) -> str:
+        """Somebody's text without control tokens in it. Raises `Rejected` if it has one and may not be changed."""
+        if not self._control.are_in(text):
+            return text
+        if self._settings.control_tokens is ControlTokens.REJECT:
+            raise Rejected(Reason.CONTROL_TOKEN)
+        return self._control.neutralised(text)
 
     def _text(self, question: Question) -> str:
         text, at = self._family.text(question, self._template), 0
@@ -98,6 +111,9 @@ class Renderer:
             if (found := text.find(shown, at)) < 0:
                 raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
             at = found + len(shown)
+        return self._encodable(text)
+
+    def _encodable(self, text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -105,27 +121,34 @@ class Renderer:
         return text
 
     def _fit(self, asked: Sequence["_Asked"], prompts: Sequence[list[int]]) -> None:
-        """Take all prompts about a response if they fit; else reject them, or drop the oldest turns until they do.
+        """Take the prompts that fit; of the others, reject them, or drop the oldest turns until they do.
 
-        By several principles, of all of them the same turns: what they come to must be about one conversation.
+        Of all of a group the same turns, by several principles or beside several others: what they come to must be about
+        one conversation.
         """
-        draft = asked[0].draft
-        try:
-            shortest = min((self._fitting(one.safe, ids) for one, ids in zip(asked, prompts, strict=True)), key=len)
-            taken = [self._cut(one, ids, shortest) for one, ids in zip(asked, prompts, strict=True)]
-        except Rejected as rejected:
-            draft.reject(asked[0].question, rejected.reason)
-            return
-        for one, ids in zip(asked, taken, strict=True):
-            draft.take(one.question, ids, self._steps(ids), truncated=len(shortest) < len(one.question.messages))
+        fitting: list[tuple[_Asked, list[int], tuple[Message, ...]]] = []
+        for one, ids in zip(asked, prompts, strict=True):
+            try:
+                fitting.append((one, ids, self._fitting(one.safe, ids)))
+            except Rejected as rejected:
+                one.draft.reject(one.question.judges, rejected.reason)
+        shortest = min((context for *_, context in fitting), key=len, default=())
+        for one, ids, _ in fitting:
+            try:
+                taken = self._cut(one, ids, shortest)
+            except Rejected as rejected:
+                one.draft.reject(one.question.judges, rejected.reason)
+            else:
+                opening = self._family.opening(one.text)
+                one.draft.take(one.question, taken, self._steps(taken), opening, len(shortest))
 
     def _fitting(self, safe: Question, ids: Sequence[int]) -> tuple[Message, ...]:
-        return self._shortened(safe).messages if len(ids) > self._limit else safe.messages
+        return self._shortened(safe).context if len(ids) > self._limit else safe.context
 
-    def _cut(self, asked: "_Asked", ids: list[int], messages: tuple[Message, ...]) -> list[int]:
-        """The prompt with these messages alone. Raises `Rejected` for a control token that isn't the template's."""
-        safe = replace(asked.safe, messages=messages)
-        if len(messages) < len(asked.safe.messages):
+    def _cut(self, asked: "_Asked", ids: list[int], context: tuple[Message, ...]) -> list[int]:
+        """The prompt with these turns alone. Raises `Rejected` for a control token that isn't the template's."""
+        safe = replace(asked.safe, context=context)
+        if len(context) < len(asked.safe.context):
             ids = self.tokenize(self._text(safe))
         if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
@@ -139,12 +162,12 @@ class Renderer:
         """Without the first exchanges after a system turn, as few as need be. The last one is never dropped."""
         if self._settings.too_long is TooLong.REJECT:
             raise Rejected(Reason.TOO_LONG)
-        messages = question.messages
-        head = 1 if messages[0].role is Role.SYSTEM else 0
-        users = [at for at, message in enumerate(messages) if message.role is Role.USER and at > head]
+        turns = question.context
+        head = 1 if turns and turns[0].role is Role.SYSTEM else 0
+        users = [at for at, message in enumerate(turns) if message.role is Role.USER and at > head]
 
         def without(at: int) -> Question:
-            return replace(question, messages=(*messages[:head], *messages[at:]))
+            return replace(question, context=(*turns[:head], *turns[at:]))
 
         first = bisect_left(users, True, key=lambda at: self._fits(without(at)))
         if first == len(users):
@@ -185,12 +208,12 @@ class Renderer:
         """The roles whose text the template really prints: one that it ignores would be dropped without a word."""
         question, answer = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
         probes = {
-            Role.USER: (Message(Role.USER, _PROBE), answer),
-            Role.ASSISTANT: (question, Message(Role.ASSISTANT, _PROBE)),
-            Role.SYSTEM: (Message(Role.SYSTEM, _PROBE), question, answer),
-            Role.TOOL: (question, answer, Message(Role.TOOL, _PROBE), answer),
+            Role.USER: (Message(Role.USER, _PROBE),),
+            Role.ASSISTANT: (question, Message(Role.ASSISTANT, _PROBE), question),
+            Role.SYSTEM: (Message(Role.SYSTEM, _PROBE), question),
+            Role.TOOL: (question, answer, Message(Role.TOOL, _PROBE)),
         }
-        roles = frozenset(role for role, messages in probes.items() if self._prints(messages))
+        roles = frozenset(role for role, context in probes.items() if self._prints(context))
         if missing := {Role.USER, Role.ASSISTANT} - roles:
             raise ModelError(
                 f"the chat template of {self._tokenizer.name_or_path} doesn't print what {' and '.join(sorted(missing))} "
@@ -198,9 +221,16 @@ class Renderer:
             )
         return roles
 
-    def _prints(self, messages: Sequence[Message]) -> bool:
+    def _probe(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
+        """A request to try the family and its template out with."""
+        principles = (self._family.example_principle(text),) if self._family.needs_principles else ()
+        return ScoreRequest(context, tuple(Response(f"probe[{at}]", text) for at in range(count)), principles)
+
+    def _prints(self, context: tuple[Message, ...]) -> bool:
+        count = self._family.counts[0]
+        question, *_ = self._family.questions(self._probe(context, count, "answer"), range(count))
         try:
-            return _PROBE in self._template(messages)
+            return _PROBE in self._family.text(question, self._template)
         except Rejected:
             return False
 
@@ -277,30 +307,42 @@ class _Asked(NamedTuple):
     safe: Question
     text: str
 
+    @property
+    def group(self) -> tuple[int, tuple[int, ...]]:
+        """Equal for those whose answers are about one conversation: all of a request, or all about one response."""
+        return id(self.draft), () if self.draft.together else self.question.judges
+
 
 class _Draft:
     """A request while it is being rendered."""
 
-    def __init__(self, request: ScoreRequest) -> None:
+    def __init__(self, request: ScoreRequest, together: bool) -> None:
+        """`together`: a response is judged if any question about it can be asked; otherwise all of them must be."""
         self.request = request
+        self.together = together
         self._reasons: dict[int, Reason] = {}
         self._truncated: set[int] = set()
         self._prompts: list[Prompt] = []
 
-    def reject(self, question: Question, reason: Reason) -> None:
-        for position in question.judges:
+    def reject(self, positions: Sequence[int], reason: Reason) -> None:
+        for position in positions:
             self._reasons.setdefault(position, reason)
 
-    def take(self, question: Question, ids: Sequence[int], at: tuple[int, ...], truncated: bool) -> None:
-        self._prompts.append(Prompt(ids, question.judges, at))
-        if truncated:
+    def take(self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, turns: int) -> None:
+        self._prompts.append(Prompt(ids, question.judges, at, question.times, opening, question.principle))
+        if turns < len(question.context):
             self._truncated.update(question.judges)
 
     def finished(self) -> RenderedRequest:
+        reasons = self._reasons
+        if self.together:
+            asked = {position for prompt in self._prompts for position in prompt.judges}
+            unasked = [position for position in range(len(self.request.responses)) if position not in asked]
+            reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unasked}
         responses = tuple(
-            RenderedResponse(response.name, self._reasons.get(position), position in self._truncated)
+            RenderedResponse(response.name, reasons.get(position), position in self._truncated and position not in reasons)
             for position, response in enumerate(self.request.responses)
         )
         # One that only judges what was rejected after all, for another principle perhaps, needn't be asked.
-        prompts = tuple(prompt for prompt in self._prompts if any(at not in self._reasons for at in prompt.judges))
+        prompts = tuple(prompt for prompt in self._prompts if any(at not in reasons for at in prompt.judges))
         return RenderedRequest(self.request.prompt_hash, responses, prompts)

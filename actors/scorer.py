@@ -1,10 +1,14 @@
-"""From rendered requests to scores, on a live engine: same order, exactly one score per response. Knows no Ray."""
+"""From rendered requests to scores, by a reward head: same order, exactly one score per response. Knows no Ray.
+
+`actors/judging.py` does the same by a judge's text, and `actors/scorers.py` says which of them a model needs.
+"""
 
 import asyncio
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 from actors.engine import Engine
 from actors.errors import EngineDead, EngineError, EngineTimeout
@@ -12,8 +16,31 @@ from actors.family import Family, Rows
 from actors.one_pass import shared
 from actors.records import Prompt, Reason, RenderedRequest, Score
 
+T = TypeVar("T")
+
 Scores = tuple[Score, ...]
 """One score per response of a request, in its order."""
+
+
+class Scorer(Protocol):
+    """A reward model's contract on a live engine."""
+
+    def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
+
+    async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """The same on the engine's own loop."""
+
+
+async def gathered(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, in their order. The first error ends the others too."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +52,8 @@ class _Answer:
     failure: Reason | None = None
 
 
-class Scorer:
-    """A reward model's contract on a live engine."""
+class HeadScorer:
+    """A reward head's contract on a live engine."""
 
     def __init__(self, family: Family, weights: Mapping[str, float], engine: Engine, *, one_pass: bool = False) -> None:
         """`one_pass`: prompts that begin others share their forward pass. The engine must read anywhere in a prompt."""
@@ -44,13 +71,7 @@ class Scorer:
         """The same on the engine's own loop."""
         prompts = [prompt for request in requests for prompt in request.prompts]
         runs = shared(prompts) if self._one_pass else [[prompt] for prompt in prompts]
-        asked = [asyncio.ensure_future(self._ask(run)) for run in runs]
-        try:
-            answers = itertools.chain.from_iterable(await asyncio.gather(*asked))
-        except BaseException:
-            for question in asked:
-                question.cancel()
-            raise
+        answers = itertools.chain.from_iterable(await gathered(map(self._ask, runs)))
         return [self._scores(request, [next(answers) for _ in request.prompts]) for request in requests]
 
     async def _ask(self, run: Sequence[Prompt]) -> list[_Answer]:

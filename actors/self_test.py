@@ -12,11 +12,11 @@ from actors.checkpoint import Checkpoint
 from actors.engine import Engine, activation
 from actors.errors import ModelError
 from actors.family import Golden
-from actors.models import RewardModel, families
+from actors.models import RewardModel
 from actors.records import Message, Reason, Response, Role, ScoreRequest, Status
 from actors.rendering import Renderer
-from actors.scorer import Scorer
-from actors.settings import AS_PUBLISHED, RenderSettings
+from actors.scorers import scorer_of
+from actors.settings import AS_PUBLISHED, JudgeSettings, RenderSettings
 
 _PROBES = tuple(
     ScoreRequest((Message(Role.USER, question),), (Response("probe", answer),), ("correctness",))
@@ -33,13 +33,21 @@ def self_test(model: RewardModel, engine: Engine, passed: Callable[[str], None] 
     settings = RenderSettings(max_model_len=model.max_model_len)
     renderer = Renderer(model, settings)
     passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
-    prompts = [list(prompt.ids) for request in renderer.render(_PROBES) for prompt in request.prompts]
-    if prompts:  # none, if the longest prompt may be shorter than these few words
+    if model.task.pools and (
+        prompts := [list(prompt.ids) for request in renderer.render(_PROBES) for prompt in request.prompts]
+    ):  # none, if the longest prompt may be shorter than these few words
         for check in (_head, _raw):
             passed(check(model, engine, prompts))
-    as_published = Renderer(replace(model, read=AS_PUBLISHED), settings)
+    published = _as_published(model)
+    as_published = Renderer(published, settings)
     for number, golden in enumerate(known.golden if known else (), 1):
-        passed(_golden(model, engine, as_published, golden, number))
+        passed(_golden(published, engine, as_published, golden, number))
+
+
+def _as_published(model: RewardModel) -> RewardModel:
+    """Without the user's weights and ways: as its authors read it, and a judge asked once."""
+    published = replace(model, read=AS_PUBLISHED, judge=JudgeSettings(rubric=model.judge.rubric))
+    return replace(published, weights=published.family.card_weights())
 
 
 def _head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
@@ -69,17 +77,21 @@ def _raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -
 
 
 def _golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> str:
-    published = families()[model.family_name]  # whatever weights and ways the user wants
-    ((score,),) = Scorer(published, published.card_weights(), engine).score_block(renderer.render([golden.request]))
-    if score.reason is Reason.TOO_LONG:
+    (scores,) = scorer_of(model, engine).score_block(renderer.render([golden.request]))
+    if any(score.reason is Reason.TOO_LONG for score in scores):
         return f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked"
-    if score.status is not Status.SCORED or score.reward is None or abs(score.reward - golden.reward) > golden.tolerance:
-        told = score.reward if score.status is Status.SCORED else f"{score.status}: {score.reason}"
-        raise ModelError(
-            f"self-test of {model.model}: conversation {number} should have the reward {golden.reward:g} (give or take "
-            f"{golden.tolerance:g}), and has {told}"
-        )
-    return f"conversation {number}: reward {score.reward:.4f}, published or measured as {golden.reward:g}"
+    for score, reward in zip(scores, golden.rewards, strict=True):
+        if score.status is not Status.SCORED or score.reward is None or abs(score.reward - reward) > golden.tolerance:
+            told = score.reward if score.status is Status.SCORED else f"{score.status}: {score.reason}"
+            raise ModelError(
+                f"self-test of {model.model}: conversation {number} should have the reward {reward:g} (give or take "
+                f"{golden.tolerance:g}), and has {told}"
+            )
+    found, known = (
+        " and ".join(f"{reward:{form}}" for reward in rewards)
+        for rewards, form in (([score.reward for score in scores], ".4f"), (golden.rewards, "g"))
+    )
+    return f"conversation {number}: reward {found}, published or measured as {known}"
 
 
 def _asked(engine: Engine, prompts: Sequence[Sequence[int]], *, activated: bool) -> Iterator[tuple[float, ...]]:

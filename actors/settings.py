@@ -3,13 +3,10 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-
-class Settings(BaseModel):
-    """Base of all settings: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from actors.rubric_settings import RubricSettings
+from actors.settings_base import Settings
 
 
 class Dtype(StrEnum):
@@ -51,12 +48,16 @@ class ReadSettings(Settings):
     principles: dict[_Name, _Text] | None = Field(
         default=None,
         min_length=1,
-        description="principle: what responses are judged by, each as a score of this name; without, the rows' own",
+        description="what responses are judged by, each a score of its name where a family has one; without, the rows' own",
     )
     principle_reward: Literal["mean", "min"] | None = Field(
-        default=None, description="principle: what several principles come to; mean if not given, and no --weights"
+        default=None,
+        description="principle, genrm-principle: what several principles come to; mean if not given, and no --weights",
     )
 
+    rating: Literal["pairwise", "pointwise", "binary"] = Field(
+        default="pairwise", description="r3: two responses against each other, one from 1 to 5, or one as true or false"
+    )
     diverging_lambda: float = Field(
         default=1.0, ge=0, description="distributions: how much spreads count in `scores.diverging`, of two responses"
     )
@@ -72,6 +73,56 @@ class ReadSettings(Settings):
 AS_PUBLISHED = ReadSettings()
 
 
+class Pairs(StrEnum):
+    """Which of several responses a judge of two compares."""
+
+    CIRCULAR = "circular"
+    ALL = "all"
+    ACTIVE = "active"
+
+
+class Aggregate(StrEnum):
+    """What a response's judgements come to."""
+
+    MEAN = "mean"
+    WIN_RATE = "win-rate"
+    BRADLEY_TERRY = "bradley-terry"
+
+
+class JudgeSettings(Settings):
+    """How a judge that writes is asked, and what its judgements become. What isn't given is as its card has it."""
+
+    votes: Annotated[int, Field(ge=1, le=128)] | None = Field(
+        default=None,
+        description="judges: how often each question is put; of two responses half of them in swapped order. More than one "
+        "each way is sampled, at temperature 0.6 and top-p 0.95 unless its card says how",
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        default=None, description="judges: 0 takes the likeliest token"
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="judges: draw from this share")
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="judges: longest answer in tokens, reasoning included; the card's, or half of the context"
+    )
+    seed: int = Field(default=0, description="judges: another one draws other votes, and another order of lists")
+    pairs: Pairs = Field(
+        default=Pairs.CIRCULAR,
+        description="judges of two, of a row with more: each with the next, all with all, or a knock-out that ends when the "
+        "winner is settled",
+    )
+    aggregate: Aggregate | None = Field(
+        default=None, description="judges: the mean of the judgements, the share of comparisons won, or Bradley-Terry's"
+    )
+    reask: int = Field(default=2, ge=0, le=16, description="judges: how often again after a text without a verdict")
+    trace: bool = Field(default=False, description="judges: keep what they wrote in a column `trace`, failures too")
+    rubric: RubricSettings | None = Field(
+        default=None, description="judge by a prompt and a reader of your own, with any chat model: a YAML file"
+    )
+
+
+AS_ITS_CARD = JudgeSettings()
+
+
 class ModelSettings(Settings):
     """Which reward model, and how its numbers become one reward."""
 
@@ -84,7 +135,9 @@ class ModelSettings(Settings):
     weights: dict[str, float] | None = Field(
         default=None, description="weights of the named outputs in the reward, instead of the model card's"
     )
+    adapter: str | None = Field(default=None, description="folder of a LoRA adapter, for judges")
     read: ReadSettings = AS_PUBLISHED
+    judge: JudgeSettings = AS_ITS_CARD
 
 
 class RenderSettings(Settings):
@@ -105,6 +158,8 @@ class EngineSettings(Settings):
     engine: Literal["vllm", "fake"] = Field(default="vllm", description="fake: made-up numbers, to try a pipeline out")
     tensor_parallel: int = Field(default=1, ge=1, description="GPUs of one node that share a layer")
     pipeline_parallel: int = Field(default=1, ge=1, description="groups of GPUs that share the layers out")
-    request_timeout_s: float = Field(default=600.0, gt=0, description="longest wait for one prompt once admitted")
+    request_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="longest wait for one prompt once admitted; 600 for a head, 3600 for a judge"
+    )
     max_in_flight: int = Field(default=512, ge=1, description="prompts given to the engine at a time")
     engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")

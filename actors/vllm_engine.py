@@ -83,14 +83,15 @@ class VllmEngine:
         max_model_len: int | None,
         settings: EngineSettings,
         hf_overrides: Mapping[str, Any] | None = None,
+        adapter_rank: int | None = None,
     ) -> None:
-        """Returns when the engine is ready.
+        """Returns when the engine is ready, for a LoRA adapter of some rank if one is going to be used.
 
         Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
         if the model can't be started.
         """
         check_arguments(settings.engine_args, {field.name for field in fields(AsyncEngineArgs)})
-        arguments = engine_arguments(task, settings, on_cpu=current_platform.is_cpu()) | {
+        arguments = engine_arguments(task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=adapter_rank) | {
             "model": model_path,
             "revision": revision,
             "dtype": dtype,
@@ -103,7 +104,7 @@ class VllmEngine:
             arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **every)
         self._workers = settings.tensor_parallel * settings.pipeline_parallel
         self._task = task
-        self._admission = Admission(settings.max_in_flight, settings.request_timeout_s)
+        self._admission = Admission(settings.max_in_flight, settings.request_timeout_s or task.deadline_s)
         self._adapters: dict[str, LoRARequest] = {}
         self._adapter_lock = asyncio.Lock()
         self._probe: asyncio.Task[None] | None = None
@@ -334,6 +335,7 @@ def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingPar
         n=sampling.n,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
+        top_k=sampling.top_k,
         seed=sampling.seed,
         max_tokens=sampling.max_tokens,
         stop=list(sampling.stop),

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from actors.errors import AssayError, AuditError, SettingsError, UserError
-from actors.settings import Settings
+from actors.settings_base import Settings
 from pipelines.options import Leaf, build, from_yaml, leaves
 from pipelines.settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 
@@ -86,6 +86,8 @@ def _plain(annotation: Any) -> Any:
 def _click_type(kind: Any) -> Any:
     if typing.get_origin(kind) is typing.Literal:
         return click.Choice(typing.get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return str  # a file that holds them
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return click.Choice([member.value for member in kind])
     return kind

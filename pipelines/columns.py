@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import SourceError
-from actors.records import Score
+from actors.records import Said, Score
 from pipelines.readers import RECORD, RESERVED
 from pipelines.sources import InputFile, Kind
 from pipelines.storage import open_read
@@ -17,6 +17,7 @@ from pipelines.storage import open_read
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
+VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
 SUSPECT = "suspect"
 
 
@@ -24,7 +25,8 @@ SUSPECT = "suspect"
 class Columns:
     """The schema of a run's parts: the carried input columns, then ours under the prefix.
 
-    `steps` says whether the model gives a reward for each step of a response, too. `flags` are columns of ours that only
+    `steps` says whether the model gives a reward for each step of a response, too; `votes`, whether it is a judge that gives
+    judgements; `trace`, whether what it wrote is kept. `flags` are columns of ours that only
     some corpora have, true, false or null. `reserved` are names that are kept free for a corpus that is going to be made of
     this one: no column here, and none that the input may have.
     """
@@ -35,6 +37,8 @@ class Columns:
     steps: bool = False
     flags: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
+    votes: bool = False
+    trace: bool = False
 
     @property
     def ours(self) -> pa.Schema:
@@ -50,6 +54,8 @@ class Columns:
             (REASON, pa.string()),
             (PROMPT_TOKENS, pa.int32()),
             (TRUNCATED, pa.bool_()),
+            *([(VOTES, pa.list_(pa.float64())), (COMPLETION_TOKENS, pa.int32())] if self.votes else []),
+            *([(TRACE, pa.list_(_SAID))] if self.trace else []),
             *((name, pa.bool_()) for name in self.flags),
         ]
         return pa.schema([(self.prefix + name, kind) for name, kind in fields])
@@ -101,9 +107,37 @@ class Columns:
             [score.reason and score.reason.value for score in scores],
             [score.prompt_tokens for score in scores],
             [score.truncated for score in scores],
+            *(_votes(scores) if self.votes else []),
+            *([[list(map(_told, score.trace)) for score in scores]] if self.trace else []),
         ]
         ours = [pa.array(column, field.type) for column, field in zip(values, self.ours, strict=True)]
         return pa.table([*carried.columns, *ours], self.schema)
+
+
+_SAID = pa.struct(
+    [
+        ("shown", pa.list_(pa.string())),
+        ("principle", pa.string()),
+        ("text", pa.string()),
+        ("finish_reason", pa.string()),
+        ("vote", pa.float64()),
+        ("reason", pa.string()),
+    ]
+)
+"""What a judge wrote once, about which responses as they were shown, and what was read in it."""
+
+
+def _votes(scores: Sequence[Score]) -> list[Sequence[Any]]:
+    return [
+        [score.votes if score.reward is not None else None for score in scores],
+        [score.completion_tokens for score in scores],
+    ]
+
+
+def _told(said: Said) -> dict[str, Any]:
+    # What isn't Unicode can't stand in a column; a judge's tokens may end in the middle of a character.
+    text = said.text.encode("utf-8", "replace").decode()
+    return {**asdict(said), "text": text, "shown": list(said.shown), "reason": said.reason and said.reason.value}
 
 
 def carried_columns(files: Sequence[InputFile], sample: Sequence[Mapping[str, Any]]) -> pa.Schema:

@@ -25,7 +25,7 @@ from actors.crash_guard import Ledger
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.models import resolve
 from pipelines import filtering, planning, selecting, storage
-from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS, Columns
+from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.expressions import Condition, Evaluator
 from pipelines.filter_step import Judge, Judged, Selection
 from pipelines.options import build
@@ -59,9 +59,10 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     own_columns = planning.own_columns_of(settings.rows)
     shape = planning.shape_of(settings.rows, own_columns, sample)
     resolved = resolve(settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel)
-    columns = Columns(schema, resolved.family.outputs(), settings.prefix, resolved.family.steps)
+    columns = planning.columns_of(schema, resolved, settings.prefix)
     columns.check(())
-    preparation = Preparation(resolved, settings.render, shape.name, settings.rows.turns, columns, own_columns)
+    rows = settings.rows
+    preparation = Preparation(resolved, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column)
     planning.check_principles(preparation, sample)
     ledger: Any = ray.remote(num_cpus=0)(Ledger).remote(settings.pool.max_engine_deaths)
     scored = dataset.map_batches(

@@ -9,14 +9,11 @@ from rich.table import Table
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
 from actors.family import Family, KnownModel
-from actors.judges import JUDGES, NOT_READ, Judge, judge_known
 from actors.models import families, family_known, family_of
 
 
 def explained(model: str, family: str | None = None) -> dict[str, Any]:
     """What to know before using a model. Raises `ModelError` if neither its id nor its files tell how it is read."""
-    if family is None and (judge := judge_known(model)):
-        return {**_told(model, *judge), "scored": f"no: it is {NOT_READ}"}
     try:
         checkpoint = Checkpoint.find(model, None)
     except ModelError:
@@ -43,7 +40,7 @@ def _told_of(model: str, family: Family) -> dict[str, Any]:
     }
 
 
-def _told(model: str, kind: Family | Judge, known: KnownModel | None) -> dict[str, Any]:
+def _told(model: str, kind: Family, known: KnownModel | None) -> dict[str, Any]:
     return {
         "model": model,
         "what it is": kind.summary,
@@ -68,10 +65,6 @@ def show_models() -> None:
     console.print("\nAny other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:")
     for family in families().values():
         console.print(f"  {family.name:<{name_width}}  {family.summary}", soft_wrap=True)
-    console.print("\nExplained, and not scored: judges that write before they score")
-    for judge in JUDGES:
-        for model in judge.models:
-            console.print(f"  {model.id:<{width}}  {judge.summary}", soft_wrap=True)
 
 
 def show_explained(found: Mapping[str, Any]) -> None:

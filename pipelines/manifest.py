@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from actors.engine_arguments import CHANGE_NUMBERS
 from actors.errors import OutputError
+from actors.judge import Judge
+from actors.models import RewardModel
 from pipelines import storage
 from pipelines.columns import Columns
 from pipelines.planning import Plan
@@ -52,10 +54,12 @@ class Manifest:
             "max_model_len": model.max_model_len,
             "reward_weights": dict(model.weights),
             "read": model.read.model_dump(mode="json", exclude_defaults=True),
+            **_judge(model),
             "engine": settings.engine.engine,
             **{name: settings.engine.engine_args[name] for name in CHANGE_NUMBERS if name in settings.engine.engine_args},
             "shape": plan.preparation.shape,
             "own_columns": plan.preparation.own_columns and asdict(plan.preparation.own_columns),
+            **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),
             "turns": plan.preparation.turns.value,
             "render": settings.render.model_dump(mode="json"),
             "limit": settings.corpus.limit,
@@ -127,6 +131,8 @@ class Manifest:
             "columns": {field.name: str(field.type) for field in self.columns.schema},
             "outputs": self.columns.outputs,
             "steps": self.columns.steps,
+            "votes": self.columns.votes,
+            "trace": self.columns.trace,
             "flags": self.columns.flags,
             "reserved": self.columns.reserved,
             "made_with": self.made_with,
@@ -147,10 +153,11 @@ def read_manifest(folder: str) -> Manifest | None:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        steps = document.get("steps", False)  # this and the next two only newer manifests have
+        # These only newer manifests have.
+        steps, votes, trace = (document.get(name, False) for name in ("steps", "votes", "trace"))
         flags, reserved = (tuple(document.get(name, ())) for name in ("flags", "reserved"))
         prefix = document["identity"]["prefix"]
-        columns = Columns(carried, tuple(document["outputs"]), prefix, steps, flags, reserved)
+        columns = Columns(carried, tuple(document["outputs"]), prefix, steps, flags, reserved, votes, trace)
         return Manifest(document["identity"], files, columns, document["made_with"], document["summary"])
     except FileNotFoundError:
         return None
@@ -177,6 +184,13 @@ def _installed(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _judge(model: RewardModel) -> dict[str, Any]:
+    """How a judge is asked and read, of which a reward head has nothing."""
+    if model.task.pools or not isinstance(model.family, Judge):
+        return {}
+    return {"judge": model.family.recorded(model.answer_tokens)}
 
 
 def _identity(file: InputFile) -> tuple[str, int, str]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from actors.errors import SettingsError
-from actors.settings import Settings
+from actors.settings_base import Settings
 
 S = TypeVar("S", bound=Settings)
 

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import Rejected, SettingsError
-from actors.models import resolve
+from actors.judge import Judge
+from actors.models import RewardModel, resolve
 from pipelines.columns import Columns, carried_columns
-from pipelines.formats import SHAPES, OwnColumns, Shape, detect, parse, why
+from pipelines.formats import SHAPES, OwnColumns, Shape, check_column, detect, parse, why
 from pipelines.preparing import Preparation
 from pipelines.readers import BLANK, raw_rows
 from pipelines.settings import CorpusSettings, RowSettings, ScoreSettings, Turns
@@ -21,6 +23,7 @@ _SAMPLE_ROWS = 1000
 _SAMPLE_ROWS_PER_FILE = 50
 _FILES_MEASURED = 10
 _FEWEST_PART_ROWS, _MOST_PART_ROWS = 64, 4096  # about 200 parts in between: progress shows, and they are few to list
+_FEWEST_ROWS_OF_JUDGES = 8  # each of which may take minutes
 _SMALLEST_BLOCK = 64 * 1024
 _PREPARED_GROWTH = 3  # a prepared row is its record, its flat columns, and four bytes per token, of three to four bytes
 
@@ -51,30 +54,48 @@ def plan(settings: ScoreSettings, reserved: tuple[str, ...] = ()) -> Plan:
     shape = shape_of(corpus, own_columns, sample)
     model = resolve(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    family = model.family
-    columns = Columns(
-        carried_columns(files, objects), family.outputs(), settings.prefix, steps=family.steps, reserved=reserved
-    )
+    columns = columns_of(carried_columns(files, objects), model, settings.prefix, reserved)
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
-    preparation = Preparation(model, settings.render, shape.name, corpus.turns, columns, own_columns)
+    preparation = Preparation(
+        model, settings.render, shape.name, corpus.turns, columns, own_columns, corpus.principle_column
+    )
     check_principles(preparation, sample)
     rows, row_bytes = _size(files, corpus)
-    part_rows = settings.work.part_rows or max(_FEWEST_PART_ROWS, min(_MOST_PART_ROWS, int(rows / 200)))
+    fewest = _FEWEST_PART_ROWS if model.task.pools else _FEWEST_ROWS_OF_JUDGES
+    part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
     block_bytes = max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH))
     return Plan(tuple(files), preparation, part_rows, block_bytes, why(shape, sample))
 
 
+def columns_of(carried: pa.Schema, model: RewardModel, prefix: str, reserved: tuple[str, ...] = ()) -> Columns:
+    """The columns of what a model scores."""
+    family = model.family
+    judges = isinstance(family, Judge)
+    return Columns(
+        carried, family.outputs(), prefix, family.steps, reserved=reserved, votes=judges, trace=judges and model.judge.trace
+    )
+
+
 def check_principles(preparation: Preparation, sample: Sequence[object]) -> None:
     """Raise `SettingsError` if the model goes by principles, and none of the rows has one: all would be rejected."""
-    if not preparation.model.family.needs_principles or not sample:
+    if preparation.principle_column is not None and not preparation.model.family.takes_principles:
+        raise SettingsError(
+            f"--principle-column {preparation.principle_column}: {preparation.model.model} wouldn't read it, because "
+            + ("--principles are given too" if preparation.model.read.principles else "it judges by no principle")
+        )
+    if not sample:
+        return
+    if preparation.principle_column is not None:
+        check_column(sample, preparation.principle_column)
+    if not preparation.model.family.needs_principles:
         return
     asked = (request for row in sample for request in preparation.requests(row).requests)
     if not any(request.principles for request in asked):
         raise SettingsError(
             f"{preparation.model.model} judges responses by a principle, and none of the {len(sample)} rows looked at has "
-            "one; give --principles NAME=TEXT, e.g. --principles accuracy='accuracy of information'"
+            "one; give --principles NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --principle-column"
         )
 
 

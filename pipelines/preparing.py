@@ -15,7 +15,7 @@ from actors.rendering import Renderer
 from actors.scorer import Scores
 from actors.settings import RenderSettings
 from pipelines.columns import Columns, scalar_column
-from pipelines.formats import SHAPES, OwnColumns, RowRequests, Unjudgeable, parse, requests
+from pipelines.formats import SHAPES, OwnColumns, RowRequests, Unjudgeable, judged_by, parse, requests
 from pipelines.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.settings import Turns
 
@@ -30,11 +30,13 @@ class Preparation:
     turns: Turns
     columns: Columns
     own_columns: OwnColumns | None = None
+    principle_column: str | None = None
 
     def requests(self, row: object) -> RowRequests:
         """What a row asks for."""
         shape = self.own_columns.shape() if self.own_columns else SHAPES[self.shape]
-        return requests(shape, row, self.turns.value)
+        found = requests(shape, row, self.turns.value)
+        return found if self.principle_column is None else judged_by(found, row, self.principle_column)
 
 
 class Outcome(NamedTuple):

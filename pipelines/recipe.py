@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from actors.errors import OutputError, SettingsError
-from actors.settings import Settings
+from actors.settings_base import Settings
 from pipelines import storage
 from pipelines.options import from_yaml, validated
 from pipelines.settings import EnsembleSettings, FilterSettings, ScoreSettings

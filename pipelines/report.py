@@ -76,6 +76,15 @@ def _show_summary(console: Console, summary: Summary) -> None:
     console.print(counts)
     if summary.reasons:
         console.print("Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items()))
+    if summary.completion_tokens:
+        console.print(f"The judge wrote {summary.completion_tokens:,} tokens")
+    if pairs := summary.orders.get("pairs"):
+        decided, first = summary.orders["decided"], summary.orders["first"]
+        console.print(
+            f"Position bias: of {pairs:,} pairs judged in both orders, the order alone decided {decided:,} "
+            f"({decided / pairs:.1%}), {first:,} of them for the response shown first",
+            soft_wrap=True,
+        )
     if summary.quantiles:
         quantiles = Table(box=None, padding=(0, 1, 0, 0))  # the names and seven numbers fit into 80 columns
         quantiles.add_column("quantile", no_wrap=True)

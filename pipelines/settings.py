@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from actors.settings import Dtype, EngineSettings, ModelSettings, RenderSettings, Settings
+from actors.settings import Dtype, EngineSettings, ModelSettings, RenderSettings
+from actors.settings_base import Settings
 
 
 class Turns(StrEnum):
@@ -24,6 +25,10 @@ class RowSettings(Settings):
     )
     response_column: str | None = Field(default=None, description="field with the response to it, or a list of responses")
     system_column: str | None = Field(default=None, description="field with the system prompt, if there is one")
+    principle_column: str | None = Field(
+        default=None,
+        description="field with what the row's responses are judged by: a principle or rubric, or a list of them",
+    )
     turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every one")
 
 

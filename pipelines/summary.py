@@ -13,12 +13,15 @@ import duckdb
 
 from actors.errors import AuditError
 from actors.records import Status
+from actors.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
 from pipelines import storage
-from pipelines.columns import PROMPT_TOKENS, REASON, REWARD, SCORES, STATUS, TRUNCATED, Columns
+from pipelines.columns import COMPLETION_TOKENS, PROMPT_TOKENS, REASON, REWARD, SCORES, STATUS, TRUNCATED, Columns
 from pipelines.parts import Counts
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
+_COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
+"""Named outputs that are summed up, and of which quantiles say nothing."""
 _EXACT = 100_000
 """A megabyte of numbers. Of fewer than twenty, the sketch also gives quantiles above the maximum."""
 
@@ -27,7 +30,8 @@ _EXACT = 100_000
 class Summary:
     """Counts, reasons and quantiles of a scored corpus.
 
-    `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts where a flag is true.
+    `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts where a flag is true. Of a judge
+    that was shown responses in both orders, `orders` counts these pairs, those that the order decided, and for the first.
     """
 
     rows: int
@@ -40,6 +44,8 @@ class Summary:
     reasons: Mapping[str, int]
     quantiles: Mapping[str, tuple[float, ...]]
     flags: Mapping[str, int] = field(default_factory=dict)
+    completion_tokens: int = 0
+    orders: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
@@ -70,14 +76,24 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
         ).fetchall()
         numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
         if len(columns.outputs) > 1:
-            numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in columns.outputs}
+            shown = (name for name in columns.outputs if name not in _COUNTS)
+            numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
         flags = {name: _row(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
+        written = _row(connection, f'sum("{columns.prefix}{COMPLETION_TOKENS}")')[0] if columns.votes else 0
+        orders = _orders(connection, columns) if BOTH_ORDERS in columns.outputs else {}
         found = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
         quantiles = {name: values for name, values in found.items() if values is not None}
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
-        truncated, int(tokens or 0), dict(reasons), quantiles, flags,
+        truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders,
     )  # fmt: skip
+
+
+def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
+    """Each pair is counted by both of its responses."""
+    scores = f'"{columns.prefix}{SCORES}"'
+    counts = _row(connection, ", ".join(f"sum({scores}.{name})" for name in _COUNTS))
+    return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}
 
 
 def _quantiles(connection: duckdb.DuckDBPyConnection, number: str, scored: int) -> tuple[float, ...] | None:

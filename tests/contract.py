@@ -16,7 +16,7 @@ from actors.engine import Engine
 from actors.models import RewardModel, resolve
 from actors.records import Score, ScoreRequest
 from actors.rendering import Renderer
-from actors.scorer import Scorer
+from actors.scorer import HeadScorer
 from actors.self_test import self_test
 from actors.settings import AS_PUBLISHED, EngineSettings, ModelSettings, ReadSettings, RenderSettings
 from tests.models import as_dicts, engine_of, from_dicts, request, user
@@ -150,7 +150,7 @@ class Contract:
         """By the product: renderer, scorer and engine."""
         model = self.resolved()
         rendered = Renderer(model, RenderSettings()).render(asked)
-        return [_numbers(score) for (score,) in Scorer(model.family, model.weights, engine).score_block(rendered)]
+        return [_numbers(score) for (score,) in HeadScorer(model.family, model.weights, engine).score_block(rendered)]
 
     # The tests.
 
@@ -189,7 +189,7 @@ class Contract:
         with torch.inference_mode():
             for name, wrong in self.every_wrong().items():
                 off = [
-                    abs(wrong(self, self.ids(golden.request))[self.judged_by] - golden.reward) - golden.tolerance
+                    abs(wrong(self, self.ids(golden.request))[self.judged_by] - golden.rewards[0]) - golden.tolerance
                     for golden in known.golden
                 ]
                 assert max(off) > 0 or name in {"a second beginning", "the last token twice", *self.subtle}, name

@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from actors.checkpoint import CONVERTED, Checkpoint
+from actors.checkpoint import CONVERTED, Adapter, Checkpoint
 from actors.engine import Task
-from actors.errors import ModelError
+from actors.errors import ModelError, SettingsError
 from actors.family import Family
-from actors.judges import NOT_READ, judge_known
-from actors.settings import AS_PUBLISHED, Dtype, ModelSettings, ReadSettings, RenderSettings
+from actors.judge import Judge
+from actors.settings import AS_ITS_CARD, AS_PUBLISHED, Dtype, JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 
 
 @dataclass(frozen=True)
 class RewardModel:
-    """A model with its contract: everything that workers need to load it and to read it. Small and picklable."""
+    """A model with its contract: everything that workers need to load it and to read it. Small and picklable.
+
+    `max_model_len` is the longest prompt in tokens; a judge's answer has `answer_tokens` beside it.
+    """
 
     model: str
     revision: str | None
@@ -40,11 +43,23 @@ class RewardModel:
     read: ReadSettings = AS_PUBLISHED
     one_pass: bool = False
     """Whether all turns of a conversation are read in one forward pass."""
+    judge: JudgeSettings = AS_ITS_CARD
+    answer_tokens: int = 0
+    verdict_ids: tuple[int, ...] = ()
+    """The tokens by whose log-probability a judge is read."""
+    adapter: str | None = None
+    """The folder of a LoRA adapter."""
 
     @property
     def family(self) -> Family:
         """The contract."""
-        return families()[self.family_name].reading_by(self.read)
+        family = families()[self.family_name].reading_by(self.read)
+        return family.asked_by(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
+
+    @property
+    def context(self) -> int:
+        """How many tokens an engine must hold of a prompt and its answer."""
+        return self.max_model_len + self.answer_tokens
 
 
 @cache
@@ -62,19 +77,22 @@ def resolve(
     Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
     Prompts may be as long as the model was trained on, where its card says that, unless the settings say otherwise.
     """
-    if settings.family is None and judge_known(settings.model):
-        raise ModelError(f"{settings.model} is {NOT_READ}; `assay models explain` says how it is asked and read")
     checkpoint = Checkpoint.find(settings.model, settings.revision)
-    family = family_of(settings.model, checkpoint, settings.family).reading_by(settings.read)
+    named = settings.family or ("rubric" if settings.judge.rubric else None)
+    family = _asked_by(family_of(settings.model, checkpoint, named).reading_by(settings.read), settings)
     known = family.knows(checkpoint.known_as(settings.model))
     family.check(checkpoint, known, tensor_parallel)
     limit = checkpoint.max_model_len
+    judge = family if isinstance(family, Judge) else None
+    answer_tokens = judge.answer_tokens(limit) if judge else 0
+    limit = limit and limit - answer_tokens
     trained = known and known.context
     max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
     if max_model_len is None:
         raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
-    if limit is not None and max_model_len > limit:
-        raise ModelError(f"--max-model-len {max_model_len} is more than {settings.model} takes ({limit})")
+    if limit is not None and (max_model_len > limit or limit < 1):
+        answers = f", with {answer_tokens} tokens for the answer (--max-tokens)" if answer_tokens else ""
+        raise ModelError(f"--max-model-len {max_model_len} is more than {settings.model} takes ({limit}{answers})")
     one_pass = every_turn and family.one_pass and checkpoint.causal
     return RewardModel(
         model=settings.model,
@@ -88,12 +106,33 @@ def resolve(
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
         weights=family.weights(settings.weights),
-        fingerprint=checkpoint.fingerprint(),
+        fingerprint=_fingerprint(checkpoint, settings.adapter),
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
         tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
         config_hash=checkpoint.hash_of("config.json"),
         known_as=checkpoint.known_as(settings.model),
+        judge=settings.judge,
+        answer_tokens=answer_tokens,
+        verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),
+        adapter=settings.adapter,
     )
+
+
+def _asked_by(family: Family, settings: ModelSettings) -> Family:
+    """The family as the settings want it asked. Raises `SettingsError` if that is said of a reward head."""
+    if isinstance(family, Judge):
+        return family.asked_by(settings.judge)
+    asked = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
+    if asked:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+        raise SettingsError(f"{flags}: for judges that write, and {family.name} is read from a reward head")
+    return family
+
+
+def _fingerprint(checkpoint: Checkpoint, adapter: str | None) -> str:
+    """Of the weights, and of an adapter's beside them."""
+    own = checkpoint.fingerprint()
+    return own if adapter is None else f"{own} + {Adapter.find(adapter).fingerprint()}"
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:

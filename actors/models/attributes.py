@@ -26,7 +26,7 @@ SYSTEM_TURN = (
 UNTRAINED = ("quality", "toxicity", "humor", "creativity")
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 CARD_WEIGHTS = dict(zip(ATTRIBUTES, (0.3, 0.74, 0.46, 0.47, -0.33), strict=True))
-_SPEAKERS = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
+_SPEAKERS: Mapping[str, str] = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
 
 
 class Attributes(Family):

@@ -67,12 +67,12 @@ class MathProcess(Family):
         return {"product": 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, _steps(question.messages[-1].content)))
+        (solution,) = question.responses
+        return tuple(map(str.strip, _steps(solution)))
 
     def blank(self, question: Question, word: str) -> Question:
-        *context, last = super().blank(question, word).messages
         steps = "\n\n".join([word] * len(self.shown(question)))
-        return replace(question, messages=(*context, Message(last.role, steps)))
+        return replace(super().blank(question, word), responses=(steps,))
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         *context, last = with_system(question.messages)

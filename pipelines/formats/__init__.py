@@ -6,7 +6,7 @@ asked = requests(shape, row, turns="final")    # RowRequests: what to score, and
 """
 
 from pipelines.formats.lines import MAX_DEPTH, parse
-from pipelines.formats.own_columns import OwnColumns
+from pipelines.formats.own_columns import OwnColumns, check_column, judged_by
 from pipelines.formats.registry import SHAPES, Turns, detect, requests, why
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape
@@ -21,7 +21,9 @@ __all__ = [
     "Shape",
     "Turns",
     "Unjudgeable",
+    "check_column",
     "detect",
+    "judged_by",
     "parse",
     "requests",
     "why",

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
 from pipelines.formats.content import answer, opened, question
 from pipelines.formats.registry import keys_seen
-from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
 from pipelines.formats.shape import Shape
 
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d{1,9}\])*")
@@ -37,8 +37,8 @@ class OwnColumns:
     def check(self, rows: Sequence[object]) -> None:
         """Raise `SourceError` if there is a column that none of the rows has: it must be a slip of the pen."""
         for path in (self.prompt, self.response, self.system):
-            if path is not None and rows and not any(isinstance(row, dict) and _has(row, path) for row in rows):
-                raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. Keys seen: {keys_seen(rows)}")
+            if path is not None and rows:
+                check_column(rows, path)
 
     def _looks_like(self, row: Row) -> bool:
         return _has(row, self.prompt) and _has(row, self.response)
@@ -54,6 +54,22 @@ class OwnColumns:
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
         system = _at(row, self.system) if self.system is not None and _has(row, self.system) else None
         return Exchange(opened(system, question(_at(row, self.prompt))), answer(said))
+
+
+def check_column(rows: Sequence[object], path: str) -> None:
+    """Raise `SourceError` if none of the rows has this field."""
+    if not any(isinstance(row, dict) and _has(row, path) for row in rows):
+        raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. Keys seen: {keys_seen(rows)}")
+
+
+def judged_by(asked: RowRequests, row: object, path: str) -> RowRequests:
+    """The same, judged by what a field of the row holds: a principle or a rubric, or a list of them. A row may lack it."""
+    if not isinstance(row, Mapping) or not _has(row, path) or (given := _at(row, path)) is None:
+        return asked
+    principles = tuple(given) if isinstance(given, list) else (given,)
+    if not all(isinstance(principle, str) and principle.strip() for principle in principles):
+        return RowRequests(asked.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in asked.names))
+    return replace(asked, requests=tuple(replace(request, principles=principles) for request in asked.requests))
 
 
 def _has(row: Row, path: str) -> bool:

@@ -15,7 +15,7 @@ from actors.errors import CrashLoop
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import families
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
-from actors.scorer import Scorer
+from actors.scorer import HeadScorer
 
 PATIENCE = 30.0  # seconds, for a thread that should come at once
 
@@ -234,7 +234,7 @@ class Actor(BatchActor):
         self._ledger = ledger
         self._gate = _Gate()
         self._engine = FakeEngine(1, 100, faults=Faults({DEADLY: Fault.DIE}, die_after))
-        self._scorer = Scorer(family, family.card_weights(), self._engine)
+        self._scorer = HeadScorer(family, family.card_weights(), self._engine)
 
     def _call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._ledger, method)(*arguments)

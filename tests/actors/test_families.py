@@ -66,7 +66,7 @@ def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
 def test_a_family_says_what_it_is_and_its_weights_name_its_outputs(family: Family) -> None:
     assert family.summary
     assert family.source
-    assert family.models
+    assert family.models or family.name == "rubric", "which takes any chat model"
     assert family.asked
     assert family.read_at
     assert family.range
@@ -75,10 +75,10 @@ def test_a_family_says_what_it_is_and_its_weights_name_its_outputs(family: Famil
     assert family.weights(None) == family.card_weights()
 
 
-@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [one for one in families().values() if one.task.pools], ids=lambda family: family.name)
 def test_each_response_is_asked_about_with_its_context(family: Family) -> None:
     asked = request(user("Hi"), to=["A", "B"])
-    questions = list(family.questions(asked))
+    questions = list(family.questions(asked, range(2)))
     assert [question.judges for question in questions] == [(0,), (1,)]
     assert [question.messages[:-1] for question in questions] == [asked.context] * 2
     assert [question.messages[-1].content for question in questions] == ["A", "B"]

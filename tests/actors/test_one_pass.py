@@ -21,7 +21,7 @@ from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import RewardModel
 from actors.one_pass import shared
 from actors.records import Prompt, Reason, Score, ScoreRequest
-from actors.scorer import Scorer
+from actors.scorer import HeadScorer
 from tests.engines import ask, until
 from tests.models import SCALAR, assistant, built_in_engine, renderer, request, reward_model, user, write_model
 
@@ -199,8 +199,8 @@ def spied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Pooled]:
     return given
 
 
-def scorer(engine: Engine) -> Scorer:
-    return Scorer(model().family, model().weights, engine, one_pass=True)
+def scorer(engine: Engine) -> HeadScorer:
+    return HeadScorer(model().family, model().weights, engine, one_pass=True)
 
 
 def assert_close(scores: Sequence[tuple[Score, ...]], expected: Sequence[tuple[Score, ...]]) -> None:

@@ -16,7 +16,7 @@ from actors.fake_engine import FakeEngine
 from actors.loop_thread import LoopThread
 from actors.models import families
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
-from actors.scorer import Scorer
+from actors.scorer import HeadScorer
 from tests.engines import SECONDS
 
 T = TypeVar("T")
@@ -81,8 +81,8 @@ def start() -> Iterator[Start]:
         engine.close()
 
 
-def scorer(engine: Engine, family: str = "scalar", one_pass: bool = False) -> Scorer:
-    return Scorer(families()[family], families()[family].card_weights(), engine, one_pass=one_pass)
+def scorer(engine: Engine, family: str = "scalar", one_pass: bool = False) -> HeadScorer:
+    return HeadScorer(families()[family], families()[family].card_weights(), engine, one_pass=one_pass)
 
 
 async def first_token(ids: Sequence[int]) -> Sequence[float]:
@@ -165,7 +165,7 @@ def test_an_output_with_weight_zero_must_be_a_number_too(start: Start) -> None:
     async def answer(ids: Sequence[int]) -> Sequence[float]:
         return [math.nan, *[1.0] * 8][::-1]
 
-    one = Scorer(families()["attributes"], {"helpfulness": 1.0}, start(answer))
+    one = HeadScorer(families()["attributes"], {"helpfulness": 1.0}, start(answer))
     assert one.score_block([asks([1])]) == [(Score.failed(Reason.NOT_FINITE, 1),)]
 
 
@@ -214,7 +214,7 @@ def test_a_caller_that_gives_up_cancels_its_requests(start: Start) -> None:
             ended.set()
         raise AssertionError
 
-    async def give_up(one: Scorer) -> None:
+    async def give_up(one: HeadScorer) -> None:
         scoring = asyncio.create_task(one.score([asks([1], [2])]))
         await begun.wait()
         scoring.cancel()

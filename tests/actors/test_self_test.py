@@ -13,7 +13,7 @@ from actors.fake_engine import FakeEngine
 from actors.family import Golden, KnownModel
 from actors.models import families
 from actors.self_test import self_test
-from tests.models import ATTRIBUTES, SCALAR, assistant, reward_model, user
+from tests.models import ATTRIBUTES, SCALAR, reward_model
 
 Change = Callable[[tuple[float, ...]], tuple[float, ...]]
 
@@ -91,7 +91,7 @@ def test_weights_that_came_after_the_run_was_settled_are_checked(engine: Any, mo
 def test_a_conversation_with_a_known_reward_must_have_it(
     engine: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    golden = Golden((user("What is 1+1?"), assistant("1+1=2")), 50.0, tolerance)
+    golden = Golden.answer("What is 1+1?", "1+1=2", 50.0, tolerance)
     known = (KnownModel(engine.model.model, "", golden=(golden,)),)
     monkeypatch.setattr(type(engine.model.family), "models", known)
     passed: list[str] = []

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.errors import ModelError
-from actors.models import families, resolve
-from actors.settings import ModelSettings, RenderSettings
+from actors.models import families
 from pipelines.explaining import explained
 
 HEADS = {
@@ -18,31 +16,24 @@ HEADS = {
     "Skywork-Reward-Gemma-2-27B": "scalar",
     "Skywork-Reward-Llama-3.1-8B": "scalar",
 }
-JUDGES = (
-    "Qwen3-Nemotron-32B-GenRM-Principle",
-    "Llama-3_3-Nemotron-Super-49B-GenRM",
-    "Llama-3_3-Nemotron-Super-49B-GenRM-Multilingual",
-    "RewardAnything-8B-v1",
-    "RM-R1-DeepSeek-Distilled-Qwen-32B",
-    "R3-QWEN3-14B-LORA-4K",
-)
+JUDGES = {
+    "Qwen3-Nemotron-32B-GenRM-Principle": "genrm-principle",
+    "Llama-3_3-Nemotron-Super-49B-GenRM": "genrm-boxed",
+    "Llama-3_3-Nemotron-Super-49B-GenRM-Multilingual": "genrm-boxed",
+    "Qwen3-Nemotron-235B-A22B-GenRM-2603": "genrm-json",
+    "RewardAnything-8B-v1": "reward-anything",
+    "RM-R1-DeepSeek-Distilled-Qwen-32B": "rm-r1",
+    "RM-R1-Qwen2.5-Instruct-32B": "rm-r1-instruct",
+    "R3-QWEN3-14B-LORA-4K": "r3",
+}
 TOLD = ("model", "what it is", "asked with", "read", "range", "order of responses", "trained on", "licence", "source")
 
 
-@pytest.mark.parametrize(("model", "family"), HEADS.items())
-def test_a_reward_head_of_the_tables_explains_itself(model: str, family: str) -> None:
+@pytest.mark.parametrize(("model", "family"), {**HEADS, **JUDGES}.items())
+def test_a_model_of_the_tables_explains_itself(model: str, family: str) -> None:
     found = explained(model)
     assert found["family"] == family
     assert all(found[name] for name in (*TOLD, "reward"))
-
-
-@pytest.mark.parametrize("model", JUDGES)
-def test_a_judge_of_the_tables_explains_itself_and_isnt_scored_with(model: str) -> None:
-    found = explained(model)
-    assert all(found[name] for name in TOLD)
-    assert found["scored"].startswith("no: it is a judge that writes")
-    with pytest.raises(ModelError, match="is a judge that writes before it scores"):
-        resolve(ModelSettings(model=model), RenderSettings())
 
 
 def test_every_model_that_the_seeds_tables_name_is_one_of_these(shared_data: Path) -> None:

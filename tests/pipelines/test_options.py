@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from actors.errors import SettingsError
-from actors.settings import EngineSettings, Settings
+from actors.settings import EngineSettings
+from actors.settings_base import Settings
 from pipelines.options import build, from_yaml, leaves, validated
 from pipelines.recipe import Recipe, read_recipe
 from pipelines.settings import FilterSettings, ScoreSettings, Turns

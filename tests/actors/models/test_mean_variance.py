@@ -11,7 +11,7 @@ from actors.errors import SettingsError
 from actors.fake_engine import FakeEngine
 from actors.models import families
 from actors.records import Prompt, RenderedRequest, RenderedResponse
-from actors.scorer import Scorer
+from actors.scorer import HeadScorer
 from actors.settings import ReadSettings
 from tests.contract import Contract, Numbers, Outputs, reading
 from tests.models import from_dicts
@@ -79,7 +79,7 @@ def test_the_scorer_compares_the_responses_of_a_request() -> None:
     try:
         request = RenderedRequest("hash", tuple(map(RenderedResponse, "ab")), (Prompt([1, 2], (0,)), Prompt([3, 4], (1,))))
         family = families()["mean-variance"]
-        ((one, other),) = Scorer(family, family.card_weights(), fake).score_block([request])
+        ((one, other),) = HeadScorer(family, family.card_weights(), fake).score_block([request])
     finally:
         fake.close()
     assert set(one.scores) == {"mean", "reward_std", "diverging"}

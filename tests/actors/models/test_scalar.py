@@ -9,7 +9,7 @@ import transformers
 
 from actors.checkpoint import BUILT_IN
 from actors.models import resolve
-from actors.scorer import Scorer
+from actors.scorer import HeadScorer
 from actors.settings import ModelSettings, RenderSettings
 from tests.contract import TOLERANCE, Contract, conversations, transformers_model
 from tests.models import engine_of, renderer
@@ -62,6 +62,6 @@ def test_other_architectures_give_the_numbers_of_transformers(tmp_path: Path, ki
     with torch.inference_mode():
         expected = [float(all_logits(model, one.prompts[0].ids)[-1, 0]) for one in rendered]
     with engine_of(found) as engine:
-        scores = [score.reward for (score,) in Scorer(found.family, found.weights, engine).score_block(rendered)]
+        scores = [score.reward for (score,) in HeadScorer(found.family, found.weights, engine).score_block(rendered)]
     assert max(expected) - min(expected) > 0.5
     assert scores == pytest.approx(expected, abs=TOLERANCE)

@@ -1,0 +1,322 @@
+"""What a judge is: a reward model that writes before it scores. It is asked about one response, two or all, perhaps often.
+
+A judge is a `Family`: it turns a request into questions, and a question into text. What it adds is how it is to be asked
+(`sampling`), how its text is read (`verdict`), and how several judgements become the reward of a response (`readings`).
+"""
+
+import copy
+import hashlib
+from abc import abstractmethod
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import Random
+from typing import Any, ClassVar, Self
+
+from actors import standing
+from actors.checkpoint import Checkpoint
+from actors.engine import Generation, Sampling, Task
+from actors.errors import ModelError, SettingsError
+from actors.family import Family, KnownModel, Question, weighted
+from actors.parsing import THINK
+from actors.records import Prompt, Reading, ScoreRequest
+from actors.settings import AS_ITS_CARD, Aggregate, JudgeSettings, Pairs
+from actors.standing import Standing, bradley_terry
+
+PARSER = 1
+"""Goes up when a text is read otherwise than before."""
+OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
+"""Where a card says nothing of several votes, they are drawn so."""
+
+
+class Shows(StrEnum):
+    """How many responses a question is about."""
+
+    ONE = "one"
+    TWO = "two"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one text says of the responses that it was shown, in that order.
+
+    `scores` are the named outputs of each. `merits`, where it compares them: one that is better has the higher merit.
+    """
+
+    scores: tuple[Mapping[str, float], ...]
+    merits: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A prompt, and the verdicts in what was written in answer to it."""
+
+    prompt: Prompt
+    verdicts: tuple[Verdict, ...]
+
+
+class Judge(Family):
+    """One kind of judge. The default shows a response alone, under the checkpoint's own template and a generation prompt."""
+
+    task = Task.GENERATE
+    head = "lm_head.weight"
+    card: ClassVar[Sampling]
+    """How its authors ask it once."""
+    aggregate: ClassVar[Aggregate] = Aggregate.MEAN
+    asks: JudgeSettings = AS_ITS_CARD
+    verdict_ids: tuple[int, ...] = ()
+    """The tokens of `marks`."""
+
+    # What a kind of judge says.
+
+    @property
+    @abstractmethod
+    def shows(self) -> Shows:
+        """How many responses a question is about."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it can judge a response that there is no other to compare with."""
+        return True
+
+    @property
+    def card_votes(self) -> int:
+        """How often its authors, or we in their place, put a question."""
+        return 1
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Two answers, each one token, if it is read by their log-probabilities: the one that counts, the one subtracted."""
+        return ()
+
+    @abstractmethod
+    def own_outputs(self) -> tuple[str, ...]:
+        """The names of the outputs that its text gives."""
+
+    @abstractmethod
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        """What a text says of so many responses. Raises `Unreadable`. The text ended by itself."""
+
+    def made_up(self, rng: Random, shown: int) -> Verdict:
+        """A verdict to rehearse with."""
+        merits = tuple(rng.random() for _ in range(shown))
+        return Verdict(
+            tuple(dict.fromkeys(self.own_outputs(), merit) for merit in merits),
+            merits if self.together and shown > 1 else (),
+        )
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture.endswith("ForCausalLM")
+
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return False  # every language model looks like it
+
+    # How it is asked.
+
+    def asked_by(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> Self:
+        """The judge that is asked in this way. Raises `SettingsError` if it can't be."""
+        found = copy.copy(self)
+        found.asks, found.verdict_ids = settings, verdict_ids
+        if (
+            settings.temperature == 0
+            and found.votes > (1 if found.shows is Shows.ONE else 2)
+            and found.shows is not Shows.ALL
+        ):
+            raise SettingsError(
+                f"--votes {found.votes} at --temperature 0 would all be the same; give a temperature above 0"
+            )
+        if settings.rubric is not None and self.name != "rubric":
+            raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
+        if self.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
+            raise SettingsError(f"--aggregate {settings.aggregate}: {self.name} doesn't compare responses")
+        return found
+
+    @property
+    def votes(self) -> int:
+        """How often each question is put, in both orders together."""
+        return self.asks.votes or self.card_votes
+
+    @property
+    def together(self) -> bool:
+        return self.shows is not Shows.ONE
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return (1,) if self.shows is Shows.ONE else (1, 2) if self.alone else (2,)
+
+    def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
+        """Each showing of the responses, by each principle."""
+        return [
+            Question(request.context, tuple(request.responses[at].content for at in shown), shown, principle, times)
+            for shown, times in self._showings(request, among)
+            for principle in self.principles_of(request) or (None,)
+        ]
+
+    def principles_of(self, request: ScoreRequest) -> tuple[str, ...]:
+        """What the responses of a request are judged by: the run's principles, or else the row's."""
+        return tuple((self.way.principles or {}).values()) or request.principles
+
+    def _showings(self, request: ScoreRequest, among: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Which responses are shown in which order, and how often."""
+        if self.shows is Shows.ONE or (len(among) == 1 and self.alone and self.shows is Shows.TWO):
+            yield from (((at,), self.votes) for at in among)
+        elif self.shows is Shows.TWO:
+            for one, other in self._pairs(among):
+                yield (one, other), self.votes - self.votes // 2
+                if self.votes > 1:
+                    yield (other, one), self.votes // 2
+        elif among:
+            for vote in range(self.votes):
+                order = list(among)
+                Random(f"{request.prompt_hash} {self.asks.seed} {vote}").shuffle(order)
+                yield tuple(order), 1
+
+    def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
+        """Each with the next and the last with the first, or each with all: a knock-out chooses among these later."""
+        if self.asks.pairs is Pairs.CIRCULAR and len(among) > 2:
+            return [(one, among[(at + 1) % len(among)]) for at, one in enumerate(among)]
+        return [(one, other) for at, one in enumerate(among) for other in among[at + 1 :]]
+
+    def sampling(self, prompt: Prompt, vote: int, attempt: int, max_tokens: int) -> Sampling:
+        """How a prompt is put for the n-th vote and the n-th time. The seed is the prompt's own, wherever it is asked."""
+        drawn = prompt.times > 1 or attempt > 0
+        ours = drawn and not self.card.temperature
+        temperature = self.card.temperature if self.asks.temperature is None else self.asks.temperature
+        top_p = self.card.top_p if self.asks.top_p is None else self.asks.top_p
+        if drawn and not temperature:
+            temperature = OUR_TEMPERATURE
+        if ours and self.asks.top_p is None:
+            top_p = OUR_TOP_P
+        key = f"{self.asks.seed} {vote} {attempt} ".encode() + array("q", prompt.ids).tobytes()
+        seed = int.from_bytes(hashlib.sha256(key).digest()[:4], "little") >> 1
+        return replace(
+            self.card,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p if temperature else 1.0,
+            top_k=self.card.top_k if temperature else 0,
+            seed=seed if temperature else None,
+            verdict_ids=self.verdict_ids,
+        )
+
+    def recorded(self, answer_tokens: int) -> dict[str, Any]:
+        """All that decides what its numbers are, and whose choice the sampling was, for a run's identity."""
+        times = self.votes if self.shows is Shows.ONE else 1 if self.shows is Shows.ALL else self.votes - self.votes // 2
+        sampling = self.sampling(Prompt((), (), times=times), 0, 0, answer_tokens)
+        theirs = (self.card.temperature, self.card.top_p) == (sampling.temperature, sampling.top_p)
+        given = self.asks.temperature is not None or self.asks.top_p is not None
+        return {
+            "parser": PARSER,
+            "votes": self.votes,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "sampling_of": "the user" if given else "its card" if theirs else "Assay",
+            "max_tokens": answer_tokens,
+            **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
+            "aggregate": self._aggregate.value,
+        }
+
+    def opening(self, text: str) -> str:
+        """Some templates begin the reasoning themselves."""
+        return THINK if text.rstrip().endswith(THINK) else ""
+
+    def answer_tokens(self, context: int | None) -> int:
+        """The longest answer: as the user or the card says, and never more than half of what the model takes."""
+        longest = self.asks.max_tokens or self.card.max_tokens
+        return longest if context is None or self.asks.max_tokens else min(longest, context // 2)
+
+    def find_verdict_ids(self, checkpoint: Checkpoint) -> tuple[int, ...]:
+        """The ids of `marks`. Raises `ModelError` if one of them isn't one token."""
+        return tuple(_only_id(checkpoint, mark) for mark in self.marks)
+
+    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        if not checkpoint.config.get("tie_word_embeddings"):
+            super().check(checkpoint, known, tensor_parallel)
+        found = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
+        if known is not None and known.token_ids and found != known.token_ids:
+            raise ModelError(
+                f"{known.id} is read by {dict(known.token_ids)}, and the tokenizer in {checkpoint.folder} has {found}: it "
+                "isn't the one that the model was published with"
+            )
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return 0
+
+    # What its judgements become.
+
+    def outputs(self) -> tuple[str, ...]:
+        return (*self.own_outputs(), "reward_std", "judgements", *(standing.OUTPUTS if self.together else ()))
+
+    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
+        if own is not None and (unknown := sorted(own.keys() - set(self.own_outputs()))):
+            there = ", ".join(self.own_outputs())
+            raise SettingsError(f"weights name {', '.join(unknown)}, which {self.name} doesn't give; it gives {there}")
+        return super().weights(own)
+
+    def readings(
+        self, judgements: Sequence[Judgement], positions: Sequence[int], weights: Mapping[str, float]
+    ) -> Mapping[int, Reading]:
+        """What all judgements about these responses of a request come to. Each of them is shown in one at least."""
+        standings = Standing.of([(one.prompt.judges, verdict.merits) for one in judgements for verdict in one.verdicts])
+        strengths = bradley_terry(standings) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
+        found = {}
+        for at in positions:
+            ballots = self.ballots([one for one in judgements if at in one.prompt.judges], at, weights)
+            votes = tuple(ballot.reward for ballot in ballots)
+            scores = {name: _mean([ballot.scores[name] for ballot in ballots]) for name in ballots[0].scores}
+            reward, spread = _mean(votes), _spread(votes)
+            if own := standings.get(at):
+                scores |= own.as_scores()
+                if self._aggregate is Aggregate.WIN_RATE:
+                    reward, spread = own.win_rate, _spread(own.outcomes)
+            if at in strengths:
+                reward, spread = strengths[at]
+            scores |= {"judgements": float(len(votes))} | ({} if spread is None else {"reward_std": spread})
+            found[at] = Reading(reward, scores, votes=votes)
+        return found
+
+    def share(self, judgements: Sequence[Judgement], one: int, other: int) -> float:
+        """How much of their comparison one response won against another: half, where nothing could be read."""
+        compared = Standing.of([(own.prompt.judges, verdict.merits) for own in judgements for verdict in own.verdicts])
+        return compared[one].meetings[other].share if one in compared else 0.5
+
+    @property
+    def _aggregate(self) -> Aggregate:
+        return self.asks.aggregate or self.aggregate
+
+    def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
+        """What one text comes to for a response, from the outputs that it gives of it."""
+        return weighted(scores, weights).reward
+
+    def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[Reading]:
+        """What each judgement about a response says of it."""
+        return [weighted(verdict.scores[one.prompt.judges.index(at)], weights) for one in about for verdict in one.verdicts]
+
+
+def _only_id(checkpoint: Checkpoint, text: str) -> int:
+    """The token that a text is. Raises `ModelError` if it is several."""
+    from tokenizers import Tokenizer  # half a second less than transformers, in the driver too
+
+    file = checkpoint.folder / "tokenizer.json"
+    try:
+        ids = Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False).ids
+    except Exception as error:  # the library raises plain Exceptions
+        raise ModelError(f"{file} can't be read: {error}") from error
+    if len(ids) != 1:
+        raise ModelError(f"{file}: {text!r}, by whose log-probability it is read, must be one token, and is {len(ids)}")
+    return int(ids[0])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    """The standard deviation of a sample; one value has none."""
+    if len(values) < 2:
+        return None
+    mean = _mean(values)
+    return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)

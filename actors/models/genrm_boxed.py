@@ -1,0 +1,92 @@
+r"""Llama-3.3-Nemotron-Super-49B-GenRM and -Multilingual: grades of one response or two in boxes, and a ranking of two.
+
+The conversation ends with the user's turn; the responses follow in roles of their own. After the reasoning come blocks with
+marks around them: a `\boxed{}` with a grade from 1 to 5 for each response, and one with the ranking, from 1 (the first is
+much better) to 6. A ranking that favours nobody doesn't exist, so it tells equal grades apart: `margin` is 3.5 less the
+ranking for the first, and the other way round for the second.
+"""
+
+import re
+
+from actors.engine import Generation, Sampling
+from actors.family import ChatTemplate, Golden, KnownModel, Question
+from actors.judge import Judge, Shows, Verdict
+from actors.parsing import answer_of, between, number, the_only
+from actors.records import Message, Role, Shown
+
+GRADES = (1.0, 5.0)
+RANKINGS = (1.0, 6.0)
+EVEN = 3.5
+ROLES = (Shown.RESPONSE_1, Shown.RESPONSE_2)
+_BOX = re.compile(r"\\boxed\{([^{}]*)\}")
+_CARD = (
+    Message(Role.USER, "What is 1+1?"),
+    Message(Role.ASSISTANT, "1+1=2"),
+    Message(Role.USER, "What about 1+2?"),
+)
+
+
+def graded(grades: tuple[float, ...], ranking: float | None) -> Verdict:
+    """A grade for each response; and of two, who is ahead by how much."""
+    if ranking is None:
+        return Verdict(tuple({"score": grade} for grade in grades))
+    margins = (EVEN - ranking, ranking - EVEN)
+    scores = tuple({"score": grade, "margin": margin} for grade, margin in zip(grades, margins, strict=True))
+    return Verdict(scores, margins)
+
+
+class GenrmBoxed(Judge):
+    """A language model with roles for responses, that answers in boxes."""
+
+    name = "genrm-boxed"
+    summary = "writes, then grades one response or two in boxes, and ranks two (roles `response_1`, `response_2`)"
+    source = "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM-Multilingual model card"
+    asked = "its chat template, with the roles `response_1` and `response_2` after the user's last turn; generation prompt"
+    read_at = r"\boxed{} after </think>: a grade for each response, and a ranking"
+    range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
+    order_matters = True
+    card = Sampling(max_tokens=32768)
+    models = (
+        KnownModel("tiny-genrm", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM*",
+            "English, and -Multilingual; asks for remote code, which is never run here: vLLM has the class itself",
+            "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement",
+            card="arXiv 2505.11475",
+            golden=(
+                Golden.answers(_CARD, {"1+2=4": 1.0}, 1.0),
+                Golden.answers(_CARD, {"1+2=4": 1.0, "1+2=3": 5.0}, 1.0),
+            ),
+        ),
+    )
+
+    @property
+    def shows(self) -> Shows:
+        return Shows.TWO
+
+    def own_outputs(self) -> tuple[str, ...]:
+        return ("score", "margin")
+
+    def card_weights(self) -> dict[str, float]:
+        return {"score": 1.0}
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=False))
+        return template((*question.context, *shown), generation_prompt=True)
+
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        answer = answer_of(said.text)
+        grades = _boxed(answer, "Individual Scores", shown, *GRADES)
+        if shown == 1:
+            return graded(grades, None)
+        return graded(grades, *_boxed(answer, "Ranking Score", 1, *RANKINGS))
+
+
+def _boxed(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
+    """The numbers in the only box between the marks of a block."""
+    block = between(answer, f"[The Begin of {what}]", f"[The End of {what}]")
+    numbers = the_only(_BOX.findall(block)).split(",")
+    return the_only([tuple(number(text, low, high) for text in numbers)] if len(numbers) == count else ())
+
+
+FAMILY = GenrmBoxed()

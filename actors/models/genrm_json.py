@@ -1,0 +1,82 @@
+"""NVIDIA's newer judges of two, from Qwen3-Nemotron-235B-A22B-GenRM to the Nemotron 3 ones: grades and a ranking as JSON.
+
+The responses come in roles of their own after the user's turn, and before them, for those that take one, the principle.
+After the reasoning stands an object with `score_1` and `score_2`, from 1 to 5, and `ranking`, from 1 (the first is much
+better) to 6; maybe fenced, maybe under `overall`. NeMo-Gym makes 3, 3 and 3.5 of what it can't read; here that is a failure.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from actors.engine import Generation, Sampling
+from actors.family import ChatTemplate, KnownModel, Question
+from actors.judge import Judge, Shows, Verdict
+from actors.models.genrm_boxed import GRADES, RANKINGS, ROLES, graded
+from actors.parsing import answer_of, number, objects, the_only
+from actors.records import Message, Shown
+
+_KEYS = ("score_1", "score_2", "ranking")
+
+
+class GenrmJson(Judge):
+    """A language model with roles for responses, that answers in JSON."""
+
+    name = "genrm-json"
+    summary = "writes, then grades and ranks two responses as JSON (roles `principle`, `response_1`, `response_2`)"
+    source = "NeMo-Gym, genrm_compare; nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603 model card"
+    asked = "its chat template, with `principle` (where there is one), `response_1`, `response_2` last; generation prompt"
+    read_at = "JSON after the reasoning: score_1, score_2, ranking"
+    range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
+    order_matters = True
+    card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)
+    ways = frozenset({"principles"})
+    models = (
+        KnownModel("tiny-genrm-json", "built in; with a principle or without", "Apache-2.0"),
+        KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle"),
+        KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603", "with a principle or without"),
+        KnownModel("nvidia/Nemotron-3-*-GenRM*", "with a principle or without"),
+    )
+
+    @property
+    def shows(self) -> Shows:
+        return Shows.TWO
+
+    @property
+    def alone(self) -> bool:
+        return False
+
+    @property
+    def takes_principles(self) -> bool:
+        return True
+
+    def own_outputs(self) -> tuple[str, ...]:
+        return ("score", "margin")
+
+    def card_weights(self) -> dict[str, float]:
+        return {"score": 1.0}
+
+    def shown(self, question: Question) -> tuple[str, ...]:
+        responses = map(str.strip, question.responses)
+        return (*responses,) if question.principle is None else (question.principle.strip(), *responses)
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        principle = () if question.principle is None else (Message(Shown.PRINCIPLE, question.principle),)
+        shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=True))
+        return template((*question.context, *principle, *shown), generation_prompt=True)
+
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        one, other, ranking = the_only(_verdicts(answer_of(said.text)))
+        return graded((one, other), ranking)
+
+
+def _verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
+    """In every object that has all three."""
+    for found in objects(answer):
+        overall = found.get("overall")
+        given: Mapping[str, Any] = overall if isinstance(overall, dict) else found
+        if all(key in given for key in _KEYS):
+            one, other, ranking = (given[key] for key in _KEYS)
+            yield number(one, *GRADES), number(other, *GRADES), number(ranking, *RANKINGS)
+
+
+FAMILY = GenrmJson()

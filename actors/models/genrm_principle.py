@@ -1,0 +1,86 @@
+"""Qwen3-Nemotron-32B-GenRM-Principle: it writes, then says Yes or No to a principle; the reward is how sure it is.
+
+The conversation ends with the response, and the principle is a last turn of its own role. The reward is the log-probability
+of " Yes" less that of " No" where the judge gave its final judgement, each at least -50. The card subtracts the highest
+logit instead of the logarithm of their sum, which differs only where the -50 acts. Its example draws with the checkpoint's
+own settings, and reads after them; here, as the card says of vLLM, the likeliest text is read, before any temperature.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from actors.by_principle import ByPrinciple
+from actors.engine import Generation, Sampling
+from actors.errors import Rejected
+from actors.family import ChatTemplate, Golden, KnownModel, Question
+from actors.judge import Judge, Judgement, Shows, Verdict
+from actors.records import Message, Reading, Reason, Shown
+from actors.verdict_token import difference
+
+MARKER = "Final Judgement:"
+_NUMBER = "difference"
+
+
+class GenrmPrinciple(ByPrinciple, Judge):
+    """A language model with a role for principles."""
+
+    name = "genrm-principle"
+    summary = "writes, then says Yes or No to a principle (Qwen3ForCausalLM with the role `principle`)"
+    source = "nvidia/Qwen3-Nemotron-32B-GenRM-Principle model card"
+    asked = "its chat template, with a last turn of the role `principle`, and a generation prompt"
+    read_at = "log-probability of ' Yes' less that of ' No' after 'Final Judgement:', each at least -50"
+    range = "-50 to 50, above 0 where the principle is fulfilled"
+    card = Sampling(max_tokens=16000)
+    models = (
+        KnownModel(
+            "tiny-genrm-principle",
+            "built in; knows correctness, brevity, verbosity",
+            "Apache-2.0",
+        ),
+        KnownModel(
+            "nvidia/Qwen3-Nemotron-32B-GenRM-Principle",
+            "",
+            "NVIDIA Open Model License",
+            8192,
+            "arXiv 2509.21319",
+            # The card prints no numbers; of its example the signs are certain.
+            golden=(
+                Golden.answer("What is 1+1?", "1+1=2", 25.0, 25.0, "correctness"),
+                Golden.answer("What is 1+1?", "1+1=3", -25.0, 25.0, "correctness"),
+            ),
+            token_ids={" Yes": 7414, " No": 2308},
+        ),
+    )
+
+    @property
+    def shows(self) -> Shows:
+        return Shows.ONE
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (" Yes", " No")
+
+    def own_outputs(self) -> tuple[str, ...]:
+        return self.named()
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        if question.principle is None:
+            raise Rejected(Reason.NO_PRINCIPLE)
+        return template((*question.messages, Message(Shown.PRINCIPLE, question.principle)), generation_prompt=True)
+
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        return Verdict(({_NUMBER: difference(said, MARKER, *self.verdict_ids)},))
+
+    def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
+        return scores[_NUMBER]
+
+    def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[Reading]:
+        """The n-th verdicts by each principle together; of one that has more than another, the last are left over."""
+        numbers = [[verdict.scores[0][_NUMBER] for verdict in one.verdicts] for one in about]
+        return [self.combined(found, weights) for found in zip(*numbers, strict=False)]
+
+    def made_up(self, rng: Random, shown: int) -> Verdict:
+        return Verdict(({_NUMBER: rng.uniform(-5, 5)},))
+
+
+FAMILY = GenrmPrinciple()

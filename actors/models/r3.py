@@ -1,0 +1,189 @@
+"""R3: rates by a rubric: two responses against each other, one from 1 to 5, or one as true or false.
+
+Asked with one user turn of task, input, responses, rubric and the form of the answer, word for word its authors'
+(Apache-2.0). The rubric comes with the run (`--principles`) or with the row: lines that begin with what they stand for, `1:`
+to `5:`, `Response 1:` and `Response 2:`, or `true:` and `false:`; what stands before them is the task. Without one, two
+responses are compared by the rubric that its authors took for RM-Bench.
+
+The verdict is `score` in the object after the reasoning. Its authors take the first `"score": ...` anywhere, which may be in
+the reasoning; here that is only done where no object can be read, after the reasoning, and if it is there once.
+"""
+
+import json
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from actors.engine import Generation, Sampling
+from actors.errors import Rejected, Unreadable
+from actors.family import ChatTemplate, KnownModel, Question
+from actors.judge import Judge, Shows, Verdict
+from actors.models.reward_anything import as_text
+from actors.models.rm_r1 import won
+from actors.parsing import answer_of, number, objects, the_only
+from actors.records import Message, Reason, Role
+
+_RATE = "Your task is to rate the response to the given query."
+
+
+class _Kind(NamedTuple):
+    """One of the three prompts."""
+
+    shows: Shows
+    labels: tuple[str, ...]
+    opening: str
+    explanation: str
+    score: str
+    rubric: str
+    """Without one of the user's; empty if its authors have none."""
+
+
+_RESPONSES = ("Response 1", "Response 2")
+_KINDS = {
+    "pairwise": _Kind(
+        Shows.TWO,
+        _RESPONSES,
+        "two responses",
+        "Explanation of why one response is preferred over the other",
+        "Final selection between 'Response 1' or 'Response 2'",
+        "Your task is to select the response that is the most helpful, factually accurate, and relevant to the given query."
+        "\nResponse 1: Response 1 is the preferred choice over Response 2.\n"
+        "Response 2: Response 2 is the preferred choice over Response 1.",
+    ),
+    "pointwise": _Kind(
+        Shows.ONE,
+        ("1", "2", "3", "4", "5"),
+        "response",
+        "Explanation of why the response received a particular score",
+        "Score assigned to the response based on the rubric between 1 to 5",
+        "",
+    ),
+    "binary": _Kind(
+        Shows.ONE,
+        ("true", "false"),
+        "response",
+        "Explanation of why the answer is true or false",
+        "Final boolean answer between true or false",
+        f"{_RATE}\n"
+        "true: The answer correctly corresponds to the given input.\n"
+        "false: The answer does not correctly correspond to the given input.",
+    ),
+}
+_LABELLED = re.compile(r"^([1-5]|true|false|Response [12]): ", re.MULTILINE)
+_SCORE = re.compile(r'"score"\s*:\s*"?(Response [12]|true|false|[0-9]+(?:\.[0-9]+)?)"?\s*[,}]')
+
+
+class R3(Judge):
+    """A language model that rates by rubrics, merged or with its LoRA adapter."""
+
+    name = "r3"
+    summary = "writes, then rates one response, or compares two, by a rubric, as JSON"
+    source = "rubricreward/r3, src/dataset_gen/rubrics_gen/prompts.py and evaluation_schema.py"
+    asked = "one user turn with task, input, one response or two, rubric and form of the answer; generation prompt"
+    read_at = "`score` in the JSON after </think>"
+    range = "1 for the better and 0 for the other; 1 to 5; or 1 for true and 0 for false, by --rating"
+    order_matters = True
+    card = Sampling(max_tokens=8192, temperature=0.6, top_p=0.95, top_k=20)
+    ways = frozenset({"principles", "rating"})
+    models = (
+        KnownModel("tiny-r3", "built in; tiny-genrm-principle with --adapter tiny-r3-lora is the same", "Apache-2.0"),
+        KnownModel("rubricreward/R3-*", "whole models; the LoRA in a name is how it was trained", card="arXiv 2505.13388"),
+    )
+
+    @property
+    def _kind(self) -> _Kind:
+        return _KINDS[self.way.rating]
+
+    @property
+    def shows(self) -> Shows:
+        return self._kind.shows
+
+    @property
+    def alone(self) -> bool:
+        return self.shows is Shows.ONE
+
+    @property
+    def card_votes(self) -> int:
+        """Both orders of a pair, whose answer is one of the two."""
+        return 2 if self.shows is Shows.TWO else 1
+
+    @property
+    def takes_principles(self) -> bool:
+        return self.way.principles is None
+
+    @property
+    def needs_principles(self) -> bool:
+        return self.way.principles is None and not self._kind.rubric
+
+    def roles(self) -> frozenset[Role]:
+        return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
+
+    def own_outputs(self) -> tuple[str, ...]:
+        return ("win",) if self.shows is Shows.TWO else ("score",)
+
+    def card_weights(self) -> dict[str, float]:
+        return {self.own_outputs()[0]: 1.0}
+
+    def shown(self, question: Question) -> tuple[str, ...]:
+        return tuple(map(str.strip, question.responses))
+
+    def blank(self, question: Question, word: str) -> Question:
+        """The rubric stays: it is ours, or has been found to hold no control token."""
+        return replace(super().blank(question, word), principle=question.principle)
+
+    def example_principle(self, word: str) -> str:
+        return "\n".join(f"{label}: {word}" for label in self._kind.labels)
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        return template((Message(Role.USER, self._prompt(question)),), generation_prompt=True)
+
+    def _prompt(self, question: Question) -> str:
+        kind = self._kind
+        task, rubric = self.rubric(question.principle or kind.rubric)
+        headings = [f"RESPONSE {at}" for at in (1, 2)] if kind.shows is Shows.TWO else ["RESPONSE"]
+        sections = {
+            "TASK": task,
+            "INPUT": as_text(question.context),
+            **dict(zip(headings, question.responses, strict=True)),
+            "EVALUATION RUBRIC": rubric,
+            "OUTPUT FORMAT": "Return a JSON response in the following format:\n\n"
+            + json.dumps({"explanation": kind.explanation, "score": kind.score}, indent=2),
+        }
+        return (
+            f"Evaluate the response based on the given task, input, {kind.opening}, and evaluation rubric.  \n"
+            "Provide a fair and detailed assessment following the rubric.\n\n"
+            + "".join(f"### {heading}\n{content}\n\n" for heading, content in sections.items())
+            + "### EVALUATION"
+        )
+
+    def rubric(self, given: str) -> tuple[str, str]:
+        """The task, and the rubric's lines. Raises `Rejected` if it isn't one for what is asked."""
+        first = _LABELLED.search(given)
+        if first is None or sorted(_LABELLED.findall(given)) != sorted(self._kind.labels):
+            wanted = ", ".join(f"`{label}: ...`" for label in self._kind.labels)
+            raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for --rating {self.way.rating} has the lines {wanted}")
+        return given[: first.start()].strip() or _RATE, given[first.start() :].strip()
+
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        answer = answer_of(said.text)
+        score = the_only(_scores(answer))
+        if self.shows is Shows.TWO:
+            if score not in _RESPONSES:
+                raise Unreadable(Reason.NO_VERDICT)
+            return won(score == _RESPONSES[0])
+        if self.way.rating == "binary":
+            if score not in ("true", "false"):
+                raise Unreadable(Reason.NO_VERDICT)
+            return Verdict(({"score": float(score == "true")},))
+        return Verdict(({"score": number(score, 1, 5)},))
+
+
+def _scores(answer: str) -> Iterator[Hashable]:
+    """`score` in every object that has it, as text; without any, where it stands in one that is broken."""
+    found = [given["score"] for given in objects(answer) if "score" in given]
+    for score in found or _SCORE.findall(answer):
+        yield str(score).lower() if isinstance(score, bool) else score if isinstance(score, str | int | float) else None
+
+
+FAMILY = R3()

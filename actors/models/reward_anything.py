@@ -1,0 +1,130 @@
+"""RewardAnything: grades and ranks any number of responses in one go, by a principle.
+
+Asked with its authors' system turn, word for word (Apache-2.0), and a user turn of JSON. The responses have masked names in
+a shuffled order, which follows from the prompt and the vote; the verdict gives a grade from 1 to 5 for each name and their
+order from best to worst, which tells equal grades apart. Its authors' package repairs broken JSON, and cuts inputs at 4,096
+tokens; here what isn't an object is a failure, and what is too long is rejected.
+
+Of a conversation with several turns the authors say nothing: its turns stand in `prompt`, one after the other, with who
+speaks.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from actors.engine import Generation, Sampling
+from actors.errors import Rejected, Unreadable
+from actors.family import ChatTemplate, KnownModel, Question
+from actors.judge import Judge, Shows, Verdict
+from actors.parsing import answer_of, number, objects, the_only
+from actors.records import Message, Reason, Role
+
+SYSTEM_TURN = """
+You are an evaluator judging model responses based on a given **evaluation principle**. Your primary goal is to assess how \
+well each response for the prompt adheres to the principle, placing this above typical general preferences, though you \
+should not endorse harmful content.
+
+Your task:
+1. Read the principle, prompt, and all responses carefully and consider how each response aligns with the principle, \
+**briefly in a concise thinking process**
+2. Score each response from 1-5:
+   - 5: Perfect adherence + excellent quality
+   - 4: Strong adherence with minor limitations
+   - 3: Basic adherence
+   - 2: Partial adherence with key omissions
+   - 1: Poor adherence or contradicts principle
+3. Sort responses from best to worst (distinguish between same scores)
+
+Use the scoring scale accurately based on merit - don't compress scores if responses show significant quality differences. \
+If responses vary substantially in quality, utilize the full range (1-5) to reflect these differences.
+
+Output ONLY this JSON format:
+{
+  "scores": {"model-1": 2, "model-2": 4, ...},
+  "best-to-worst": ["model-2", "model-1", ...]
+}
+"""
+_LOW, _HIGH = 1.0, 5.0
+
+
+def as_text(turns: tuple[Message, ...]) -> str:
+    """A single turn as it is; several, each with who speaks."""
+    if len(turns) == 1:
+        return turns[0].content
+    return "\n".join(f"{turn.role.value}: {turn.content}" for turn in turns)
+
+
+class RewardAnything(Judge):
+    """A language model that is shown all responses of a prompt."""
+
+    name = "reward-anything"
+    summary = "writes, then grades and ranks any number of responses by a principle, as JSON"
+    source = "zhuohaoyu/RewardAnything, rewardanything/processing.py"
+    asked = "its own system turn, then JSON with principle, prompt and responses under masked names, shuffled"
+    read_at = "JSON after </think>: scores, best-to-worst"
+    range = "grades 1 to 5"
+    order_matters = True
+    card = Sampling(max_tokens=4096)
+    ways = frozenset({"principles"})
+    models = (
+        KnownModel("tiny-reward-anything", "built in; knows correctness, brevity, verbosity", "Apache-2.0"),
+        KnownModel("WisdomShell/RewardAnything-8B-v1", "", "its card's", 4096, "arXiv 2506.03637"),
+    )
+
+    @property
+    def shows(self) -> Shows:
+        return Shows.ALL
+
+    @property
+    def needs_principles(self) -> bool:
+        return self.way.principles is None
+
+    def roles(self) -> frozenset[Role]:
+        return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
+
+    def own_outputs(self) -> tuple[str, ...]:
+        return ("score", "rank")
+
+    def card_weights(self) -> dict[str, float]:
+        return {"score": 1.0}
+
+    def shown(self, question: Question) -> tuple[str, ...]:
+        return tuple(json.dumps(text, ensure_ascii=False) for text in (question.principle or "", *question.responses))
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        if question.principle is None:
+            raise Rejected(Reason.NO_PRINCIPLE)
+        responses = dict(zip(_names(len(question.responses)), question.responses, strict=True))
+        asked = {"principle": question.principle, "prompt": as_text(question.context), "responses": responses}
+        turns = (Message(Role.SYSTEM, SYSTEM_TURN), Message(Role.USER, json.dumps(asked, ensure_ascii=False)))
+        return template(turns, generation_prompt=True)
+
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        grades, order = the_only(_verdicts(answer_of(said.text), _names(shown)))
+        merits = tuple(float(shown - place) for place in order) if order else grades
+        ranks = [float(1 + sum(its > merit for its in merits)) for merit in merits]
+        scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))
+        return Verdict(tuple(scores), merits if shown > 1 else ())
+
+
+def _names(count: int) -> list[str]:
+    return [f"model-{number}" for number in range(1, count + 1)]
+
+
+def _verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
+    """The grades by name, and each one's place in the order; no places if no order is given."""
+    for found in objects(answer):
+        scores: Mapping[str, Any] | Any = found.get("scores")
+        if not isinstance(scores, dict):
+            continue
+        if set(scores) != set(names):
+            raise Unreadable(Reason.NO_VERDICT)
+        order = found.get("best-to-worst", found.get("best-to-worse"))  # the authors' parser knows both
+        if order is not None and (not isinstance(order, list) or sorted(map(str, order)) != sorted(names)):
+            raise Unreadable(Reason.NO_VERDICT)
+        grades = tuple(number(scores[name], _LOW, _HIGH) for name in names)
+        yield grades, tuple(order.index(name) for name in names) if order else ()
+
+
+FAMILY = RewardAnything()

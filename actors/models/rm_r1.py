@@ -1,0 +1,106 @@
+"""RM-R1, distilled from DeepSeek's reasoning: names the better of two responses, after reasoning about them.
+
+Asked with one user turn and no system turn, word for word its authors' (Apache-2.0). The verdict is what the last `<answer>`
+says, so that what the reasoning quotes is none. Its authors show each pair in one order, by chance; here it is asked in
+both, and a judge that contradicts itself has said that they are equal.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from actors.engine import Generation, Sampling
+from actors.errors import Unreadable
+from actors.family import ChatTemplate, KnownModel, Question
+from actors.judge import Judge, Shows, Verdict
+from actors.parsing import answer_of
+from actors.records import Message, Reason, Role
+
+_TASK = (
+    "Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the Client "
+    "question displayed below. \n\n"
+)
+_FORMAT = (
+    "\n\nOutput your final verdict at last by strictly following this format: '<answer>[[A]]</answer>' if Chatbot A is "
+    "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
+)
+_ANSWER = re.compile(r"\s*\[\[([AB])\]\]\s*</answer>")
+NAMES = ("A", "B")
+
+
+def both(question: Question) -> str:
+    """The responses under the question, or, after a longer conversation, each at its end."""
+    if len(question.context) == 1:
+        (asked,) = question.context
+        blocks = (
+            f"[The Start of Chatbot {name}'s Response]\n{response}\n[The End of Chatbot {name}'s Response]"
+            for name, response in zip(NAMES, question.responses, strict=True)
+        )
+        return "\n\n".join((f"[Client Question]\n{asked.content}", *blocks))
+    return "\n\n".join(
+        f"[The Start of the Conversation between Chatbot {name} and the Client]\n"
+        f"{_lines((*question.context, Message(Role.ASSISTANT, response)), name)}\n"
+        f"[The End of the Conversation between Chatbot {name} and the Client]"
+        for name, response in zip(NAMES, question.responses, strict=True)
+    )
+
+
+def _lines(turns: Sequence[Message], name: str) -> str:
+    return "\n".join(f"{'User' if turn.role is Role.USER else f'Chatbot {name}'}: {turn.content}" for turn in turns)
+
+
+class RmR1(Judge):
+    """The distilled models, which reason before they answer."""
+
+    name = "rm-r1"
+    summary = "reasons, then names the better of two responses (RM-R1, distilled)"
+    source = "RM-R1-UIUC/RM-R1, eval/RM-Bench/rewardbench/generative.py"
+    asked = "one user turn with its authors' text and both responses, in both orders; generation prompt"
+    read_at = "[[A]] or [[B]] in the last <answer> after </think>"
+    range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
+    order_matters = True
+    card = Sampling(max_tokens=50000)
+    models: ClassVar[tuple[KnownModel, ...]] = (
+        KnownModel("tiny-rm-r1", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel("gaotang/RM-R1-DeepSeek-Distilled-*", "7, 14 and 32 billion", "its card's", card="arXiv 2505.02387"),
+    )
+
+    @property
+    def shows(self) -> Shows:
+        return Shows.TWO
+
+    @property
+    def alone(self) -> bool:
+        return False
+
+    @property
+    def card_votes(self) -> int:
+        return 2
+
+    def roles(self) -> frozenset[Role]:
+        return frozenset({Role.USER, Role.ASSISTANT})
+
+    def own_outputs(self) -> tuple[str, ...]:
+        return ("win",)
+
+    def card_weights(self) -> dict[str, float]:
+        return {"win": 1.0}
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)
+
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        _, given, answer = answer_of(said.text).rpartition("<answer>")
+        match = _ANSWER.match(answer)
+        if not given or match is None:
+            raise Unreadable(Reason.NO_VERDICT)
+        return won(match[1] == NAMES[0])
+
+
+def won(first: bool) -> Verdict:
+    """One for the better of two responses, nothing for the other."""
+    merits = (1.0, 0.0) if first else (0.0, 1.0)
+    return Verdict(tuple({"win": merit} for merit in merits), merits)
+
+
+FAMILY = RmR1()

@@ -1,0 +1,181 @@
+"""A judge of the user's own: any chat model, a prompt in Jinja and a way to read the answer, in YAML and without Python.
+
+`actors/rubric_settings.py` says what a rubric holds. The prompt is rendered in a sandbox; texts of the conversation are only
+put in its places, so none is taken for Jinja.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jsonschema
+from jinja2 import StrictUndefined, Template, TemplateError, meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from actors.engine import Generation, Sampling
+from actors.errors import Rejected, SettingsError, Unreadable
+from actors.family import ChatTemplate, KnownModel, Question
+from actors.judge import Judge, Shows, Verdict
+from actors.models.reward_anything import as_text
+from actors.parsing import answer_of, number, objects, the_only
+from actors.records import Message, Reason, Role
+from actors.rubric_settings import WINNER, RubricSettings, VerdictTokens
+from actors.settings import JudgeSettings
+from actors.verdict_token import difference
+
+_MERITS = {"first": (1.0, 0.0), "second": (0.0, 1.0), "tie": (0.5, 0.5)}
+_JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+
+
+class Rubric(Judge):
+    """Any language model with a chat template."""
+
+    name = "rubric"
+    summary = "any chat model, with a prompt and a reader of your own (--rubric FILE)"
+    source = "the rubric itself"
+    asked = "the rubric's prompt as a user turn, in the checkpoint's chat template; generation prompt"
+    read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
+    range = "the rubric's"
+    order_matters = True
+    card = Sampling(max_tokens=4096)
+    models: ClassVar[tuple[KnownModel, ...]] = ()
+    ways = frozenset({"principles"})
+
+    def asked_by(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> "Rubric":
+        found = super().asked_by(settings, verdict_ids)
+        if settings.rubric is None:
+            raise SettingsError("--family rubric needs --rubric FILE, the prompt and the way to read its answers")
+        return found
+
+    @property
+    def rubric(self) -> RubricSettings:
+        """The user's."""
+        if self.asks.rubric is None:
+            return _NONE
+        return self.asks.rubric
+
+    @property
+    def shows(self) -> Shows:
+        return Shows(self.rubric.shows)
+
+    @property
+    def alone(self) -> bool:
+        return self.shows is Shows.ONE
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        tokens = self.rubric.verdict
+        return () if tokens is None else (tokens.yes, tokens.no)
+
+    @property
+    def needs_principles(self) -> bool:
+        return self.way.principles is None and "principle" in _variables(self.rubric)
+
+    def roles(self) -> frozenset[Role]:
+        return frozenset(Role)
+
+    def own_outputs(self) -> tuple[str, ...]:
+        return self.rubric.outputs
+
+    def card_weights(self) -> dict[str, float]:
+        names = self.rubric.outputs
+        return dict.fromkeys(names, 1 / len(names))
+
+    def answer_tokens(self, context: int | None) -> int:
+        longest = self.asks.max_tokens or self.rubric.max_tokens
+        return longest if context is None or self.asks.max_tokens else min(longest, context // 2)
+
+    def sampling(self, *how: Any) -> Sampling:
+        schema = self.rubric.json_schema
+        return replace(super().sampling(*how), schema=None if schema is None else json.dumps(schema))
+
+    def shown(self, question: Question) -> tuple[str, ...]:
+        return tuple(map(str.strip, question.responses))
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        if question.principle is None and self.needs_principles:
+            raise Rejected(Reason.NO_PRINCIPLE)
+        places = {
+            "conversation": as_text(question.context),
+            "turns": [{"role": turn.role.value, "content": turn.content} for turn in question.context],
+            "principle": question.principle,
+        }
+        if self.shows is Shows.ONE:
+            (places["response"],) = question.responses
+        else:
+            places["response_1"], places["response_2"] = question.responses
+        try:
+            prompt = _template(self.rubric.prompt).render(places)
+            system = None if self.rubric.system is None else _template(self.rubric.system).render(places)
+        except TemplateError as error:  # the sandbox's own among them
+            raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
+        turns = (Message(Role.USER, prompt),)
+        return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
+
+    def verdict(self, said: Generation, shown: int) -> Verdict:
+        rubric = self.rubric
+        if rubric.verdict is not None:
+            return Verdict(({"score": difference(said, rubric.verdict.after, *self.verdict_ids)},))
+        answer = answer_of(said.text)
+        found = dict(the_only(tuple(read.items()) for read in (_matched if rubric.pattern else _given)(rubric, answer)))
+        return self._verdict(found)
+
+    def _verdict(self, found: Mapping[str, float | tuple[float, float]]) -> Verdict:
+        if self.shows is Shows.ONE:
+            return Verdict((dict(found),))  # type: ignore[arg-type]  # only of two responses is there a winner
+        sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
+        for output in self.rubric.outputs:
+            pair = found[WINNER] if output == "win" and WINNER in found else (found[f"{output}_1"], found[f"{output}_2"])
+            for side, value in zip(sides, pair, strict=True):  # type: ignore[arg-type]
+                side[output] = value  # type: ignore[assignment]
+        merits = found.get(WINNER) or tuple(sum(side.values()) for side in sides)
+        return Verdict(sides, merits)  # type: ignore[arg-type]
+
+
+_NONE = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
+
+
+@lru_cache(maxsize=16)
+def _template(text: str) -> Template:
+    return _JINJA.from_string(text)
+
+
+def _variables(rubric: RubricSettings) -> set[str]:
+    texts = (rubric.prompt, rubric.system or "")
+    return set().union(*(meta.find_undeclared_variables(_JINJA.parse(text)) for text in texts))
+
+
+Read = dict[str, float | tuple[float, float]]
+
+
+def _matched(rubric: RubricSettings, answer: str) -> Iterator[Read]:
+    """What the pattern finds, each time that it does."""
+    for match in re.finditer(rubric.pattern or "", answer):
+        groups = match.groupdict() or {"score": match[1]}
+        if any(text is None for text in groups.values()):
+            raise Unreadable(Reason.NO_VERDICT)
+        yield {name: _value(rubric, name, text) for name, text in groups.items()}
+
+
+def _given(rubric: RubricSettings, answer: str) -> Iterator[Read]:
+    """What each object says that meets the schema: the engine holds the answer to it, but not always the reasoning."""
+    for found in objects(answer):
+        if jsonschema.Draft202012Validator(rubric.json_schema or {}).is_valid(found):
+            yield {name: _value(rubric, name, found.get(name)) for name in rubric.names}
+
+
+def _value(rubric: RubricSettings, name: str, given: object) -> float | tuple[float, float]:
+    if name == WINNER:
+        if given not in rubric.winners:
+            raise Unreadable(Reason.NO_VERDICT)
+        return _MERITS[rubric.winners[str(given)]]
+    low, high = rubric.low, rubric.high
+    if low is None or high is None:  # which the settings have checked
+        raise Unreadable(Reason.OUT_OF_RANGE)
+    return number(float(given) if isinstance(given, bool) else given, low, high)
+
+
+FAMILY = Rubric()

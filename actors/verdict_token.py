@@ -1,0 +1,32 @@
+"""A verdict that is one token: how much likelier one answer was than the other, where the model gave one of them.
+
+The token is found by what stands before it, at the very end of a text that ended by itself; the position before the last is
+the same in the normal case, and a wrong one in every other.
+"""
+
+import re
+
+from actors.engine import Generation
+from actors.errors import Unreadable
+from actors.parsing import answer_of
+from actors.records import Reason
+
+LEAST = -50.0
+"""What a log-probability counts as at least, so that one impossible answer has a finite reward (the card's)."""
+
+
+def difference(generation: Generation, after: str, yes: int, no: int) -> float:
+    """The log-probability of token `yes` less that of `no`, each at least -50, at the token after the text `after`.
+
+    Raises `Unreadable` if the text doesn't end with one of the two there.
+    """
+    ending = re.search(f"{re.escape(after)}(?P<word>[ \\t]*\\S+)(?P<rest>\\s*)$", answer_of(generation.text))
+    if ending is None:
+        raise Unreadable(Reason.NO_VERDICT)
+    at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
+    # After the answer come white space, of which each character may be a token, and the token that ends the text. Further
+    # to the left an equal token is another word's.
+    if at is None or len(generation.token_ids) - 1 - at > len(ending["rest"]) + 1:
+        raise Unreadable(Reason.NO_VERDICT)
+    logprobs = generation.logprobs[at]
+    return max(logprobs[yes], LEAST) - max(logprobs[no], LEAST)
