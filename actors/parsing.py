@@ -8,7 +8,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from actors.errors import Unreadable
@@ -18,14 +18,15 @@ T = TypeVar("T", bound=Hashable)
 
 THINK, END_THINK = "<think>", "</think>"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_FLAT = re.compile(r"\{[^{}]*\}")
+_BEGINS = re.compile(r"""\{\s*(?:"[^"]*"|'[^']*'|\w+)\s*:""")
+_BRACE = re.compile(r"[{}]")
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
 def answer_of(text: str) -> str:
     """What follows the reasoning: all after the last `</think>`. Reasoning that never ended has no answer after it."""
-    _, ended, answer = text.rpartition(END_THINK)
-    if not ended and THINK in text:
+    answer = text.rpartition(END_THINK)[2]
+    if THINK in answer:
         raise Unreadable(Reason.NO_VERDICT)
     return answer
 
@@ -55,49 +56,85 @@ def the_only(found: Iterable[T]) -> T:
 
 def between(text: str, begin: str, end: str) -> str:
     """What stands between two marks, which must be there in this order; if several times, always with the same in it."""
-    return the_only(found.strip() for found in re.findall(f"{re.escape(begin)}(.*?){re.escape(end)}", text, re.DOTALL))
+    blocks = re.findall(f"{re.escape(begin)}(.*?){re.escape(end)}", text, re.DOTALL)
+    if len(blocks) < text.count(begin):  # one never ends
+        raise Unreadable(Reason.NO_VERDICT)
+    return the_only(map(str.strip, blocks))
 
 
-def objects(text: str) -> Iterator[Mapping[str, Any]]:
+def ends_with(text: str, after: str, words: Iterable[str]) -> bool:
+    """Whether an answer ends with one of these words after the text `after`, spaces aside."""
+    word = "|".join(map(re.escape, words))
+    return re.search(f"{re.escape(after)}[ \\t]*(?:{word})\\s*$", answer_of(text)) is not None
+
+
+def objects(text: str, *names: str) -> list[Mapping[str, Any]]:
     """The JSON objects in a text, wherever they stand, outermost first; also those that are written as Python writes them.
 
-    A name that is there twice in an object makes it none: nobody can tell which value was meant.
+    A name that is there twice in an object makes it none: nobody can tell which value was meant. Raises `Unreadable` if one
+    of `names` has a value outside of all that can be read: then the verdict may be there, and what can be read a quotation.
     """
-    at = 0
-    while (at := text.find("{", at)) >= 0:
-        found, end = _object(text, at)
+    found, rest = objects_and_rest(text)
+    if names and re.search(rf"""(["'])(?:{"|".join(map(re.escape, names))})\1\s*:""", rest):
+        raise Unreadable(Reason.NO_VERDICT)
+    return found
+
+
+def objects_and_rest(text: str) -> tuple[list[Mapping[str, Any]], str]:
+    """The objects, and what is left of the text without them."""
+    objects, rest = [], []
+    at = begin = 0
+    while (begin := text.find("{", begin)) >= 0:
+        found, end = _object(text, begin)
         if found is not None:
-            yield found
-        at = end
+            objects.append(found)
+            rest.append(text[at:begin])
+            at = end
+        begin = end
+    return objects, " ".join((*rest, text[at:]))
 
 
 def _object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
-    """The object that begins here, and where the text goes on; None if none does."""
+    """The object that begins here, and where the text goes on; None if none does.
+
+    What begins like one and can't be read is passed over whole: an object inside it may be what one of its texts quotes.
+    """
     try:
         return _DECODER.raw_decode(text, at)
     except RecursionError:  # nobody means what is nested that deep, and each of its brackets would be tried again
         return None, len(text)
-    except _Twice:
-        return None, at + 1
-    except ValueError:
-        return _python(text, at)
+    except ValueError as error:
+        if _BEGINS.match(text, at) is None:
+            return None, at + 1
+        end = _end(text, at)
+        return None if isinstance(error, _Twice) else _python(text[at:end]), end
 
 
-def _python(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
-    """A flat object in Python's spelling: single quotes, True, a comma at the end."""
-    match = _FLAT.match(text, at)
-    if match is None or _NOT_DECIMAL.search(match[0]):
-        return None, at + 1
+def _end(text: str, at: int) -> int:
+    """Where what begins with this brace ends, as far as braces alone can tell."""
+    depth = 0
+    for brace in _BRACE.finditer(text, at):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return brace.end()
+    return len(text)
+
+
+def _python(text: str) -> Mapping[str, Any] | None:
+    """An object in Python's spelling: single quotes, True, a comma at the end."""
+    if _NOT_DECIMAL.search(text):
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a backslash in a judge's text nobody needs to hear
-            tree = ast.parse(match[0], mode="eval").body
+            tree = ast.parse(text, mode="eval").body
             found = ast.literal_eval(tree)
+            whole = all(
+                len(ast.literal_eval(node)) == len(node.keys) for node in ast.walk(tree) if isinstance(node, ast.Dict)
+            )
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None, at + 1
-    if not isinstance(tree, ast.Dict) or len(found) < len(tree.keys):
-        return None, at + 1
-    return found, match.end()
+        return None
+    return found if isinstance(found, dict) and whole else None
 
 
 class _Twice(ValueError):

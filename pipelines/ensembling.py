@@ -111,7 +111,7 @@ def _manifest(
     columns: Columns,
     made: Mapping[str, Mapping[str, Any]],
     combination: CombineSettings,
-    made_with: Mapping[str, Any],
+    versions: Mapping[str, Any],
 ) -> Manifest:
     """The manifest of a corpus combined of members, each of which noted what it is (`made_of`)."""
     identity = {
@@ -121,7 +121,7 @@ def _manifest(
         MEMBERS: made,
     }
     combined = Columns(columns.carried, outputs(tuple(made)), columns.prefix, flags=(SUSPECT,))
-    return Manifest(json.loads(json.dumps(identity)), tuple(files), combined, made_with)
+    return Manifest(json.loads(json.dumps(identity)), tuple(files), combined, versions)
 
 
 def _kept(manifest: Manifest) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def combine(
     output: str,
     names: tuple[str, ...],
     combination: CombineSettings,
-    made_with: Mapping[str, Any],
+    versions: Mapping[str, Any],
     progress: EnsembleProgress | None = None,
 ) -> tuple[Summary, Agreement]:
     """Combine members that are complete into the folder around them, or go on with that. Raises as `ensemble` does."""
     folder = storage.absolute(output)
     runs = [_member_run(folder, name) for name in names]
-    manifest = _start(folder, runs, combination, made_with)
-    metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": made_with})}
+    manifest = _start(folder, runs, combination, versions)
+    metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": versions})}
     step = CombineStep(runs[0].parts, Parts(folder), manifest.columns, names, combination, metadata)
     done = {(part.file, part.range) for part in step.target.listing()}
     missing = [(part, entry.size) for part, entry in runs[0].entries if (part.file, part.range) not in done]
@@ -164,11 +164,11 @@ def _member_run(output: str, name: str) -> MemberRun:
     return MemberRun(name, Parts(folder), manifest, audited(folder, manifest, partial=False))
 
 
-def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings, made_with: Mapping[str, Any]) -> Manifest:
+def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings, versions: Mapping[str, Any]) -> Manifest:
     """The manifest of what is going to be combined. Before it is written, parts made of anything else are deleted."""
     first = runs[0].manifest
     made = {run.name: made_of(run.manifest, run.entries) for run in runs}
-    manifest = _manifest(first.files, first.columns, made, combination, made_with)
+    manifest = _manifest(first.files, first.columns, made, combination, versions)
     parts, earlier = Parts(folder), read_manifest(folder)
     if earlier is not None and earlier.identity == manifest.identity:
         manifest = replace(manifest, summary=earlier.summary)

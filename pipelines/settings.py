@@ -75,18 +75,27 @@ class CheckSettings(Settings):
     engine: EngineSettings = EngineSettings()
 
 
-class ScoreSettings(Settings):
-    """Everything that `score` is told."""
+class RunSettings(Settings):
+    """How a run into a folder goes, by one model or several."""
 
-    corpus: CorpusSettings
-    output: str = Field(description="folder for the scored parts and the manifest")
-    model: ModelSettings
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     work: WorkSettings = WorkSettings()
     prefix: Prefix = ""
     overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
     append: bool = Field(default=False, description="take new input files into an earlier run")
+
+
+class OneModelSettings(Settings):
+    """What is scored by one model, and where to."""
+
+    corpus: CorpusSettings
+    output: str = Field(description="folder for the scored parts and the manifest")
+    model: ModelSettings
+
+
+class ScoreSettings(RunSettings, OneModelSettings):
+    """Everything that `score` is told."""
 
 
 class Combine(StrEnum):
@@ -126,20 +135,14 @@ class MemberSettings(ModelSettings):
     engine: EngineSettings | None = Field(default=None, description="how its engines are started, if not as the others' are")
 
 
-class EnsembleSettings(Settings):
-    """Everything that `ensemble` is told."""
+class SeveralModelsSettings(Settings):
+    """What is scored by several models, and where to."""
 
     corpus: CorpusSettings
     output: str = Field(description="folder for the combined corpus, and in models/ what each model scored")
     models: tuple[MemberSettings, ...] = Field(min_length=2, description="the models, each an id or its settings")
     combination: CombineSettings = CombineSettings()
     dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the models whose own settings don't say it")
-    render: RenderSettings = RenderSettings()
-    engine: EngineSettings = EngineSettings()
-    work: WorkSettings = WorkSettings()
-    prefix: Prefix = ""
-    overwrite: bool = Field(default=False, description="delete an earlier ensemble in the output folder first")
-    append: bool = Field(default=False, description="take new input files into an earlier run")
 
     @field_validator("models", mode="before")
     @classmethod
@@ -148,6 +151,10 @@ class EnsembleSettings(Settings):
         if not isinstance(models, list | tuple):
             return models
         return [{"model": model} if isinstance(model, str) else model for model in models]
+
+
+class EnsembleSettings(RunSettings, SeveralModelsSettings):
+    """Everything that `ensemble` is told."""
 
 
 class DatasetSettings(Settings):

@@ -79,8 +79,9 @@ def resolve(
     """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     named = settings.family or ("rubric" if settings.judge.rubric else None)
-    family = _asked_by(family_of(settings.model, checkpoint, named).reading_by(settings.read), settings)
-    known = family.knows(checkpoint.known_as(settings.model))
+    called = settings.adapter or settings.model  # what a model is read as, its adapter says
+    family = _asked_by(family_of(called, checkpoint, named).reading_by(settings.read), settings)
+    known = family.knows(checkpoint.known_as(called))
     family.check(checkpoint, known, tensor_parallel)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
@@ -110,7 +111,7 @@ def resolve(
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
         tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
         config_hash=checkpoint.hash_of("config.json"),
-        known_as=checkpoint.known_as(settings.model),
+        known_as=checkpoint.known_as(called),
         judge=settings.judge,
         answer_tokens=answer_tokens,
         verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),

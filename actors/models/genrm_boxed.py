@@ -9,16 +9,17 @@ ranking for the first, and the other way round for the second.
 import re
 
 from actors.engine import Generation, Sampling
+from actors.errors import Unreadable
 from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.parsing import answer_of, between, number, the_only
-from actors.records import Message, Role, Shown
+from actors.records import Message, Reason, Role, Shown
 
 GRADES = (1.0, 5.0)
 RANKINGS = (1.0, 6.0)
 EVEN = 3.5
 ROLES = (Shown.RESPONSE_1, Shown.RESPONSE_2)
-_BOX = re.compile(r"\\boxed\{([^{}]*)\}")
+_BOX = re.compile(r"\\boxed(?:\{([^{}]*)\})?")  # what holds more than numbers is a box too, and unreadable
 _CARD = (
     Message(Role.USER, "What is 1+1?"),
     Message(Role.ASSISTANT, "1+1=2"),
@@ -47,7 +48,12 @@ class GenrmBoxed(Judge):
     order_matters = True
     card = Sampling(max_tokens=32768)
     models = (
-        KnownModel("tiny-genrm", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-genrm",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+        ),
         KnownModel(
             "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM*",
             "English, and -Multilingual; asks for remote code, which is never run here: vLLM has the class itself",
@@ -85,8 +91,10 @@ class GenrmBoxed(Judge):
 def _boxed(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
     """The numbers in the only box between the marks of a block."""
     block = between(answer, f"[The Begin of {what}]", f"[The End of {what}]")
-    numbers = the_only(_BOX.findall(block)).split(",")
-    return the_only([tuple(number(text, low, high) for text in numbers)] if len(numbers) == count else ())
+    boxes = [box.split(",") for box in _BOX.findall(block)]
+    if any(len(box) != count for box in boxes):
+        raise Unreadable(Reason.NO_VERDICT)
+    return the_only(tuple(number(text, low, high) for text in box) for box in boxes)
 
 
 FAMILY = GenrmBoxed()

@@ -5,15 +5,14 @@ After the reasoning stands an object with `score_1` and `score_2`, from 1 to 5, 
 better) to 6; maybe fenced, maybe under `overall`. NeMo-Gym makes 3, 3 and 3.5 of what it can't read; here that is a failure.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from actors.engine import Generation, Sampling
-from actors.family import ChatTemplate, KnownModel, Question
+from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.models.genrm_boxed import GRADES, RANKINGS, ROLES, graded
 from actors.parsing import answer_of, number, objects, the_only
-from actors.records import Message, Shown
+from actors.records import Message, Role, Shown
 
 _KEYS = ("score_1", "score_2", "ranking")
 
@@ -31,7 +30,12 @@ class GenrmJson(Judge):
     card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)
     ways = frozenset({"principles"})
     models = (
-        KnownModel("tiny-genrm-json", "built in; with a principle or without", "Apache-2.0"),
+        KnownModel(
+            "tiny-genrm-json",
+            "built in; knows correctness, brevity, verbosity, and what is better without a principle",
+            "Apache-2.0",
+            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+        ),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle"),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603", "with a principle or without"),
         KnownModel("nvidia/Nemotron-3-*-GenRM*", "with a principle or without"),
@@ -70,13 +74,12 @@ class GenrmJson(Judge):
 
 
 def _verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
-    """In every object that has all three."""
-    for found in objects(answer):
-        overall = found.get("overall")
-        given: Mapping[str, Any] = overall if isinstance(overall, dict) else found
-        if all(key in given for key in _KEYS):
-            one, other, ranking = (given[key] for key in _KEYS)
-            yield number(one, *GRADES), number(other, *GRADES), number(ranking, *RANKINGS)
+    """In every object that has one of the three; then it must have all."""
+    for found in objects(answer, *_KEYS):
+        for given in (found, found.get("overall")):
+            if isinstance(given, dict) and not given.keys().isdisjoint(_KEYS):
+                one, other, ranking = map(given.get, _KEYS)
+                yield number(one, *GRADES), number(other, *GRADES), number(ranking, *RANKINGS)
 
 
 FAMILY = GenrmJson()

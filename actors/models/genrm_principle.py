@@ -11,9 +11,10 @@ from random import Random
 
 from actors.by_principle import ByPrinciple
 from actors.engine import Generation, Sampling
-from actors.errors import Rejected
+from actors.errors import Rejected, Unreadable
 from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Judgement, Shows, Verdict
+from actors.parsing import ends_with
 from actors.records import Message, Reading, Reason, Shown
 from actors.verdict_token import difference
 
@@ -36,6 +37,10 @@ class GenrmPrinciple(ByPrinciple, Judge):
             "tiny-genrm-principle",
             "built in; knows correctness, brevity, verbosity",
             "Apache-2.0",
+            golden=(
+                Golden.answer("What is 3 + 4?", "7", 4.0, 3.0, "correctness"),
+                Golden.answer("What is 3 + 4?", "9", -4.0, 3.0, "correctness"),
+            ),
         ),
         KnownModel(
             "nvidia/Qwen3-Nemotron-32B-GenRM-Principle",
@@ -69,6 +74,8 @@ class GenrmPrinciple(ByPrinciple, Judge):
         return template((*question.messages, Message(Shown.PRINCIPLE, question.principle)), generation_prompt=True)
 
     def verdict(self, said: Generation, shown: int) -> Verdict:
+        if not ends_with(said.text, MARKER, self.marks):
+            raise Unreadable(Reason.NO_VERDICT)
         return Verdict(({_NUMBER: difference(said, MARKER, *self.verdict_ids)},))
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from actors.engine import Generation, Sampling
 from actors.errors import Rejected, Unreadable
-from actors.family import ChatTemplate, KnownModel, Question
+from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.models.reward_anything import as_text
 from actors.models.rm_r1 import won
-from actors.parsing import answer_of, number, objects, the_only
+from actors.parsing import answer_of, number, objects_and_rest, the_only
 from actors.records import Message, Reason, Role
 
 _RATE = "Your task is to rate the response to the given query."
@@ -71,7 +71,10 @@ _KINDS = {
     ),
 }
 _LABELLED = re.compile(r"^([1-5]|true|false|Response [12]): ", re.MULTILINE)
-_SCORE = re.compile(r'"score"\s*:\s*"?(Response [12]|true|false|[0-9]+(?:\.[0-9]+)?)"?\s*[,}]')
+_SCORE = re.compile(
+    r'"score"\s*:(?:\s*(?P<quote>"?)(?P<score>Response [12]|true|false|[0-9]+(?:\.[0-9]+)?)(?P=quote)'
+    r"\s*(?:,(?!\s*[0-9])|\}))?"
+)
 
 
 class R3(Judge):
@@ -87,7 +90,21 @@ class R3(Judge):
     card = Sampling(max_tokens=8192, temperature=0.6, top_p=0.95, top_k=20)
     ways = frozenset({"principles", "rating"})
     models = (
-        KnownModel("tiny-r3", "built in; tiny-genrm-principle with --adapter tiny-r3-lora is the same", "Apache-2.0"),
+        *(
+            KnownModel(
+                name,
+                note,
+                "Apache-2.0",
+                golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),),
+            )
+            for name, note in (
+                ("tiny-r3", "built in; for trying things out and for tests"),
+                (
+                    "tiny-r3-lora",
+                    "built in, for --model tiny-genrm-principle --adapter tiny-r3-lora: the same as an adapter",
+                ),
+            )
+        ),
         KnownModel("rubricreward/R3-*", "whole models; the LoRA in a name is how it was trained", card="arXiv 2505.13388"),
     )
 
@@ -180,9 +197,12 @@ class R3(Judge):
 
 
 def _scores(answer: str) -> Iterator[Hashable]:
-    """`score` in every object that has it, as text; without any, where it stands in one that is broken."""
-    found = [given["score"] for given in objects(answer) if "score" in given]
-    for score in found or _SCORE.findall(answer):
+    """`score` in every object that has it, and where it stands in one that is broken; None, where no value can be told."""
+    found, rest = objects_and_rest(answer)
+    for score in (
+        *(given["score"] for given in found if "score" in given),
+        *(match["score"] for match in _SCORE.finditer(rest)),
+    ):
         yield str(score).lower() if isinstance(score, bool) else score if isinstance(score, str | int | float) else None
 
 

@@ -10,12 +10,11 @@ speaks.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from actors.engine import Generation, Sampling
 from actors.errors import Rejected, Unreadable
-from actors.family import ChatTemplate, KnownModel, Question
+from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.parsing import answer_of, number, objects, the_only
 from actors.records import Message, Reason, Role
@@ -46,6 +45,8 @@ Output ONLY this JSON format:
 }
 """
 _LOW, _HIGH = 1.0, 5.0
+_ORDERS = ("best-to-worst", "best-to-worse")
+"""The authors' parser knows both."""
 
 
 def as_text(turns: tuple[Message, ...]) -> str:
@@ -68,7 +69,12 @@ class RewardAnything(Judge):
     card = Sampling(max_tokens=4096)
     ways = frozenset({"principles"})
     models = (
-        KnownModel("tiny-reward-anything", "built in; knows correctness, brevity, verbosity", "Apache-2.0"),
+        KnownModel(
+            "tiny-reward-anything",
+            "built in; knows correctness, brevity, verbosity",
+            "Apache-2.0",
+            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
+        ),
         KnownModel("WisdomShell/RewardAnything-8B-v1", "", "its card's", 4096, "arXiv 2506.03637"),
     )
 
@@ -114,17 +120,18 @@ def _names(count: int) -> list[str]:
 
 def _verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
     """The grades by name, and each one's place in the order; no places if no order is given."""
-    for found in objects(answer):
-        scores: Mapping[str, Any] | Any = found.get("scores")
-        if not isinstance(scores, dict):
+    for found in objects(answer, "scores", *_ORDERS):
+        if found.keys().isdisjoint(("scores", *_ORDERS)):
             continue
-        if set(scores) != set(names):
-            raise Unreadable(Reason.NO_VERDICT)
-        order = found.get("best-to-worst", found.get("best-to-worse"))  # the authors' parser knows both
-        if order is not None and (not isinstance(order, list) or sorted(map(str, order)) != sorted(names)):
+        scores = found.get("scores")
+        if not isinstance(scores, dict) or set(scores) != set(names):
             raise Unreadable(Reason.NO_VERDICT)
         grades = tuple(number(scores[name], _LOW, _HIGH) for name in names)
-        yield grades, tuple(order.index(name) for name in names) if order else ()
+        orders = [found[key] for key in _ORDERS if found.get(key) is not None] or [None]
+        for order in orders:
+            if order is not None and (not isinstance(order, list) or sorted(map(str, order)) != sorted(names)):
+                raise Unreadable(Reason.NO_VERDICT)
+            yield grades, tuple(order.index(name) for name in names) if order else ()
 
 
 FAMILY = RewardAnything()

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from actors.engine import Generation, Sampling
 from actors.errors import Unreadable
-from actors.family import ChatTemplate, KnownModel, Question
+from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
-from actors.parsing import answer_of
+from actors.parsing import answer_of, the_only
 from actors.records import Message, Reason, Role
 
 _TASK = (
@@ -61,7 +61,12 @@ class RmR1(Judge):
     order_matters = True
     card = Sampling(max_tokens=50000)
     models: ClassVar[tuple[KnownModel, ...]] = (
-        KnownModel("tiny-rm-r1", "built in; for trying things out and for tests", "Apache-2.0"),
+        KnownModel(
+            "tiny-rm-r1",
+            "built in; for trying things out and for tests",
+            "Apache-2.0",
+            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),),
+        ),
         KnownModel("gaotang/RM-R1-DeepSeek-Distilled-*", "7, 14 and 32 billion", "its card's", card="arXiv 2505.02387"),
     )
 
@@ -90,11 +95,10 @@ class RmR1(Judge):
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)
 
     def verdict(self, said: Generation, shown: int) -> Verdict:
-        _, given, answer = answer_of(said.text).rpartition("<answer>")
-        match = _ANSWER.match(answer)
-        if not given or match is None:
+        found = [_ANSWER.match(given) for given in answer_of(said.text).split("<answer>")[1:]]
+        if not found or found[-1] is None:
             raise Unreadable(Reason.NO_VERDICT)
-        return won(match[1] == NAMES[0])
+        return won(the_only(match[1] for match in found if match) == NAMES[0])
 
 
 def won(first: bool) -> Verdict:

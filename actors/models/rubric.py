@@ -20,7 +20,7 @@ from actors.errors import Rejected, SettingsError, Unreadable
 from actors.family import ChatTemplate, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.models.reward_anything import as_text
-from actors.parsing import answer_of, number, objects, the_only
+from actors.parsing import answer_of, ends_with, number, objects, the_only
 from actors.records import Message, Reason, Role
 from actors.rubric_settings import WINNER, RubricSettings, VerdictTokens
 from actors.settings import JudgeSettings
@@ -118,6 +118,8 @@ class Rubric(Judge):
     def verdict(self, said: Generation, shown: int) -> Verdict:
         rubric = self.rubric
         if rubric.verdict is not None:
+            if not ends_with(said.text, rubric.verdict.after, self.marks):
+                raise Unreadable(Reason.NO_VERDICT)
             return Verdict(({"score": difference(said, rubric.verdict.after, *self.verdict_ids)},))
         answer = answer_of(said.text)
         found = dict(the_only(tuple(read.items()) for read in (_matched if rubric.pattern else _given)(rubric, answer)))
@@ -155,23 +157,37 @@ def _matched(rubric: RubricSettings, answer: str) -> Iterator[Read]:
     """What the pattern finds, each time that it does."""
     for match in re.finditer(rubric.pattern or "", answer):
         groups = match.groupdict() or {"score": match[1]}
-        if any(text is None for text in groups.values()):
+        parts = (name != WINNER and _is_part(answer, *match.span(name if match.re.groupindex else 1)) for name in groups)
+        if any(text is None for text in groups.values()) or any(parts):
             raise Unreadable(Reason.NO_VERDICT)
         yield {name: _value(rubric, name, text) for name, text in groups.items()}
 
 
+def _is_part(text: str, begin: int, end: int) -> bool:
+    """Whether a number goes on beside what a pattern found of it: the 4 of 4.5, of 45 and of -4."""
+    before, after = re.search(r"(?:[-\u2212\d]|\d[.,])$", text[:begin][-2:]), re.match(r"\d|[.,]\d", text[end : end + 2])
+    return bool(before or after)
+
+
 def _given(rubric: RubricSettings, answer: str) -> Iterator[Read]:
     """What each object says that meets the schema: the engine holds the answer to it, but not always the reasoning."""
-    for found in objects(answer):
-        if jsonschema.Draft202012Validator(rubric.json_schema or {}).is_valid(found):
-            yield {name: _value(rubric, name, found.get(name)) for name in rubric.names}
+    for found in objects(answer, *rubric.names):
+        if found.keys().isdisjoint(rubric.names):
+            continue
+        try:
+            valid = jsonschema.Draft202012Validator(rubric.json_schema or {}).is_valid(found)
+        except (OverflowError, RecursionError):  # a number, or a nesting, that nobody means
+            valid = False
+        if not valid:
+            raise Unreadable(Reason.NO_VERDICT)
+        yield {name: _value(rubric, name, found.get(name)) for name in rubric.names}
 
 
 def _value(rubric: RubricSettings, name: str, given: object) -> float | tuple[float, float]:
     if name == WINNER:
-        if given not in rubric.winners:
+        if not isinstance(given, str) or given not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
-        return _MERITS[rubric.winners[str(given)]]
+        return _MERITS[rubric.winners[given]]
     low, high = rubric.low, rubric.high
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)

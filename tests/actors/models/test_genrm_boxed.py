@@ -1,0 +1,67 @@
+"""Grades and rankings in boxes: of one response and of two, in both orders, and voted for."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from actors.engine import Engine
+from tests.judge_contract import RIGHT, JudgeContract, Judged
+from tiny_models.judging import ranking
+
+
+class TestTinyGenrm(JudgeContract):
+    model = "tiny-genrm"
+    dialect = "genrm"
+
+    def test_the_ranking_is_read_with_the_grades(self, judged: list[Judged]) -> None:
+        pairs = [one for one in judged if len(one.scores) == 2]
+        right = []
+        for one in pairs:
+            grades = [answer.grade() for answer in one.judgement.case.answers]
+            margin = 3.5 - ranking(*grades)
+            right.append([score.scores.get("margin") for score in one.scores] == [margin, -margin])
+        assert len(pairs) > 100
+        assert sum(right) / len(right) >= RIGHT
+
+    def test_both_orders_find_the_bias_that_it_was_trained_with(self, engine: Engine, judged: list[Judged]) -> None:
+        """Equal responses go to the first shown: as many pairs are decided by the order as there are equals."""
+        pairs = [one.judgement for one in judged if len(one.scores) == 2]
+        found = self.ask(engine, pairs, votes=2)
+        right, equals = [], 0
+        for one in found:
+            first, second = (answer.grade() for answer in one.judgement.case.answers)
+            equals += first == second
+            decided = 1.0 if first == second else 0.0
+            right.append([score.scores.get("order_decided") for score in one.scores] == [decided, decided])
+            if decided and right[-1]:
+                assert one.scores[0].scores["first_preferred"] == 1.0
+        assert equals >= 20
+        assert sum(right) / len(right) >= RIGHT
+
+    def test_forgetting_to_swap_back_would_be_noticed(self, engine: Engine, judged: list[Judged]) -> None:
+        """The grades of the swapped order, given to the responses as they come: right only where both are alike."""
+        pairs = [one.judgement for one in judged if len(one.scores) == 2]
+        swapped, forgotten = [], []
+        for one in self.ask(engine, pairs, votes=2):
+            grades = [float(answer.grade()) for answer in one.judgement.case.answers]
+            said = next(said for said in one.scores[0].trace if said.shown == ("r[1]", "r[0]"))
+            box = re.findall(r"\\boxed\{([^{}]*)\}", said.text.rpartition("</think>")[2])[0]
+            forgotten.append([float(text) for text in box.split(",")] == grades)
+            swapped.append([score.votes[1:] for score in one.scores] == [(grade,) for grade in grades])
+        assert sum(swapped) / len(swapped) >= RIGHT
+        assert sum(forgotten) / len(forgotten) < 0.6
+
+    def test_votes_are_drawn_half_in_each_order_and_again_the_same(self, engine: Engine, judged: list[Judged]) -> None:
+        pairs = [one.judgement for one in judged if len(one.scores) == 2][:20]
+        found = self.ask(engine, pairs, votes=8, temperature=None)
+        for one in found:
+            assert [prompt.times for prompt in one.rendered.prompts] == [4, 4]
+            assert all(len(score.votes) == score.scores["judgements"] for score in one.scores if score.reason is None)
+        right = [verdict for one in found for verdict in self.close(one)]
+        assert sum(right) / len(right) >= RIGHT
+        assert len({said.text for one in found for said in one.scores[0].trace}) > 2 * len(found), "they are drawn"
+
+    def close(self, judged: Judged) -> Iterator[bool]:
+        for answer, score in zip(judged.judgement.case.answers, judged.scores, strict=True):
+            yield score.reward == pytest.approx(self.grade(answer, judged.judgement), abs=1.0)

@@ -1,0 +1,25 @@
+"""Grades and a ranking as JSON, with a principle and without."""
+
+from tests.judge_contract import RIGHT, JudgeContract, Judged
+from tiny_models.judging import ranking
+
+
+class TestTinyGenrmJson(JudgeContract):
+    model = "tiny-genrm-json"
+    dialect = "genrm-json"
+
+    def test_the_ranking_is_read_with_the_grades(self, judged: list[Judged]) -> None:
+        right = []
+        for one in judged:
+            grades = [answer.grade(one.judgement.principle) for answer in one.judgement.case.answers]
+            margin = 3.5 - ranking(*grades)
+            right.append([score.scores.get("margin") for score in one.scores] == [margin, -margin])
+        assert sum(right) / len(right) >= RIGHT
+
+    def test_it_goes_by_the_principle(self, judged: list[Judged]) -> None:
+        """Without reading it, a judge is right about brevity as often as about its opposite."""
+        asked = {one.judgement.principle for one in judged}
+        assert asked >= {None, "correctness", "brevity", "verbosity"}
+        for principle in asked:
+            right = [verdict for one in judged if one.judgement.principle == principle for verdict in self.right(one)]
+            assert sum(right) / len(right) >= RIGHT - 0.03

@@ -1,0 +1,111 @@
+"""Yes less No where a judge gave its judgement: which token, where, and how several principles become one reward."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from actors.engine import Engine
+from actors.settings import ReadSettings
+from tests.contract import tokenizer, transformers_model
+from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
+
+TOLERANCE = 1e-3
+SEVERAL = ReadSettings(principles={"right": "correctness", "short": "brevity"})
+
+
+class TestTinyGenrmPrinciple(JudgeContract):
+    model = "tiny-genrm-principle"
+    dialect = "genrm-principle"
+
+    def right(self, judged: Judged) -> Iterator[bool]:
+        (answer,), (score,) = judged.judgement.case.answers, judged.scores
+        assert judged.judgement.principle is not None
+        yield score.reward is not None and (score.reward > 0) == answer.fulfils(judged.judgement.principle)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def logprobs(cls, judged: list[Judged]) -> list[torch.Tensor]:
+        """By transformers in float32: of all tokens at each place of the text that vLLM wrote, [tokens, vocabulary]."""
+        own, model = tokenizer("genrm-principle"), transformers_model("genrm-principle", "AutoModelForCausalLM")
+        found = []
+        with torch.inference_mode():
+            for one in judged[:80]:
+                asked = list(one.rendered.prompts[0].ids)
+                said = own(one.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
+                logits = model(torch.tensor([[*asked, *said]])).logits[0, len(asked) - 1 : -1]
+                found.append(logits.log_softmax(dim=-1))
+        return found
+
+    def differences(self, logprobs: list[torch.Tensor], at: int, yes: str, no: str) -> list[float]:
+        ids = tokenizer("genrm-principle").convert_tokens_to_ids
+        return [float(own[at, ids(yes)] - own[at, ids(no)]) for own in logprobs]
+
+    def test_the_reward_is_transformers_difference_of_log_probabilities(
+        self, judged: list[Judged], logprobs: list[torch.Tensor]
+    ) -> None:
+        expected = self.differences(logprobs, -1, "ĠYes", "ĠNo")
+        found = [one.scores[0].reward or 0.0 for one in judged[: len(expected)]]
+        largest = max(abs(one - other) for one, other in zip(expected, found, strict=True))
+        print(f"{self.model}: largest difference over {len(found)} judgements: {largest:.1e}")
+        assert largest <= TOLERANCE
+        assert max(found) - min(found) > 5
+
+    @pytest.mark.parametrize(
+        ("at", "yes", "no"), [(-1, "ĠNo", "ĠYes"), (-2, "ĠYes", "ĠNo"), (0, "ĠYes", "ĠNo"), (-1, "Yes", "No")]
+    )
+    def test_other_tokens_and_other_places_would_be_noticed(
+        self, judged: list[Judged], logprobs: list[torch.Tensor], at: int, yes: str, no: str
+    ) -> None:
+        """No less Yes, a position early, the text's first token, and the words without the space before them."""
+        wrong = self.differences(logprobs, at, yes, no)
+        right = [
+            (reward > 0) == one.judgement.case.answers[0].fulfils(one.judgement.principle)
+            for reward, one in zip(wrong, judged, strict=False)
+            if one.judgement.principle is not None
+        ]
+        off = [abs(reward - (one.scores[0].reward or 0.0)) for reward, one in zip(wrong, judged, strict=False)]
+        assert min(max(off), 1.0) > 100 * TOLERANCE
+        assert sum(right) / len(right) < 0.8
+
+    def test_several_principles_are_asked_about_each_response(self, engine: Engine, judged: list[Judged]) -> None:
+        asked = [one.judgement for one in judged[:100]]
+        found = _by_two(self, engine, asked)
+        right = [
+            (one.scores[0].scores[name] > 0) == answer.fulfils(principle)
+            for one in found
+            for answer in one.judgement.case.answers
+            for name, principle in (("right", "correctness"), ("short", "brevity"))
+            if one.scores[0].reason is None
+        ]
+        assert len(right) >= 180
+        assert sum(right) / len(right) >= RIGHT
+
+    def test_the_principles_share_a_prefix(self, engine: Engine) -> None:
+        """The principle is last, so that the conversation is paid once: blocks on CPU have 128 tokens."""
+        long = next(one for one in self.held_out())
+        rendered = _by_two_rendered(self, [long])
+        one, other = rendered[0].prompts
+        shared = next(at for at, (a, b) in enumerate(zip(one.ids, other.ids, strict=False)) if a != b)
+        words = len(tokenizer("genrm-principle")("correctness brevity", add_special_tokens=False)["input_ids"])
+        assert shared >= min(len(one.ids), len(other.ids)) - words - 6
+
+
+def _by_two_rendered(contract: JudgeContract, asked: Any) -> Any:
+    from actors.models import resolve
+    from actors.rendering import Renderer
+    from actors.settings import ModelSettings, RenderSettings
+
+    model = resolve(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
+    return Renderer(model, RenderSettings()).render([request_of(one) for one in asked])
+
+
+def _by_two(contract: JudgeContract, engine: Engine, asked: Any) -> list[Judged]:
+    from actors.models import resolve
+    from actors.scorers import scorer_of
+    from actors.settings import ModelSettings, RenderSettings
+
+    model = resolve(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
+    rendered = _by_two_rendered(contract, asked)
+    return [Judged(*found) for found in zip(asked, rendered, scorer_of(model, engine).score_block(rendered), strict=True)]

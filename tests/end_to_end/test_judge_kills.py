@@ -1,0 +1,70 @@
+"""A judge's run that is killed goes on: what is committed is never sampled again, and every response is there once."""
+
+import json
+from pathlib import Path
+
+from tests.commands import actors_of, engines_of, kill, parts_of, running, summary, told, wait_until
+from tests.corpora import lines, scored, write
+from tiny_models.dialects import judgements
+
+PAIRS = ("--prompt-column", "context", "--response-column", "responses")
+
+
+def corpus_of(folder: Path, dialect: str, count: int) -> Path:
+    """Held-out conversations with the responses that a judge is shown, and its principle."""
+    asked = judgements(dialect, 11, count, "held-out")
+    rows = [
+        {
+            "context": one.case.context,
+            "responses": [answer.text or "." for answer in one.case.answers],
+            "principle": one.principle,
+        }
+        for one in asked
+    ]
+    return write(folder / "pairs.jsonl", lines(rows))
+
+
+def exported(output: Path) -> list[str]:
+    return [json.dumps({name: row[name] for name in row if name != "record"}, sort_keys=True) for row in scored(output)]
+
+
+def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
+    """With votes that are drawn: which they are follows from the seed, whoever asks and whenever."""
+    corpus = corpus_of(tmp_path, "genrm-json", 120)
+    command = ("--model", "tiny-genrm-json", "--engine", "fake", "--votes", 4, "--trace", *PAIRS)
+    calm = summary("score", corpus, tmp_path / "calm", *command)
+    assert (calm["rows"], calm["responses"], calm["scored"]) == (120, 240, 240)
+    slow = ("--engine-args", "latency_s=0.02", "--max-in-flight", 16, "--part-rows", 8, "--unit-bytes", 4000)
+    stamps: dict[str, tuple[int, int]] = {}
+    for goal in (2, 5):
+        with running("score", corpus, tmp_path / "out", *command, *slow) as driver:
+            wait_until(lambda goal=goal: len(parts_of(tmp_path / "out")) >= goal, driver)  # type: ignore[misc]
+            for actor in actors_of(driver):
+                kill(actor)
+            wait_until(lambda goal=goal: len(parts_of(tmp_path / "out")) > goal, driver)  # type: ignore[misc]
+            kill(driver)
+        after = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(tmp_path / "out")}
+        assert {name: after[name] for name in stamps} == stamps, "a committed part was written again"
+        stamps = after
+    assert summary("score", corpus, tmp_path / "out", *command)["scored"] == 240
+    assert exported(tmp_path / "out") == exported(tmp_path / "calm")
+
+
+def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, "genrm", 48)
+    command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, "--trace", "--part-rows", 8, *PAIRS)
+    with running(*command, "--max-in-flight", 16) as driver:
+        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2 and bool(engines_of(driver)), driver)
+        committed = {path.name: path.read_bytes() for path in parts_of(tmp_path / "out")}
+        engines = engines_of(driver)
+        assert len(engines) == 1, f"the command is {told(driver)}"
+        kill(engines[0])
+        wait_until(lambda: len(parts_of(tmp_path / "out")) > len(committed), driver)
+        kill(driver)
+    counts = summary(*command)
+    now = {path.name: path.read_bytes() for path in parts_of(tmp_path / "out")}
+    assert {name: now[name] for name in committed} == committed
+    rows = scored(tmp_path / "out")
+    assert len({(row["row"], row["response_name"]) for row in rows}) == len(rows) == counts["responses"]
+    assert len({row["row"] for row in rows}) == counts["rows"] == 48
+    assert counts["scored"] >= 0.95 * counts["responses"]
