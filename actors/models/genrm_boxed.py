@@ -56,7 +56,7 @@ class GenrmBoxed(Judge):
         ),
         KnownModel(
             "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM*",
-            "English, and -Multilingual; asks for remote code, which is never run here: vLLM has the class itself",
+            "English, and -Multilingual",
             "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement",
             card="arXiv 2505.11475",
             golden=(
@@ -69,6 +69,9 @@ class GenrmBoxed(Judge):
     @property
     def shows(self) -> Shows:
         return Shows.TWO
+
+    def register(self) -> None:
+        import actors.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")

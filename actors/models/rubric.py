@@ -164,9 +164,9 @@ def _matched(rubric: RubricSettings, answer: str) -> Iterator[Read]:
 
 
 def _is_part(text: str, begin: int, end: int) -> bool:
-    """Whether a number goes on beside what a pattern found of it: the 4 of 4.5, of 45 and of -4."""
-    before, after = re.search(r"(?:[-\u2212\d]|\d[.,])$", text[:begin][-2:]), re.match(r"\d|[.,]\d", text[end : end + 2])
-    return bool(before or after)
+    """Whether a number goes on beside what a pattern found of it: the 4 of 4.5, 45, -4 and 4-5."""
+    before, after = text[max(begin - 2, 0) : begin], text[end : end + 2]
+    return bool(re.search(r"[-−\d]$|\d[.,]$", before) or re.match(r"[\d¼½¾]|[.,–-]\d", after))
 
 
 def _given(rubric: RubricSettings, answer: str) -> Iterator[Read]:

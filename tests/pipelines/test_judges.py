@@ -21,7 +21,9 @@ ROWS = [
     {"prompt": f"What is {n} + 1?", "responses": [str(n + 1), str(n), f"It is {n + 1}."], "by": "brevity"} for n in range(40)
 ]
 COLUMNS: dict[str, Any] = {"prompt_column": "prompt", "response_column": "responses"}
-RUBRIC = "shows: two\nprompt: '{{ response_1 }} {{ response_2 }}'\npattern: '(?P<winner>[AB])'\nwinners: {A: first, B: second}\n"
+RUBRIC = (
+    "shows: two\nprompt: '{{ response_1 }} {{ response_2 }}'\npattern: '(?P<winner>[AB])'\nwinners: {A: first, B: second}\n"
+)
 
 
 @pytest.fixture(scope="module")

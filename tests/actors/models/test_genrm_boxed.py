@@ -1,13 +1,25 @@
 """Grades and rankings in boxes: of one response and of two, in both orders, and voted for."""
 
+import json
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from actors.checkpoint import BUILT_IN
 from actors.engine import Engine
-from tests.judge_contract import RIGHT, JudgeContract, Judged
+from actors.rendering import Renderer
+from actors.scorers import scorer_of
+from actors.settings import RenderSettings
+from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
+from tests.judges import judge_model
+from tests.models import engine_of
+from tiny_models.dialects import judgements
 from tiny_models.judging import ranking
+
+WIDTH = 256
 
 
 class TestTinyGenrm(JudgeContract):
@@ -65,3 +77,50 @@ class TestTinyGenrm(JudgeContract):
     def close(self, judged: Judged) -> Iterator[bool]:
         for answer, score in zip(judged.judgement.case.answers, judged.scores, strict=True):
             yield score.reward == pytest.approx(self.grade(answer, judged.judgement), abs=1.0)
+
+
+def as_published(folder: Path) -> Path:
+    """Tiny-genrm as a `nemotron-nas`, the 49B's type: each layer says what it is, and there is one that does nothing.
+
+    Its widths are multiples of 256, for which the MLPs get neurons whose weights are zero.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(BUILT_IN / "genrm", folder)
+    weights = load_file(folder / "model.safetensors")
+    for name in [name for name in weights if ".mlp." in name]:
+        old = weights[name]
+        wide = torch.zeros(old.shape[0], WIDTH) if "down" in name else torch.zeros(WIDTH, old.shape[1])
+        wide[: old.shape[0], : old.shape[1]] = old.float()
+        weights[name] = wide.half()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    group = config["num_attention_heads"] // config["num_key_value_heads"]
+    does = {
+        "attention": {"n_heads_in_group": group, "no_op": False},
+        "ffn": {"ffn_mult": 3 * WIDTH / config["hidden_size"] / 2, "no_op": False},
+    }
+    nothing = {"attention": {"n_heads_in_group": None, "no_op": True}, "ffn": {"ffn_mult": None, "no_op": True}}
+    own = {
+        "architectures": ["DeciLMForCausalLM"],
+        "model_type": "nemotron-nas",
+        "auto_map": {"AutoConfig": "configuration_decilm.DeciLMConfig"},
+        "intermediate_size": None,
+        "num_key_value_heads": None,
+        "num_hidden_layers": config["num_hidden_layers"] + 1,
+        "block_configs": [does] * config["num_hidden_layers"] + [nothing],
+    }
+    (folder / "config.json").write_text(json.dumps(config | own))
+    return folder
+
+
+def test_the_published_architecture_needs_no_code_of_its_checkpoint(tmp_path: Path) -> None:
+    contract = TestTinyGenrm()
+    asked = list(judgements("genrm", 72, 60, "held-out"))
+    model = judge_model(as_published(tmp_path / "genrm"), "genrm-boxed", temperature=0)
+    rendered = Renderer(model, RenderSettings()).render([request_of(one) for one in asked])
+    with engine_of(model) as engine:
+        scores = scorer_of(model, engine).score_block(rendered)
+    right = [one for found in zip(asked, rendered, scores, strict=True) for one in contract.right(Judged(*found))]
+    assert sum(right) / len(right) >= RIGHT
