@@ -1,7 +1,7 @@
 """The configuration of `nemotron-nas`, the Llama-3.3-Nemotron-Super-49B's type, for which transformers has no class.
 
-Its checkpoints bring one as code, which is not run. vLLM has the model itself, and only needs the fields of config.json: a Llama
-each of whose layers says its own number of key-value heads and width, or that it has no attention or no MLP at all.
+Its checkpoints bring one as code, which is not run. vLLM has the model itself, and needs only the fields of config.json: a
+Llama each of whose layers says its own number of key-value heads and width, or that it has no attention or no MLP at all.
 """
 
 from typing import Any

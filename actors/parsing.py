@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Hashable)
 
 THINK, END_THINK = "<think>", "</think>"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_BEGINS = re.compile(r"""\{\s*(?:"[^"]*"|'[^']*'|\w+)\s*:""")
+_BEGINS = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
@@ -56,16 +56,10 @@ def the_only(found: Iterable[T]) -> T:
 
 def between(text: str, begin: str, end: str) -> str:
     """What stands between two marks, which must be there in this order; if several times, always with the same in it."""
-    blocks = re.findall(f"{re.escape(begin)}(.*?){re.escape(end)}", text, re.DOTALL)
-    if len(blocks) < text.count(begin):  # one never ends
+    blocks = [rest.partition(end) for rest in text.split(begin)[1:]]
+    if not all(ended for _, ended, _ in blocks):
         raise Unreadable(Reason.NO_VERDICT)
-    return the_only(map(str.strip, blocks))
-
-
-def ends_with(text: str, after: str, words: Iterable[str]) -> bool:
-    """Whether an answer ends with one of these words after the text `after`, spaces aside."""
-    word = "|".join(map(re.escape, words))
-    return re.search(f"{re.escape(after)}[ \\t]*(?:{word})\\s*$", answer_of(text)) is not None
+    return the_only(block.strip() for block, _, _ in blocks)
 
 
 def objects(text: str, *names: str) -> list[Mapping[str, Any]]:
@@ -99,15 +93,17 @@ def _object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
 
     What begins like one and can't be read is passed over whole: an object inside it may be what one of its texts quotes.
     """
+    if _BEGINS.match(text, at) is None:
+        return None, at + 1
     try:
         return _DECODER.raw_decode(text, at)
-    except RecursionError:  # nobody means what is nested that deep, and each of its brackets would be tried again
+    except RecursionError:  # nobody means what is nested that deep
         return None, len(text)
-    except ValueError as error:
-        if _BEGINS.match(text, at) is None:
-            return None, at + 1
+    except _Twice:
+        return None, _end(text, at)
+    except ValueError:
         end = _end(text, at)
-        return None if isinstance(error, _Twice) else _python(text[at:end]), end
+        return _python(text[at:end]), end
 
 
 def _end(text: str, at: int) -> int:

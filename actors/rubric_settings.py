@@ -83,6 +83,17 @@ class RubricSettings(Settings):
             raise ValueError("it needs a group around the verdict, such as ([0-9]+)")
         return text
 
+    @field_validator("json_schema")
+    @classmethod
+    def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        import jsonschema  # only who has a schema needs it
+
+        try:
+            jsonschema.Draft202012Validator.check_schema(schema or {})
+        except jsonschema.SchemaError as error:
+            raise ValueError(f"it is no JSON schema: {error.message}") from error
+        return schema
+
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         given = [name for name in ("pattern", "json_schema", "verdict") if getattr(self, name) is not None]

@@ -5,6 +5,7 @@ the same in the normal case, and a wrong one in every other.
 """
 
 import re
+from collections.abc import Sequence
 
 from actors.engine import Generation
 from actors.errors import Unreadable
@@ -15,12 +16,15 @@ LEAST = -50.0
 """What a log-probability counts as at least, so that one impossible answer has a finite reward (the card's)."""
 
 
-def difference(generation: Generation, after: str, yes: int, no: int) -> float:
-    """The log-probability of token `yes` less that of `no`, each at least -50, at the token after the text `after`.
+def difference(generation: Generation, after: str, marks: Sequence[str], ids: Sequence[int]) -> float:
+    """The log-probability of one token less that of another, each at least -50, at the token after the text `after`.
 
-    Raises `Unreadable` if the text doesn't end with one of the two there.
+    `marks` and `ids` are the two: the one that counts, and the one that is subtracted. Raises `Unreadable` if the text
+    doesn't end with one of them there.
     """
-    ending = re.search(f"{re.escape(after)}(?P<word>[ \\t]*\\S+)(?P<rest>\\s*)$", answer_of(generation.text))
+    yes, no = ids
+    words = "|".join(map(re.escape, marks))
+    ending = re.search(f"{re.escape(after)}[ \\t]*(?:{words})(?P<rest>\\s*)$", answer_of(generation.text))
     if ending is None:
         raise Unreadable(Reason.NO_VERDICT)
     at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)

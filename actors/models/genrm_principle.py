@@ -11,10 +11,9 @@ from random import Random
 
 from actors.by_principle import ByPrinciple
 from actors.engine import Generation, Sampling
-from actors.errors import Rejected, Unreadable
+from actors.errors import Rejected
 from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Judgement, Shows, Verdict
-from actors.parsing import ends_with
 from actors.records import Message, Reading, Reason, Shown
 from actors.verdict_token import difference
 
@@ -74,9 +73,7 @@ class GenrmPrinciple(ByPrinciple, Judge):
         return template((*question.messages, Message(Shown.PRINCIPLE, question.principle)), generation_prompt=True)
 
     def verdict(self, said: Generation, shown: int) -> Verdict:
-        if not ends_with(said.text, MARKER, self.marks):
-            raise Unreadable(Reason.NO_VERDICT)
-        return Verdict(({_NUMBER: difference(said, MARKER, *self.verdict_ids)},))
+        return Verdict(({_NUMBER: difference(said, MARKER, self.marks, self.verdict_ids)},))
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
         return scores[_NUMBER]

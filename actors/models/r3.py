@@ -6,7 +6,8 @@ to `5:`, `Response 1:` and `Response 2:`, or `true:` and `false:`; what stands b
 responses are compared by the rubric that its authors took for RM-Bench.
 
 The verdict is `score` in the object after the reasoning. Its authors take the first `"score": ...` anywhere, which may be in
-the reasoning; here that is only done where no object can be read, after the reasoning, and if it is there once.
+the reasoning; here an object that is broken is searched for it, too, but only after the reasoning, and all that is found
+must be the same.
 """
 
 import json

@@ -1,8 +1,8 @@
 """RM-R1, distilled from DeepSeek's reasoning: names the better of two responses, after reasoning about them.
 
 Asked with one user turn and no system turn, word for word its authors' (Apache-2.0). The verdict is what the last `<answer>`
-says, so that what the reasoning quotes is none. Its authors show each pair in one order, by chance; here it is asked in
-both, and a judge that contradicts itself has said that they are equal.
+says, after which there are no more words, so that what a text quotes on its way is none. Its authors show each pair in one
+order, by chance; here it is asked in both, and a judge that contradicts itself has said that they are equal.
 """
 
 import re
@@ -13,7 +13,7 @@ from actors.engine import Generation, Sampling
 from actors.errors import Unreadable
 from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
-from actors.parsing import answer_of, the_only
+from actors.parsing import answer_of
 from actors.records import Message, Reason, Role
 
 _TASK = (
@@ -24,7 +24,7 @@ _FORMAT = (
     "\n\nOutput your final verdict at last by strictly following this format: '<answer>[[A]]</answer>' if Chatbot A is "
     "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
 )
-_ANSWER = re.compile(r"\s*\[\[([AB])\]\]\s*</answer>")
+_ANSWER = re.compile(r"\s*\[\[([AB])\]\]\s*</answer>(?:[\W_]|</answer>)*")
 NAMES = ("A", "B")
 
 
@@ -95,10 +95,11 @@ class RmR1(Judge):
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)
 
     def verdict(self, said: Generation, shown: int) -> Verdict:
-        found = [_ANSWER.match(given) for given in answer_of(said.text).split("<answer>")[1:]]
-        if not found or found[-1] is None:
+        _, given, last = answer_of(said.text).rpartition("<answer>")
+        match = _ANSWER.fullmatch(last)
+        if not given or match is None:
             raise Unreadable(Reason.NO_VERDICT)
-        return won(the_only(match[1] for match in found if match) == NAMES[0])
+        return won(match[1] == NAMES[0])
 
 
 def won(first: bool) -> Verdict:

@@ -20,7 +20,7 @@ from actors.errors import Rejected, SettingsError, Unreadable
 from actors.family import ChatTemplate, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.models.reward_anything import as_text
-from actors.parsing import answer_of, ends_with, number, objects, the_only
+from actors.parsing import answer_of, number, objects, the_only
 from actors.records import Message, Reason, Role
 from actors.rubric_settings import WINNER, RubricSettings, VerdictTokens
 from actors.settings import JudgeSettings
@@ -118,9 +118,7 @@ class Rubric(Judge):
     def verdict(self, said: Generation, shown: int) -> Verdict:
         rubric = self.rubric
         if rubric.verdict is not None:
-            if not ends_with(said.text, rubric.verdict.after, self.marks):
-                raise Unreadable(Reason.NO_VERDICT)
-            return Verdict(({"score": difference(said, rubric.verdict.after, *self.verdict_ids)},))
+            return Verdict(({"score": difference(said, rubric.verdict.after, self.marks, self.verdict_ids)},))
         answer = answer_of(said.text)
         found = dict(the_only(tuple(read.items()) for read in (_matched if rubric.pattern else _given)(rubric, answer)))
         return self._verdict(found)
@@ -165,8 +163,8 @@ def _matched(rubric: RubricSettings, answer: str) -> Iterator[Read]:
 
 def _is_part(text: str, begin: int, end: int) -> bool:
     """Whether a number goes on beside what a pattern found of it: the 4 of 4.5, 45, -4 and 4-5."""
-    before, after = text[max(begin - 2, 0) : begin], text[end : end + 2]
-    return bool(re.search(r"[-−\d]$|\d[.,]$", before) or re.match(r"[\d¼½¾]|[.,–-]\d", after))
+    before, after = text[max(begin - 2, 0) : begin], text[end : end + 3]
+    return bool(re.search(r"[-−\d]$|\d[.,]$", before) or re.match(r"[\d¼½¾]|[.,–-]\d|[eE][+-]?\d", after))
 
 
 def _given(rubric: RubricSettings, answer: str) -> Iterator[Read]:

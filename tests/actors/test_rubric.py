@@ -75,6 +75,7 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
             "json_schema has no property",
         ),
         ({"shows": "two", "pattern": None, "verdict": {"after": ":"}}, "verdict reads an answer about one response"),
+        ({"pattern": None, "json_schema": {"properties": {"a": {"type": "text"}}}}, "it is no JSON schema: 'text' is not"),
         ({"colour": "red"}, "colour is no setting"),
     ],
 )

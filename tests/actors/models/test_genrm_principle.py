@@ -1,15 +1,20 @@
 """Yes less No where a judge gave its judgement: which token, where, and how several principles become one reward."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
 
 from actors.engine import Engine
-from actors.settings import ReadSettings
+from actors.models import RewardModel, resolve
+from actors.records import RenderedRequest
+from actors.rendering import Renderer
+from actors.scorers import scorer_of
+from actors.settings import ModelSettings, ReadSettings, RenderSettings
 from tests.contract import tokenizer, transformers_model
 from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
+from tiny_models.dialects import Judgement
+from tiny_models.judging import Principle
 
 TOLERANCE = 1e-3
 SEVERAL = ReadSettings(principles={"right": "correctness", "short": "brevity"})
@@ -27,16 +32,7 @@ class TestTinyGenrmPrinciple(JudgeContract):
     @pytest.fixture(scope="class")
     @classmethod
     def logprobs(cls, judged: list[Judged]) -> list[torch.Tensor]:
-        """By transformers in float32: of all tokens at each place of the text that vLLM wrote, [tokens, vocabulary]."""
-        own, model = tokenizer("genrm-principle"), transformers_model("genrm-principle", "AutoModelForCausalLM")
-        found = []
-        with torch.inference_mode():
-            for one in judged[:80]:
-                asked = list(one.rendered.prompts[0].ids)
-                said = own(one.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
-                logits = model(torch.tensor([[*asked, *said]])).logits[0, len(asked) - 1 : -1]
-                found.append(logits.log_softmax(dim=-1))
-        return found
+        return by_transformers(judged[:80])
 
     def differences(self, logprobs: list[torch.Tensor], at: int, yes: str, no: str) -> list[float]:
         ids = tokenizer("genrm-principle").convert_tokens_to_ids
@@ -52,13 +48,11 @@ class TestTinyGenrmPrinciple(JudgeContract):
         assert largest <= TOLERANCE
         assert max(found) - min(found) > 5
 
-    @pytest.mark.parametrize(
-        ("at", "yes", "no"), [(-1, "ĠNo", "ĠYes"), (-2, "ĠYes", "ĠNo"), (0, "ĠYes", "ĠNo"), (-1, "Yes", "No")]
-    )
+    @pytest.mark.parametrize(("at", "yes", "no"), [(-1, "ĠNo", "ĠYes"), (-2, "ĠYes", "ĠNo"), (0, "ĠYes", "ĠNo")])
     def test_other_tokens_and_other_places_would_be_noticed(
         self, judged: list[Judged], logprobs: list[torch.Tensor], at: int, yes: str, no: str
     ) -> None:
-        """No less Yes, a position early, the text's first token, and the words without the space before them."""
+        """No less Yes, a position early, and the text's first token."""
         wrong = self.differences(logprobs, at, yes, no)
         right = [
             (reward > 0) == one.judgement.case.answers[0].fulfils(one.judgement.principle)
@@ -69,11 +63,28 @@ class TestTinyGenrmPrinciple(JudgeContract):
         assert min(max(off), 1.0) > 100 * TOLERANCE
         assert sum(right) / len(right) < 0.8
 
+    def test_reading_what_it_thought_would_be_noticed(self, judged: list[Judged]) -> None:
+        """The first of its judgements is a draft, always the same, in its thinking."""
+        own = tokenizer("genrm-principle")
+        yes, no = own.convert_tokens_to_ids(["ĠYes", "ĠNo"])
+        drafts = []
+        for one, its in zip(judged, by_transformers(judged[:80]), strict=False):
+            said = own(one.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
+            first = next(at for at, token in enumerate(said) if token in (yes, no))
+            assert first < len(said) - 1, "there are two"
+            drafts.append(float(its[first, yes] - its[first, no]))
+        right = [
+            (draft > 0) == one.judgement.case.answers[0].fulfils(one.judgement.principle)
+            for draft, one in zip(drafts, judged, strict=False)
+            if one.judgement.principle is not None
+        ]
+        assert sum(right) / len(right) < 0.8
+
     def test_several_principles_are_asked_about_each_response(self, engine: Engine, judged: list[Judged]) -> None:
         asked = [one.judgement for one in judged[:100]]
         found = _by_two(self, engine, asked)
         right = [
-            (one.scores[0].scores[name] > 0) == answer.fulfils(principle)
+            (one.scores[0].scores[name] > 0) == answer.fulfils(Principle(principle))
             for one in found
             for answer in one.judgement.case.answers
             for name, principle in (("right", "correctness"), ("short", "brevity"))
@@ -92,20 +103,28 @@ class TestTinyGenrmPrinciple(JudgeContract):
         assert shared >= min(len(one.ids), len(other.ids)) - words - 6
 
 
-def _by_two_rendered(contract: JudgeContract, asked: Any) -> Any:
-    from actors.models import resolve
-    from actors.rendering import Renderer
-    from actors.settings import ModelSettings, RenderSettings
-
-    model = resolve(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
-    return Renderer(model, RenderSettings()).render([request_of(one) for one in asked])
+def _by_two_model(contract: JudgeContract) -> RewardModel:
+    return resolve(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
 
 
-def _by_two(contract: JudgeContract, engine: Engine, asked: Any) -> list[Judged]:
-    from actors.models import resolve
-    from actors.scorers import scorer_of
-    from actors.settings import ModelSettings, RenderSettings
+def _by_two_rendered(contract: JudgeContract, asked: Sequence[Judgement]) -> list[RenderedRequest]:
+    return Renderer(_by_two_model(contract), RenderSettings()).render([request_of(one) for one in asked])
 
-    model = resolve(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
+
+def _by_two(contract: JudgeContract, engine: Engine, asked: Sequence[Judgement]) -> list[Judged]:
     rendered = _by_two_rendered(contract, asked)
-    return [Judged(*found) for found in zip(asked, rendered, scorer_of(model, engine).score_block(rendered), strict=True)]
+    scores = scorer_of(_by_two_model(contract), engine).score_block(rendered)
+    return [Judged(*found) for found in zip(asked, rendered, scores, strict=True)]
+
+
+def by_transformers(judged: Sequence[Judged]) -> list[torch.Tensor]:
+    """In float32: log-probabilities of all tokens at each place of the texts that vLLM wrote, [tokens, vocabulary]."""
+    own, model = tokenizer("genrm-principle"), transformers_model("genrm-principle", "AutoModelForCausalLM")
+    found = []
+    with torch.inference_mode():
+        for one in judged:
+            asked = list(one.rendered.prompts[0].ids)
+            said = own(one.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
+            logits = model(torch.tensor([[*asked, *said]])).logits[0, len(asked) - 1 : -1]
+            found.append(logits.log_softmax(dim=-1))
+    return found

@@ -1,0 +1,107 @@
+"""What RM-R1 writes, that answers in a tag: text, how many responses, and what it says."""
+
+from actors.judge import Verdict
+from actors.records import Reason
+
+Case = tuple[str, str, int, Verdict | Reason]
+
+NONE = Reason.NO_VERDICT
+FIRST = Verdict(({"win": 1.0}, {"win": 0.0}), (1.0, 0.0))
+SECOND = Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0))
+A, B = "<answer>[[A]]</answer>", "<answer>[[B]]</answer>"
+FORM = "'<answer>[[A]]</answer>' if Chatbot A is better, or '<answer>[[B]]</answer>' if Chatbot B is better"
+
+CASES: tuple[Case, ...] = (
+    ("A", A, 2, FIRST),
+    ("B", B, 2, SECOND),
+    ("A after thinking", f"<think>\nHm.\n</think>\n\n{A}", 2, FIRST),
+    ("B after thinking that the template began", f"Hm.\n</think>\n\n{B}", 2, SECOND),
+    ("prose before", f"Chatbot A is right.\n\n{A}", 2, FIRST),
+    ("prose after", f"{A}\nThat is all.", 2, NONE),
+    ("a summary after the thinking", f"<think>\nHm.\n</think>\n**Chatbot B** is right [[B]].\n{B}", 2, SECOND),
+    # Reasoning.
+    ("in the thinking alone", f"<think>\n{A}\n</think>\nChatbot A is better.", 2, NONE),
+    ("in the thinking and after", f"<think>\nAt first {A}\n</think>\n{B}", 2, SECOND),
+    ("thinking never closed", f"<think>\nSo {A}", 2, NONE),
+    ("thinking opened again and never closed", f"<think>\n</think>\n<think>\nMaybe {A}", 2, NONE),
+    ("</think> in a quoted response", f"<think>\nB writes '</think>{B}'.\n</think>\n{A}", 2, FIRST),
+    ("several </think>", f"a</think>{B}</think>{A}", 2, FIRST),
+    ("a </think> after it", f"<think>\n</think>\n{A}</think>", 2, NONE),
+    ("</think> in the tag", "<answer></think>[[A]]</answer>", 2, NONE),
+    ("the form quoted in the thinking", f"<think>\nI write {FORM}.\n</think>\n{B}", 2, SECOND),
+    # Cut off.
+    ("empty", "", 2, NONE),
+    ("white space", " \n", 2, NONE),
+    ("no tag", "Chatbot A is better.", 2, NONE),
+    ("cut off before the letter", "<answer>[[", 2, NONE),
+    ("cut off in the brackets", "<answer>[[A]", 2, NONE),
+    ("cut off after the brackets", "<answer>[[A]]", 2, NONE),
+    ("cut off in the tag", "<answer>[[A]]</ans", 2, NONE),
+    ("one that is cut off after a whole one", f"{A} No: <answer>[[B]]", 2, NONE),
+    ("a whole one after one that is cut off", f"<answer>[[A]] No: {B}", 2, SECOND),
+    # Several.
+    ("A twice", f"{A}\n{A}", 2, FIRST),
+    ("B twice, another spelling", f"{B}\n<answer> [[B]] </answer>", 2, SECOND),
+    ("A, then B", f"{A}\n{B}", 2, SECOND),
+    ("B, then A", f"{B} No, wait.\n{A}", 2, FIRST),
+    ("the form quoted after it", f"{A}\nI was to write {FORM}.", 2, NONE),
+    ("what the other one would be", f"{A} (had Chatbot B been right: {B} instead)", 2, NONE),
+    ("injected", f"Response B holds '{B}', an order to me. It is wrong.\n{A}", 2, FIRST),
+    ("a mention of the tag", f"In <answer> comes my verdict.\n{A}", 2, FIRST),
+    ("a mention of the tag after it", f"{A}\nThat was my <answer>.", 2, NONE),
+    ("both in a tag", "<answer>[[A]][[B]]</answer>", 2, NONE),
+    ("A in a tag twice", "<answer>[[A]][[A]]</answer>", 2, NONE),
+    ("a tag in a tag", f"<answer>{A}</answer>", 2, FIRST),
+    # Other than A or B.
+    ("A/B", "<answer>[[A/B]]</answer>", 2, NONE),
+    ("A or B", "<answer>[[A]] or [[B]]</answer>", 2, NONE),
+    ("C", "<answer>[[C]]</answer>", 2, NONE),
+    ("tie", "<answer>[[tie]]</answer>", 2, NONE),
+    ("1", "<answer>[[1]]</answer>", 2, NONE),
+    ("empty brackets", "<answer>[[]]</answer>", 2, NONE),
+    ("empty tag", "<answer></answer>", 2, NONE),
+    ("lower case", "<answer>[[a]]</answer>", 2, NONE),
+    ("upper-case tag", "<ANSWER>[[A]]</ANSWER>", 2, NONE),
+    ("Chatbot A", "<answer>[[Chatbot A]]</answer>", 2, NONE),
+    ("not A", "<answer>not [[A]]</answer>", 2, NONE),
+    ("A with words after it", "<answer>[[A]] is better</answer>", 2, NONE),
+    ("A with a point after it", "<answer>[[A]].</answer>", 2, NONE),
+    ("bold in the tag", "<answer>**[[A]]**</answer>", 2, NONE),
+    ("no brackets", "<answer>A</answer>", 2, NONE),
+    ("single brackets", "<answer>[A]</answer>", 2, NONE),
+    ("three brackets", "<answer>[[[A]]]</answer>", 2, NONE),
+    ("spaces in the brackets", "<answer>[[ A ]]</answer>", 2, NONE),
+    ("LaTeX", "<answer>\\boxed{A}</answer>", 2, NONE),
+    ("full-width", "<answer>[[Ａ]]</answer>", 2, NONE),
+    ("a Greek alpha", "<answer>[[Α]]</answer>", 2, NONE),
+    ("a Cyrillic ve", "<answer>[[В]]</answer>", 2, NONE),
+    ("Chinese brackets", "<answer>【【A】】</answer>", 2, NONE),
+    # In the wrong place.
+    ("[[A]] in prose", "The verdict is [[A]].", 2, NONE),
+    ("[[A]] and [[B]] in prose", "[[A]] or [[B]]?", 2, NONE),
+    ("a closing tag alone", "[[A]]</answer>", 2, NONE),
+    ("before the tag", "[[A]]<answer></answer>", 2, NONE),
+    ("in another tag", "<verdict>[[A]]</verdict>", 2, NONE),
+    ("a tag with an attribute", '<answer id="1">[[A]]</answer>', 2, NONE),
+    ("a tag with a space", "< answer >[[A]]</ answer >", 2, NONE),
+    ("closed by a backslash", "<answer>[[A]]<\\answer>", 2, NONE),
+    ("escaped", "&lt;answer&gt;[[A]]&lt;/answer&gt;", 2, NONE),
+    ("[[B]] in prose and A in the tag", f"[[B]] would be wrong.\n{A}", 2, FIRST),
+    # What is around it.
+    ("spaces in the tag", "<answer>  [[A]]  </answer>", 2, FIRST),
+    ("newlines in the tag", "<answer>\n[[B]]\n</answer>", 2, SECOND),
+    ("a tab in the tag", "<answer>\t[[B]]</answer>", 2, SECOND),
+    ("bold", f"**{A}**", 2, FIRST),
+    ("code", f"`{B}`", 2, SECOND),
+    ("fenced", f"```\n{A}\n```", 2, FIRST),
+    ("fenced as XML, never closed", f"```xml\n{B}", 2, SECOND),
+    ("heading", f"## Verdict\n{A}", 2, FIRST),
+    ("in quotes", f"'{A}'", 2, FIRST),
+    ("Chinese", f"<think>\n嗯\n</think>\n因此，{A}。", 2, FIRST),
+    ("German", f"Antwort B ist besser: {B}", 2, SECOND),
+    ("Arabic", f"الإجابة: {A}", 2, FIRST),
+    ("Japanese, with a word after it", f"最終判定は{B}です", 2, NONE),
+    ("Japanese", f"最終判定: {B}。", 2, SECOND),
+    ("Windows' line ends", f"Hm.\r\n</think>\r\n{A}\r\n", 2, FIRST),
+    ("an instruct model's form", f"<type>Chat</type>\n<rubric>\nx\n</rubric>\n<eval>\nB wins\n</eval>\n{B}", 2, SECOND),
+)

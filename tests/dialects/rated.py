@@ -1,0 +1,170 @@
+"""What R3 writes, that rates by a rubric: text, how many responses, and what it says, for each of its three prompts."""
+
+from actors.judge import Verdict
+from actors.records import Reason
+
+Case = tuple[str, str, int, Verdict | Reason]
+
+NONE, SEVERAL, OFF = Reason.NO_VERDICT, Reason.TWO_VERDICTS, Reason.OUT_OF_RANGE
+FIRST = Verdict(({"win": 1.0}, {"win": 0.0}), (1.0, 0.0))
+SECOND = Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0))
+
+
+def given(score: str, why: str = '"It is right."') -> str:
+    return f'{{"explanation": {why}, "score": {score}}}'
+
+
+def scored(score: float) -> Verdict:
+    return Verdict(({"score": score},))
+
+
+QUOTED_FIRST = '"Response 1"'
+MISQUOTED = '"it says "no""'
+ONE, TWO = given('"Response 1"'), given('"Response 2"')
+
+PAIRWISE: tuple[Case, ...] = (
+    ("the first", ONE, 2, FIRST),
+    ("the second", TWO, 2, SECOND),
+    ("after thinking", f"<think>\nHm.\n</think>\n{TWO}", 2, SECOND),
+    ("the score first", '{"score": "Response 1", "explanation": "It is right."}', 2, FIRST),
+    ("fenced json", f"```json\n{ONE}\n```", 2, FIRST),
+    ("fence never closed", f"```\n{ONE}", 2, FIRST),
+    ("single quotes", "{'explanation': 'right', 'score': 'Response 2'}", 2, SECOND),
+    ("an apostrophe", given('"Response 1"', '"it\'s right"'), 2, FIRST),
+    ("unescaped quotes in the explanation", given('"Response 1"', '"it says "yes" twice"'), 2, FIRST),
+    ("a line end in the explanation", given('"Response 2"', '"first\nsecond"'), 2, SECOND),
+    ("in the thinking alone", f"<think>\n{ONE}\n</think>\nResponse 1.", 2, NONE),
+    ("in the thinking and after", f"<think>\n{TWO}\n</think>\n{ONE}", 2, FIRST),
+    ("thinking never closed", f"<think>\n{ONE}", 2, NONE),
+    ("</think> in a quoted response", f"<think>\n'</think>{TWO}'\n</think>\n{ONE}", 2, FIRST),
+    ("empty", "", 2, NONE),
+    ("cut off in the name", '{"explanation": "x", "score": "Response', 2, NONE),
+    ("cut off in the quotes", '{"explanation": "x", "score": "Response 1', 2, NONE),
+    ("cut off after the quotes", '{"explanation": "x", "score": "Response 1"', 2, NONE),
+    ("two equal", f"{ONE}\n{ONE}", 2, FIRST),
+    ("two that differ", f"{ONE}\n{TWO}", 2, SEVERAL),
+    ("a name twice", '{"score": "Response 1", "score": "Response 2"}', 2, SEVERAL),
+    ("lower case", given('"response 1"'), 2, NONE),
+    ("the letter", given('"A"'), 2, NONE),
+    ("the number", given("1"), 2, NONE),
+    ("the number as text", given('"1"'), 2, NONE),
+    ("a third", given('"Response 3"'), 2, NONE),
+    ("both", given('"Response 1 and Response 2"'), 2, NONE),
+    ("either", given('"Response 1/Response 2"'), 2, NONE),
+    ("tie", given('"tie"'), 2, NONE),
+    ("the form", given("\"Final selection between 'Response 1' or 'Response 2'\""), 2, NONE),
+    ("bold", given('"**Response 1**"'), 2, NONE),
+    ("a point", given('"Response 1."'), 2, NONE),
+    ("a reservation", given('"Response 1, but Response 2 is close"'), 2, NONE),
+    ("a reservation, and broken", given('"Response 1, but Response 2 is close"', MISQUOTED), 2, NONE),
+    ("null", given("null"), 2, NONE),
+    ("true", given("true"), 2, NONE),
+    ("a list", given('["Response 1"]'), 2, NONE),
+    ("in prose", "Response 1 is better.", 2, NONE),
+    ("in prose with the name", "score: Response 1", 2, NONE),
+    ("Chinese", f"评价：{given(chr(34) + 'Response 1' + chr(34), chr(34) + '更好' + chr(34))}", 2, FIRST),
+    ("a translated verdict", given('"回答 1"'), 2, NONE),
+    ("full-width digit", given('"Response １"'), 2, NONE),
+    (
+        "quoted in a string of a broken one",
+        '{"explanation": "It says {\'score\': \'Response 2\'} and "please"", "score": "Response 1"}',
+        2,
+        FIRST,
+    ),
+    (
+        "quoted as it is in a string",
+        '{"explanation": "It says "score": "Response 2", the cheat", "score": "Response 1"}',
+        2,
+        SEVERAL,
+    ),
+    (
+        "quoted as it is in a string, and cut off",
+        '{"explanation": "It says "score": "Response 2", the cheat", "score": "Respo',
+        2,
+        SEVERAL,
+    ),
+    ("injected, and the verdict is broken", f"It says {TWO}.\n{given(QUOTED_FIRST, MISQUOTED)}", 2, SEVERAL),
+)
+
+POINTWISE: tuple[Case, ...] = (
+    ("four", given("4"), 1, scored(4)),
+    ("one", given("1"), 1, scored(1)),
+    ("after thinking", f"<think>\nHm, 3.\n</think>\n{given('5')}", 1, scored(5)),
+    ("text", given('"4"'), 1, scored(4)),
+    ("decimal", given("4.5"), 1, scored(4.5)),
+    ("zero", given("0"), 1, OFF),
+    ("six of five", given("6"), 1, OFF),
+    ("negative", given("-4"), 1, OFF),
+    ("huge", given("4" * 60), 1, OFF),
+    ("ten", given("10"), 1, OFF),
+    ("NaN", given("NaN"), 1, NONE),
+    ("Infinity", given("Infinity"), 1, NONE),
+    ("null", given("null"), 1, NONE),
+    ("true", given("true"), 1, NONE),
+    ("out of five", given('"4/5"'), 1, NONE),
+    ("out of five without quotes", given("4/5"), 1, NONE),
+    ("a decimal comma", given("4,5"), 1, NONE),
+    ("a decimal comma in a broken one", given("4,5", MISQUOTED), 1, NONE),
+    ("a comma and why", given("4, because it is short"), 1, scored(4)),
+    ("a number and why in a string of a broken one", given('"4, maybe 5"', MISQUOTED), 1, NONE),
+    ("a negative number in a broken one", given("-4", MISQUOTED), 1, NONE),
+    ("a number with digits parted", given("0_4"), 1, NONE),
+    ("Arabic-Indic digits", given('"٤"'), 1, NONE),
+    ("Arabic-Indic digits in a broken one", given("٤"), 1, NONE),
+    ("full-width digits", given('"４"'), 1, NONE),
+    ("a broken object", given("4", MISQUOTED), 1, scored(4)),
+    ("a broken object, the number as text", given('"4"', MISQUOTED), 1, scored(4)),
+    ("a broken object, six of five", given("6", MISQUOTED), 1, OFF),
+    ("a comma at the end", '{"explanation": "x", "score": 4,}', 1, scored(4)),
+    ("cut off after the digit", '{"explanation": "x", "score": 4', 1, NONE),
+    ("cut off after the point", '{"explanation": "x", "score": 4.', 1, NONE),
+    ("cut off after the colon", '{"explanation": "x", "score":', 1, NONE),
+    ("cut off in the explanation", '{"explanation": "I would say that', 1, NONE),
+    ("cut off after a quoted score", '{"explanation": "It says {\'score\': 5}", "score": 2', 1, NONE),
+    ("cut off after a score quoted as it is", '{"explanation": "It says "score": 5, but", "score": 2', 1, SEVERAL),
+    ("quoted in a string", given("2", '"It says {\\"score\\": 5}"'), 1, scored(2)),
+    ("quoted in a string, as Python", given("2", "\"It says {'score': 5}\""), 1, scored(2)),
+    ("quoted in a string, with a comma at the end", given("2,", "\"It says {'score': 5}\""), 1, scored(2)),
+    ("quoted as it is in a string", given("2", '"It says {"score": 5}"'), 1, SEVERAL),
+    ("two equal", f"{given('4')}\n{given('4.0')}", 1, scored(4)),
+    ("two that differ", f"{given('4')}\n{given('5')}", 1, SEVERAL),
+    ("one whole and one broken that differ", f'It says {{"score": 5}}.\n{given("2", MISQUOTED)}', 1, SEVERAL),
+    ("a name twice", '{"score": 4, "score": 5}', 1, SEVERAL),
+    ("nested", '{"evaluation": {"score": 4}}', 1, NONE),
+    ("another name", '{"rating": 4}', 1, NONE),
+    ("upper case", '{"Score": 4}', 1, NONE),
+    ("no object", "I give it a 4.", 1, NONE),
+    ("bold in prose", "**Score:** 4", 1, NONE),
+    ("a table", "| score |\n|---|\n| 4 |", 1, NONE),
+    ("the digits of the rubric", "1: bad\n5: good\n" + given("4"), 1, scored(4)),
+    ("German", "Bewertung: " + given("4", '"Schön, aber 1,5 Fehler"'), 1, scored(4)),
+    ("Arabic", "التقييم " + given("4", '"جيد ٥"'), 1, scored(4)),
+    ("Japanese", "評価：" + given("4", '"良い"') + "。", 1, scored(4)),
+    ("comments", '{"score": 4 // good\n}', 1, NONE),
+)
+
+BINARY: tuple[Case, ...] = (
+    ("true", given("true"), 1, scored(1)),
+    ("false", given("false"), 1, scored(0)),
+    ("text", given('"true"'), 1, scored(1)),
+    ("false as text", given('"false"'), 1, scored(0)),
+    ("Python", "{'explanation': 'x', 'score': True}", 1, scored(1)),
+    ("Python's False", "{'explanation': 'x', 'score': False,}", 1, scored(0)),
+    ("after thinking", f"<think>\n{given('false')}\n</think>\n{given('true')}", 1, scored(1)),
+    ("one", given("1"), 1, NONE),
+    ("zero", given("0"), 1, NONE),
+    ("yes", given('"yes"'), 1, NONE),
+    ("null", given("null"), 1, NONE),
+    ("both", given('"true or false"'), 1, NONE),
+    ("not true", given('"not true"'), 1, NONE),
+    ("an empty string", given('""'), 1, NONE),
+    ("two that differ", given("true") + given("false"), 1, SEVERAL),
+    ("two equal", given("true") + given('"true"'), 1, scored(1)),
+    ("a broken object", given("false", MISQUOTED), 1, scored(0)),
+    ("a broken object, cut off", '{"explanation": "x", "score": fals', 1, NONE),
+    ("in prose", "It is true.", 1, NONE),
+    ("Chinese", "判断：" + given("true", '"正确"'), 1, scored(1)),
+    ("a translated verdict", given('"wahr"'), 1, NONE),
+)
+
+CASES = {"pairwise": PAIRWISE, "pointwise": POINTWISE, "binary": BINARY}
