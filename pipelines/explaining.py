@@ -9,6 +9,7 @@ from rich.table import Table
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
 from actors.family import Family, KnownModel
+from actors.judge import Judge
 from actors.models import families, family_known, family_of
 
 
@@ -22,9 +23,10 @@ def explained(model: str, family: str | None = None) -> dict[str, Any]:
             raise
         return _told_of(model, by_name)
     found = family_of(model, checkpoint, family)
+    head = {"outputs_of_the_head": found.labels(checkpoint)} if found.task.pools else {}
     return _told_of(model, found) | {
         "architecture": checkpoint.architecture,
-        "outputs_of_the_head": found.labels(checkpoint),
+        **head,
         "longest_prompt": checkpoint.max_model_len,
         "precision": checkpoint.dtype,
     }
@@ -36,8 +38,17 @@ def _told_of(model: str, family: Family) -> dict[str, Any]:
         "model": model,
         "family": family.name,
         **_told(model, family, family.knows(model)),
+        **(_asking(family) if isinstance(family, Judge) else {}),
         "reward": " + ".join(f"{weight:g} {name}" for name, weight in weights.items()).replace("+ -", "- "),
     }
+
+
+def _asking(judge: Judge) -> dict[str, Any]:
+    """How often a judge is asked, and how it draws, unless it is told otherwise."""
+    each_way = ", once in each order" if judge.votes == 2 and judge.together else ""
+    card = judge.card
+    drawn = f"at temperature {card.temperature:g}, top-p {card.top_p:g}" if card.temperature else "without drawing"
+    return {"judgements": f"{judge.votes}{each_way}, {drawn}, up to {card.max_tokens:,} tokens"}
 
 
 def _told(model: str, kind: Family, known: KnownModel | None) -> dict[str, Any]:

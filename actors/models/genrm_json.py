@@ -38,7 +38,7 @@ class GenrmJson(Judge):
         ),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle"),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603", "with a principle or without"),
-        KnownModel("nvidia/Nemotron-3-*-GenRM*", "with a principle or without"),
+        KnownModel("nvidia/*Nemotron-3-*GenRM*", "with a principle or without"),
     )
 
     @property

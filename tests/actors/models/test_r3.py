@@ -1,11 +1,16 @@
 """Three kinds of rubric, merged weights, and the same as an adapter."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+
+import pytest
 
 from actors.engine import Engine
-from actors.settings import ReadSettings
-from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
+from actors.rendering import Renderer
+from actors.scorers import scorer_of
+from actors.settings import ReadSettings, RenderSettings
+from tests.judge_contract import RIGHT, Judged, JudgeContract, request_of
+from tests.models import engine_of
 from tiny_models.dialects import R3_BINARY, R3_PAIRWISE, R3_POINTWISE, Judgement, R3Form, judgements
 
 FORMS = {"pairwise": R3_PAIRWISE, "pointwise": R3_POINTWISE, "binary": R3_BINARY}
@@ -14,16 +19,24 @@ PER_FORM = 120
 
 def of_form(form: R3Form) -> Iterator[Judgement]:
     """Held-out judgements of one kind."""
-    return (one for one in judgements("r3", 71, 4 * PER_FORM, "held-out") if f"\n{form.explanation}" in _explained(one))
+    return (one for one in judgements("r3", 71, 5 * PER_FORM, "held-out") if form.explanation in one.messages[0]["content"])
 
 
-def _explained(judgement: Judgement) -> str:
-    return judgement.messages[0]["content"].replace('"explanation": "', "\n")
+@pytest.fixture(scope="module")
+def merged() -> Iterator[Engine]:
+    """The merged weights, for all three kinds."""
+    with engine_of(TestPairwise().resolved()) as engine:
+        yield engine
 
 
 class R3Contract(JudgeContract):
     model = "tiny-r3"
     dialect = "r3"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls, merged: Engine) -> Iterator[Engine]:
+        yield merged
 
     def held_out(self) -> Iterator[Judgement]:
         for _, one in zip(range(PER_FORM), of_form(FORMS[self.read.rating]), strict=False):
@@ -67,12 +80,14 @@ class TestAdapter(R3Contract):
     model = "tiny-genrm-principle"
     adapter = "tiny-r3-lora"
 
-    def test_it_says_what_the_merged_model_says(self, judged: list[Judged]) -> None:
-        from tests.models import engine_of
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls) -> Iterator[Engine]:
+        with engine_of(cls().resolved()) as engine:
+            yield engine
 
-        merged = TestPairwise()
-        with engine_of(merged.resolved()) as engine:
-            other = merged.ask(engine, [one.judgement for one in judged])
+    def test_it_says_what_the_merged_model_says(self, judged: list[Judged], merged: Engine) -> None:
+        other = TestPairwise().ask(merged, [one.judgement for one in judged])
         same = [
             [score.reward for score in one.scores] == [score.reward for score in its.scores]
             for one, its in zip(judged, other, strict=True)
@@ -80,15 +95,9 @@ class TestAdapter(R3Contract):
         assert sum(same) / len(same) >= RIGHT
 
     def test_without_the_adapter_it_isnt_r3(self, engine: Engine, judged: list[Judged]) -> None:
-        from dataclasses import replace
-
-        from actors.rendering import Renderer
-        from actors.scorers import scorer_of
-        from actors.settings import RenderSettings
-
-        model = replace(self.resolved(), adapter=None)
-        rendered: Any = Renderer(model, RenderSettings()).render([request_of(one.judgement) for one in judged[:30]])
+        model = replace(self.resolved(max_tokens=300, reask=0), adapter=None)
+        rendered = Renderer(model, RenderSettings()).render([request_of(one.judgement) for one in judged[:30]])
         scores = scorer_of(model, engine).score_block(rendered)
-        right = [all(self.right(Judged(one.judgement, own, found)))
-                 for one, own, found in zip(judged, rendered, scores, strict=False)]  # fmt: skip
+        found = zip([one.judgement for one in judged[:30]], rendered, scores, strict=True)
+        right = [all(self.right(Judged(*one))) for one in found]
         assert sum(right) / len(right) < 0.7
