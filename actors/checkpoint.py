@@ -197,7 +197,7 @@ class Adapter:
     def find(cls, adapter: str) -> "Adapter":
         """Find its files. Raises `ModelError` if it isn't one."""
         found = cls(Path(locate(adapter)))
-        if not found.folder.joinpath("adapter_config.json").is_file() or not found.folder.glob("*.safetensors"):
+        if not found.folder.joinpath("adapter_config.json").is_file() or not any(found.folder.glob("*.safetensors")):
             raise ModelError(
                 f"{adapter} is no LoRA adapter: a folder with adapter_config.json and adapter_model.safetensors"
             )

@@ -47,7 +47,7 @@ class Sampling:
     """How text is generated. `top_k` 0 draws from all tokens, and temperature 0 takes the likeliest.
 
     `verdict_ids` are token ids whose log-probability is wanted at every position. `schema` is a JSON schema that the text
-    must meet, `adapter` the folder of a LoRA adapter.
+    must meet, `adapter` the folder of a LoRA adapter. `keep_special` leaves special tokens in the text, but for its last.
     """
 
     max_tokens: int
@@ -60,6 +60,7 @@ class Sampling:
     schema: str | None = None
     adapter: str | None = None
     verdict_ids: tuple[int, ...] = ()
+    keep_special: bool = False
 
 
 @dataclass(frozen=True, slots=True)

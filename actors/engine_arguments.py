@@ -35,7 +35,7 @@ adapter when its batch holds one with (vLLM pull request 48421), and an empty pl
 
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Of LoRA adapters that vLLM has room for; a larger one than the last can't be served."""
+"""Of LoRA adapters that vLLM has room for."""
 
 
 def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
@@ -71,7 +71,12 @@ def engine_arguments(
             if settings.pipeline_parallel == 1
             else {"compilation_config": {"mode": 2, "backend": "eager"}}
         )
+    if on_cpu and not task.pools:
+        # vLLM 0.32 ends the whole engine when a prompt with a seed is read in pieces: a CPU's generator can't be set back.
+        arguments["enable_chunked_prefill"] = False
     if adapter_rank is not None:
+        if adapter_rank > _RANKS[-1]:
+            raise SettingsError(f"the adapter has rank {adapter_rank}, and vLLM takes at most {_RANKS[-1]}; merge it")
         arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
     arguments |= settings.engine_args
     if on_cpu and arguments.get("enable_lora"):

@@ -8,6 +8,7 @@ import copy
 import hashlib
 from abc import abstractmethod
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -64,6 +65,8 @@ class Judge(Family):
     head = "lm_head.weight"
     card: ClassVar[Sampling]
     """How its authors ask it once."""
+    card_of: ClassVar[str] = "its card"
+    """Whose choice that is."""
     aggregate: ClassVar[Aggregate] = Aggregate.MEAN
     asks: JudgeSettings = AS_ITS_CARD
     verdict_ids: tuple[int, ...] = ()
@@ -119,18 +122,18 @@ class Judge(Family):
         """The judge that is asked in this way. Raises `SettingsError` if it can't be."""
         found = copy.copy(self)
         found.asks, found.verdict_ids = settings, verdict_ids
-        if (
-            settings.temperature == 0
-            and found.votes > (1 if found.shows is Shows.ONE else 2)
-            and found.shows is not Shows.ALL
-        ):
-            raise SettingsError(
-                f"--votes {found.votes} at --temperature 0 would all be the same; give a temperature above 0"
-            )
+        most = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: found.votes}[found.shows]
+        if settings.temperature == 0 and found.votes > most:
+            raise SettingsError(f"--votes {found.votes} at --temperature 0 would all be the same; give one above 0")
         if settings.rubric is not None and self.name != "rubric":
             raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
-        if self.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
+        if found.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
             raise SettingsError(f"--aggregate {settings.aggregate}: {self.name} doesn't compare responses")
+        if found.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
+            raise SettingsError(f"--pairs {settings.pairs}: {self.name} doesn't compare two responses at a time")
+        names = [name.lower() for name in found.outputs()]
+        if taken := [name for name in names if names.count(name) > 1]:
+            raise SettingsError(f"two outputs would be called {taken[0]!r}, which SQL can't tell apart; give other names")
         return found
 
     @property
@@ -160,18 +163,21 @@ class Judge(Family):
 
     def _showings(self, request: ScoreRequest, among: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
         """Which responses are shown in which order, and how often."""
-        if self.shows is Shows.ONE or (len(among) == 1 and self.alone and self.shows is Shows.TWO):
+        if self.shows is Shows.ONE:
             yield from (((at,), self.votes) for at in among)
+        elif len(among) == 1:
+            # Two votes are one in each order, of which there is only one here.
+            times = self.votes if self.votes > 2 and self.asks.temperature != 0 else 1
+            yield from (((at,), times) for at in among if self.alone and self._aggregate is Aggregate.MEAN)
         elif self.shows is Shows.TWO:
             for one, other in self._pairs(among):
                 yield (one, other), self.votes - self.votes // 2
                 if self.votes > 1:
                     yield (other, one), self.votes // 2
         elif among:
-            for vote in range(self.votes):
-                order = list(among)
-                Random(f"{request.prompt_hash} {self.asks.seed} {vote}").shuffle(order)
-                yield tuple(order), 1
+            orders = (Random(f"{request.prompt_hash} {self.asks.seed} {vote}") for vote in range(self.votes))
+            for shown, times in Counter(tuple(rng.sample(among, len(among))) for rng in orders).items():
+                yield shown, 1 if self.asks.temperature == 0 else times
 
     def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
         """Each with the next and the last with the first, or each with all: a knock-out chooses among these later."""
@@ -199,6 +205,7 @@ class Judge(Family):
             top_k=self.card.top_k if temperature else 0,
             seed=seed if temperature else None,
             verdict_ids=self.verdict_ids,
+            keep_special=True,
         )
 
     def recorded(self, answer_tokens: int) -> dict[str, Any]:
@@ -213,7 +220,8 @@ class Judge(Family):
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
-            "sampling_of": "the user" if given else "its card" if theirs else "Assay",
+            "sampling_of": "the user" if given else self.card_of if theirs else "Assay",
+            "reask_temperature": sampling.temperature or OUR_TEMPERATURE,
             "max_tokens": answer_tokens,
             **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
             "aggregate": self._aggregate.value,
@@ -233,7 +241,7 @@ class Judge(Family):
         return tuple(_only_id(checkpoint, mark) for mark in self.marks)
 
     def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        if not checkpoint.config.get("tie_word_embeddings"):
+        if checkpoint.config.get("tie_word_embeddings") is False:  # without the key, it is as its class has it
             super().check(checkpoint, known, tensor_parallel)
         found = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
         if known is not None and known.token_ids and found != known.token_ids:
@@ -259,16 +267,28 @@ class Judge(Family):
     def readings(
         self, judgements: Sequence[Judgement], positions: Sequence[int], weights: Mapping[str, float]
     ) -> Mapping[int, Reading]:
-        """What all judgements about these responses of a request come to. Each of them is shown in one at least."""
+        """What all judgements about these responses of a request come to.
+
+        A response is missing that has no reward of the kind that is asked for, since it was compared with no other. Each
+        prompt counts alike, however many of its votes could be read: else the order that has more of them would decide.
+        """
         standings = Standing.of([(one.prompt.judges, verdict.merits) for one in judgements for verdict in one.verdicts])
         strengths = bradley_terry(standings) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
         found = {}
         for at in positions:
-            ballots = self.ballots([one for one in judgements if at in one.prompt.judges], at, weights)
-            votes = tuple(ballot.reward for ballot in ballots)
-            scores = {name: _mean([ballot.scores[name] for ballot in ballots]) for name in ballots[0].scores}
-            reward, spread = _mean(votes), _spread(votes)
-            if own := standings.get(at):
+            about = [one for one in judgements if at in one.prompt.judges]
+            first = about[0].verdicts[0].scores[about[0].prompt.judges.index(at)]
+            own = standings.get(at)
+            if own is None and (self._aggregate is not Aggregate.MEAN or not self.complete(first, weights)):
+                continue
+            ballots = self.ballots(about, at, weights)
+            votes = tuple(ballot.reward for prompt in ballots for ballot in prompt)
+            names = ballots[0][0].scores
+            scores = {
+                name: _mean([_mean([ballot.scores[name] for ballot in prompt]) for prompt in ballots]) for name in names
+            }
+            reward, spread = _mean([_mean([ballot.reward for ballot in prompt]) for prompt in ballots]), _spread(votes)
+            if own is not None:
                 scores |= own.as_scores()
                 if self._aggregate is Aggregate.WIN_RATE:
                     reward, spread = own.win_rate, _spread(own.outcomes)
@@ -291,9 +311,15 @@ class Judge(Family):
         """What one text comes to for a response, from the outputs that it gives of it."""
         return weighted(scores, weights).reward
 
-    def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[Reading]:
-        """What each judgement about a response says of it."""
-        return [weighted(verdict.scores[one.prompt.judges.index(at)], weights) for one in about for verdict in one.verdicts]
+    def complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
+        """Whether a text gave all outputs that the reward is made of: of a response alone there is no margin."""
+        return weights.keys() <= scores.keys()
+
+    def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
+        """What the judgements about a response say of it, prompt by prompt."""
+        return [
+            [weighted(verdict.scores[one.prompt.judges.index(at)], weights) for verdict in one.verdicts] for one in about
+        ]
 
 
 def _only_id(checkpoint: Checkpoint, text: str) -> int:

@@ -2,8 +2,8 @@
 
 1. Each prompt is put to the judge as often as there are votes for it; a knock-out goes round by round.
 2. A text without a verdict is asked for again, sampled, as often as the settings say.
-3. A response has a reward if at least half of the votes of every prompt about it could be read. Otherwise it has failed, for
-   the reason of the first that couldn't. A text that was cut off is never read, whatever stands in it.
+3. A response has a reward if at least half of the votes of every question about it could be read. Otherwise it has failed,
+   for the reason of the first that couldn't. A text that was cut off is never read, whatever stands in it.
 """
 
 import asyncio
@@ -13,10 +13,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from actors.engine import Engine
 from actors.errors import EngineDead, EngineError, EngineTimeout, Unreadable
-from actors.judge import Judge, Judgement, Verdict
+from actors.judge import Judge, Judgement, Shows, Verdict
 from actors.knockout import Pair, next_pairs
 from actors.records import Prompt, Reason, RenderedRequest, Said, Score
 from actors.scorer import Scores, gathered
@@ -55,10 +56,9 @@ class _Asked:
         return Judgement(self.prompt, tuple(vote[-1].verdict for vote in self.votes if vote[-1].verdict is not None))
 
     @property
-    def failure(self) -> Reason | None:
-        """Why this prompt has no answer, if fewer than half of its votes could be read."""
-        reasons = [vote[-1].reason for vote in self.votes if vote[-1].reason is not None]
-        return reasons[0] if 2 * len(reasons) > len(self.votes) else None
+    def reasons(self) -> list[Reason | None]:
+        """Of each vote, why it couldn't be read, or None."""
+        return [vote[-1].reason for vote in self.votes]
 
 
 class JudgeScorer:
@@ -110,9 +110,10 @@ class JudgeScorer:
         if any(len(shown) != 2 for shown in by_pair):  # a response alone, or lists, have nobody to knock out
             return await gathered(map(self._ask, request.prompts))
         asked: list[_Asked] = []
-        shares: dict[Pair, float] = {}
-        players = set(itertools.chain.from_iterable(by_pair))
-        while pairs := [pair for pair in next_pairs(players, shares) if pair in by_pair]:
+        players = sorted(set(itertools.chain.from_iterable(by_pair)))
+        # Those that can't be shown together are none the wiser: as a tie, it puts nobody out.
+        shares: dict[Pair, float] = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
+        while pairs := next_pairs(players, shares):
             found = await gathered(self._ask(prompt) for pair in pairs for prompt in by_pair[pair])
             asked += found
             shares |= {pair: self._share(pair, found) for pair in pairs}
@@ -159,11 +160,7 @@ class JudgeScorer:
     def _scores(self, request: RenderedRequest, asked: Sequence[_Asked]) -> Scores:
         """A score for each response from all that was asked about it, beside those that were rejected before."""
         about = [[one for one in asked if at in one.prompt.judges] for at in range(len(request.responses))]
-        failures = {
-            at: next((one.failure for one in own if one.failure is not None), None)
-            for at, own in enumerate(about)
-            if request.responses[at].reason is None
-        }
+        failures = {at: self._failure(own) for at, own in enumerate(about) if request.responses[at].reason is None}
         judged = [at for at, failure in failures.items() if failure is None]
         readings = self._judge.readings([one.judgement for one in asked if one.judgement.verdicts], judged, self._weights)
         scores: list[Score] = []
@@ -175,6 +172,8 @@ class JudgeScorer:
             failure = failures[at]
             if failure is not None:
                 score = Score.failed(failure, tokens)
+            elif at not in readings:
+                score = Score.failed(Reason.NO_OPPONENT, tokens)
             elif readings[at].finite:
                 score = Score.scored(readings[at], tokens)
             else:
@@ -184,6 +183,21 @@ class JudgeScorer:
             scores.append(replace(score, truncated=response.truncated, completion_tokens=written, trace=trace))
         return tuple(scores)
 
+    def _failure(self, about: Sequence[_Asked]) -> Reason | None:
+        """Why a response has no reward: of some question about it fewer than half of the votes could be read.
+
+        Each order of a pair is a question of its own, or the order would decide. A list's orders are one together.
+        """
+        votes: dict[tuple[Any, ...], list[Reason | None]] = defaultdict(list)
+        for one in about:
+            shown = tuple(sorted(one.prompt.judges)) if self._judge.shows is Shows.ALL else one.prompt.judges
+            votes[shown, one.prompt.principle] += one.reasons
+        for reasons in votes.values():
+            unread = [reason for reason in reasons if reason is not None]
+            if 2 * len(unread) > len(reasons):
+                return unread[0]
+        return None
+
     def _trace(self, request: RenderedRequest, asked: Sequence[_Asked], at: int) -> tuple[Said, ...]:
         """Every text about a response, in the order in which they were asked for."""
         trace: list[Said] = []
@@ -192,7 +206,8 @@ class JudgeScorer:
             for said in one.attempts:
                 vote = None
                 if said.verdict is not None:
-                    vote = self._judge.vote(said.verdict.scores[one.prompt.judges.index(at)], self._weights)
+                    given = said.verdict.scores[one.prompt.judges.index(at)]
+                    vote = self._judge.vote(given, self._weights) if self._judge.complete(given, self._weights) else None
                 trace.append(Said(shown, one.prompt.principle, said.text, said.finish_reason, vote, said.reason))
         return tuple(trace)
 

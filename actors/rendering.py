@@ -317,14 +317,17 @@ class _Draft:
     """A request while it is being rendered."""
 
     def __init__(self, request: ScoreRequest, together: bool) -> None:
-        """`together`: a response is judged if any question about it can be asked; otherwise all of them must be."""
+        """`together`: a response is judged if any showing of it can be asked about; otherwise all of them must be."""
         self.request = request
         self.together = together
         self._reasons: dict[int, Reason] = {}
         self._truncated: set[int] = set()
+        self._unasked: set[tuple[int, ...]] = set()
         self._prompts: list[Prompt] = []
 
     def reject(self, positions: Sequence[int], reason: Reason) -> None:
+        """Of responses that are shown together: by any principle, and in any order."""
+        self._unasked.add(tuple(sorted(positions)))
         for position in positions:
             self._reasons.setdefault(position, reason)
 
@@ -334,9 +337,10 @@ class _Draft:
             self._truncated.update(question.judges)
 
     def finished(self) -> RenderedRequest:
-        reasons = self._reasons
+        reasons, taken = self._reasons, self._prompts
         if self.together:
-            asked = {position for prompt in self._prompts for position in prompt.judges}
+            taken = [prompt for prompt in taken if tuple(sorted(prompt.judges)) not in self._unasked]
+            asked = {position for prompt in taken for position in prompt.judges}
             unasked = [position for position in range(len(self.request.responses)) if position not in asked]
             reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unasked}
         responses = tuple(
@@ -344,5 +348,5 @@ class _Draft:
             for position, response in enumerate(self.request.responses)
         )
         # One that only judges what was rejected after all, for another principle perhaps, needn't be asked.
-        prompts = tuple(prompt for prompt in self._prompts if any(at not in reasons for at in prompt.judges))
+        prompts = tuple(prompt for prompt in taken if any(at not in reasons for at in prompt.judges))
         return RenderedRequest(self.request.prompt_hash, responses, prompts)

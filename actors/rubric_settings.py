@@ -15,8 +15,14 @@ class VerdictTokens(Settings):
     """Two answers, each one token, of which the log-probabilities are compared where the model gave one of them."""
 
     after: str = Field(min_length=1, description="what stands right before the answer, which ends the text")
-    yes: str = Field(default=" Yes", min_length=1, description="the token that counts")
-    no: str = Field(default=" No", min_length=1, description="the token that is subtracted")
+    positive: str = Field(default=" Yes", min_length=1, description="the token that counts")
+    negative: str = Field(default=" No", min_length=1, description="the token that is subtracted")
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.positive == self.negative:
+            raise ValueError(f"positive and negative are both {self.positive!r}, so every reward would be 0")
+        return self
 
 
 class RubricSettings(Settings):
@@ -107,7 +113,9 @@ class RubricSettings(Settings):
         numbers = [name for name in names if name != WINNER]
         if not names:
             raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
-        if numbers and (self.low is None or self.high is None or self.low >= self.high):
+        if wrong := [name for name in names if not name.isidentifier()]:
+            raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
+        if set(numbers) - self.truths and (self.low is None or self.high is None or self.low >= self.high):
             raise ValueError(
                 "low and high say the scale, and are needed with pattern and json_schema: what isn't on it fails"
             )
@@ -119,7 +127,15 @@ class RubricSettings(Settings):
                 raise ValueError(f"of two responses, a number is called like score_1 and score_2, not {wrong[0]}")
             if lacking := [side for side in sides if not {f"{side}_1", f"{side}_2"} <= set(numbers)]:
                 raise ValueError(f"{lacking[0]} is there for one of the two responses alone")
+            if len(sides) > 1 and WINNER not in names:
+                raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
         return self
+
+    @property
+    def truths(self) -> set[str]:
+        """The names that are true or false, whatever the scale of the numbers is."""
+        properties = (self.json_schema or {}).get("properties", {})
+        return {name for name, kind in properties.items() if isinstance(kind, dict) and kind.get("type") == "boolean"}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -38,10 +38,27 @@ def self_test(model: RewardModel, engine: Engine, passed: Callable[[str], None] 
     ):  # none, if the longest prompt may be shorter than these few words
         for check in (_head, _raw):
             passed(check(model, engine, prompts))
+    if not model.task.pools and not (known and known.golden):
+        passed(_tried(model, engine, renderer))
     published = _as_published(model)
     as_published = Renderer(published, settings)
     for number, golden in enumerate(known.golden if known else (), 1):
         passed(_golden(published, engine, as_published, golden, number))
+
+
+def _tried(model: RewardModel, engine: Engine, renderer: Renderer) -> str:
+    """What a judge makes of a question that nobody has asked it before; its user may tell whether that is right."""
+    context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
+    family = model.family
+    principles = (family.example_principle("correctness"),) if family.takes_principles else ()
+    asked = ScoreRequest(context, (right, wrong), principles)
+    traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
+    (scores,) = scorer_of(traced, engine).score_block(renderer.render([asked]))
+    told = (
+        f"{score.status} {score.reason or ''}".strip() if score.reward is None else f"{score.reward:g}" for score in scores
+    )
+    wrote = next((f"; it wrote {said.text!r}" for score in scores for said in score.trace), "")
+    return f"asked about 2 + 3, it gave {' to 5 and '.join(told)} to 6{wrote}"
 
 
 def _as_published(model: RewardModel) -> RewardModel:

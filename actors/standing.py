@@ -1,16 +1,16 @@
 """How a response stands among those that it was compared with: wins, agreement, what the order decided, and strength."""
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-WIN_RATE, AGREEMENT = "win_rate", "agreement"
+WIN_RATE, LOSSES, AGREEMENT = "win_rate", "losses", "agreement"
 BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED = "both_orders", "order_decided", "first_preferred"
-OUTPUTS = (WIN_RATE, AGREEMENT, BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
+OUTPUTS = (WIN_RATE, LOSSES, AGREEMENT, BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
 """Named outputs of a response that was compared with others."""
 _STEPS = 50
 _CLOSE = 1e-10
@@ -27,6 +27,12 @@ class _Meeting:
     def share(self) -> float:
         """Of the comparisons won. Both orders count alike, however many votes each has."""
         return _mean([_mean(side) for side in (self.first, self.second) if side])
+
+    @property
+    def agreement(self) -> float:
+        """The share of the comparisons that say the same as most: a win, a tie or a loss."""
+        games = Counter((*self.first, *self.second))
+        return max(games.values()) / self.games
 
     @property
     def games(self) -> int:
@@ -67,15 +73,17 @@ class Standing:
     def as_scores(self) -> dict[str, float]:
         """As named outputs.
 
-        `agreement` is the share of judgements on the winning side. Of the `both_orders` others that it was compared with in
-        both orders, the order alone decided about `order_decided`, and for the first shown about `first_preferred`.
+        `losses` are how many others won against it: of a knock-out, the winner has none. `agreement` is the share of
+        judgements that say the same as most. Of the `both_orders` others that it was compared with in both orders, the
+        order alone decided about `order_decided`, and for the first shown about `first_preferred`.
         """
         both = [meeting for meeting in self.meetings.values() if meeting.first and meeting.second]
         decided = [(_mean(one.first), _mean(one.second)) for one in both]
         flipped = [(first, second) for first, second in decided if (first - 0.5) * (second - 0.5) < 0]
         return {
             WIN_RATE: self.win_rate,
-            AGREEMENT: _mean([max(share, 1 - share) for share in self.outcomes]),
+            LOSSES: float(sum(share < 0.5 for share in self.outcomes)),
+            AGREEMENT: _mean([meeting.agreement for meeting in self.meetings.values()]),
             BOTH_ORDERS: float(len(both)),
             ORDER_DECIDED: float(len(flipped)),
             FIRST_PREFERRED: float(sum(first > second for first, second in flipped)),

@@ -339,6 +339,7 @@ def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingPar
         seed=sampling.seed,
         max_tokens=sampling.max_tokens,
         stop=list(sampling.stop),
+        skip_special_tokens=not sampling.keep_special,
         output_kind=kind,
         # Never beside `logprobs=n`: on vLLM's first runner one such request in a batch takes it from all others.
         logprob_token_ids=list(sampling.verdict_ids) or None,

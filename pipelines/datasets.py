@@ -64,6 +64,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     rows = settings.rows
     preparation = Preparation(resolved, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column)
     planning.check_principles(preparation, sample)
+    planning.check_comparable(preparation, sample)
     ledger: Any = ray.remote(num_cpus=0)(Ledger).remote(settings.pool.max_engine_deaths)
     scored = dataset.map_batches(
         functools.partial(prepare_rows, preparation=preparation), batch_size=settings.batch_rows, batch_format="pyarrow"

@@ -48,7 +48,7 @@ def _asking(judge: Judge) -> dict[str, Any]:
     each_way = ", once in each order" if judge.votes == 2 and judge.together else ""
     card = judge.card
     drawn = f"at temperature {card.temperature:g}, top-p {card.top_p:g}" if card.temperature else "without drawing"
-    return {"judgements": f"{judge.votes}{each_way}, {drawn}, up to {card.max_tokens:,} tokens"}
+    return {"judgements": f"{judge.votes}{each_way}, {drawn}, up to {card.max_tokens:,} tokens or half of its context"}
 
 
 def _told(model: str, kind: Family, known: KnownModel | None) -> dict[str, Any]:

@@ -190,7 +190,8 @@ def _judge(model: RewardModel) -> dict[str, Any]:
     """How a judge is asked and read, of which a reward head has nothing."""
     if model.task.pools or not isinstance(model.family, Judge):
         return {}
-    return {"judge": model.family.recorded(model.answer_tokens)}
+    adapter = {"adapter": model.adapter} if model.adapter else {}
+    return {"judge": model.family.recorded(model.answer_tokens), **adapter}
 
 
 def _identity(file: InputFile) -> tuple[str, int, str]:

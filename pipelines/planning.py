@@ -62,6 +62,7 @@ def plan(settings: ScoreSettings, reserved: tuple[str, ...] = ()) -> Plan:
         model, settings.render, shape.name, corpus.turns, columns, own_columns, corpus.principle_column
     )
     check_principles(preparation, sample)
+    check_comparable(preparation, sample)
     rows, row_bytes = _size(files, corpus)
     fewest = _FEWEST_PART_ROWS if model.task.pools else _FEWEST_ROWS_OF_JUDGES
     part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
@@ -76,6 +77,19 @@ def columns_of(carried: pa.Schema, model: RewardModel, prefix: str, reserved: tu
     return Columns(
         carried, family.outputs(), prefix, family.steps, reserved=reserved, votes=judges, trace=judges and model.judge.trace
     )
+
+
+def check_comparable(preparation: Preparation, sample: Sequence[object]) -> None:
+    """Raise `SettingsError` if the model only compares responses, and no row has two of them: all would be rejected."""
+    family = preparation.model.family
+    if not isinstance(family, Judge) or min(family.counts) == 1 or not sample:
+        return
+    asked = (request for row in sample for request in preparation.requests(row).requests)
+    if not any(len(request.responses) > 1 for request in asked):
+        raise SettingsError(
+            f"{preparation.model.model} compares the responses of a row, and none of the {len(sample)} rows looked at has two; "
+            "--response-column takes a list of them"
+        )
 
 
 def check_principles(preparation: Preparation, sample: Sequence[object]) -> None:

@@ -90,7 +90,7 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
 
 
 def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
-    """Each pair is counted by both of its responses."""
+    """Each pair is counted by both of its responses; one of which only one has a reward counts half."""
     scores = f'"{columns.prefix}{SCORES}"'
     counts = _row(connection, ", ".join(f"sum({scores}.{name})" for name in _COUNTS))
     return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}

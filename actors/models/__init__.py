@@ -91,7 +91,11 @@ def resolve(
     max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
     if max_model_len is None:
         raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
-    if limit is not None and (max_model_len > limit or limit < 1):
+    if limit is not None and limit < 1:
+        raise ModelError(
+            f"--max-tokens {answer_tokens} leaves no room for a prompt: {settings.model} takes {limit + answer_tokens}"
+        )
+    if limit is not None and max_model_len > limit:
         answers = f", with {answer_tokens} tokens for the answer (--max-tokens)" if answer_tokens else ""
         raise ModelError(f"--max-model-len {max_model_len} is more than {settings.model} takes ({limit}{answers})")
     one_pass = every_turn and family.one_pass and checkpoint.causal

@@ -51,7 +51,7 @@ class GenrmJson(Judge):
 
     @property
     def takes_principles(self) -> bool:
-        return True
+        return self.way.principles is None
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")

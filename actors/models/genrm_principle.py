@@ -78,10 +78,13 @@ class GenrmPrinciple(ByPrinciple, Judge):
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
         return scores[_NUMBER]
 
-    def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[Reading]:
+    def complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
+        return True  # each text is about one principle, and the reward of all
+
+    def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
         """The n-th verdicts by each principle together; of one that has more than another, the last are left over."""
         numbers = [[verdict.scores[0][_NUMBER] for verdict in one.verdicts] for one in about]
-        return [self.combined(found, weights) for found in zip(*numbers, strict=False)]
+        return [[self.combined(found, weights) for found in zip(*numbers, strict=False)]]
 
     def made_up(self, rng: Random, shown: int) -> Verdict:
         return Verdict(({_NUMBER: rng.uniform(-5, 5)},))

@@ -90,6 +90,7 @@ class R3(Judge):
     order_matters = True
     card = Sampling(max_tokens=8192, temperature=0.6, top_p=0.95, top_k=20)
     ways = frozenset({"principles", "rating"})
+    control_texts = ("### RESPONSE 1", "### RESPONSE 2", "### EVALUATION RUBRIC", "### OUTPUT FORMAT")
     models = (
         *(
             KnownModel(

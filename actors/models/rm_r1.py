@@ -60,6 +60,11 @@ class RmR1(Judge):
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
     order_matters = True
     card = Sampling(max_tokens=50000)
+    control_texts = tuple(
+        f"[The {edge} of {what}"
+        for edge in ("Start", "End")
+        for what in ("Chatbot A", "Chatbot B", "the Conversation between")
+    )
     models: ClassVar[tuple[KnownModel, ...]] = (
         KnownModel(
             "tiny-rm-r1",

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import jsonschema
-from jinja2 import StrictUndefined, Template, TemplateError, meta
+from jinja2 import StrictUndefined, Template, UndefinedError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.engine import Generation, Sampling
@@ -41,14 +41,18 @@ class Rubric(Judge):
     range = "the rubric's"
     order_matters = True
     card = Sampling(max_tokens=4096)
+    card_of = "Assay"
     models: ClassVar[tuple[KnownModel, ...]] = ()
     ways = frozenset({"principles"})
 
     def asked_by(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> "Rubric":
-        found = super().asked_by(settings, verdict_ids)
         if settings.rubric is None:
             raise SettingsError("--family rubric needs --rubric FILE, the prompt and the way to read its answers")
-        return found
+        if self.way.principles and "principle" not in _variables(settings.rubric):
+            raise SettingsError(
+                "--principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
+            )
+        return super().asked_by(settings, verdict_ids)
 
     @property
     def rubric(self) -> RubricSettings:
@@ -68,10 +72,14 @@ class Rubric(Judge):
     @property
     def marks(self) -> tuple[str, ...]:
         tokens = self.rubric.verdict
-        return () if tokens is None else (tokens.yes, tokens.no)
+        return () if tokens is None else (tokens.positive, tokens.negative)
 
     @property
     def needs_principles(self) -> bool:
+        return self.way.principles is None and _needs_principle(self.rubric)
+
+    @property
+    def takes_principles(self) -> bool:
         return self.way.principles is None and "principle" in _variables(self.rubric)
 
     def roles(self) -> frozenset[Role]:
@@ -81,8 +89,10 @@ class Rubric(Judge):
         return self.rubric.outputs
 
     def card_weights(self) -> dict[str, float]:
-        names = self.rubric.outputs
-        return dict.fromkeys(names, 1 / len(names))
+        """Who wins, if it says so; else the mean of its numbers, or of what is true or false if it has no others."""
+        outputs = self.rubric.outputs
+        graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in self.rubric.truths]
+        return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
 
     def answer_tokens(self, context: int | None) -> int:
         longest = self.asks.max_tokens or self.rubric.max_tokens
@@ -91,6 +101,10 @@ class Rubric(Judge):
     def sampling(self, *how: Any) -> Sampling:
         schema = self.rubric.json_schema
         return replace(super().sampling(*how), schema=None if schema is None else json.dumps(schema))
+
+    def opening(self, text: str) -> str:
+        """An engine that holds a text to a schema doesn't let it reason, whatever the template has begun."""
+        return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(map(str.strip, question.responses))
@@ -101,7 +115,7 @@ class Rubric(Judge):
         places = {
             "conversation": as_text(question.context),
             "turns": [{"role": turn.role.value, "content": turn.content} for turn in question.context],
-            "principle": question.principle,
+            **({} if question.principle is None else {"principle": question.principle}),
         }
         if self.shows is Shows.ONE:
             (places["response"],) = question.responses
@@ -110,7 +124,7 @@ class Rubric(Judge):
         try:
             prompt = _template(self.rubric.prompt).render(places)
             system = None if self.rubric.system is None else _template(self.rubric.system).render(places)
-        except TemplateError as error:  # the sandbox's own among them
+        except Exception as error:  # the sandbox's own, and whatever an expression of the user's comes to
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
         turns = (Message(Role.USER, prompt),)
         return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
@@ -141,6 +155,25 @@ _NONE = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":")
 @lru_cache(maxsize=16)
 def _template(text: str) -> Template:
     return _JINJA.from_string(text)
+
+
+def _needs_principle(rubric: RubricSettings) -> bool:
+    """Whether the prompt can't do without one: `{% if principle is defined %}` can."""
+    places = {
+        "conversation": "",
+        "turns": [{"role": "user", "content": ""}],
+        "response": "",
+        "response_1": "",
+        "response_2": "",
+    }
+    try:
+        for text in (rubric.prompt, rubric.system or ""):
+            _template(text).render(places)
+    except UndefinedError:
+        return "principle" in _variables(rubric)
+    except Exception:  # noqa: BLE001  that it can't be rendered at all is told where it is rendered
+        return False
+    return False
 
 
 def _variables(rubric: RubricSettings) -> set[str]:
@@ -186,6 +219,8 @@ def _value(rubric: RubricSettings, name: str, given: object) -> float | tuple[fl
         if not isinstance(given, str) or given not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
         return _MERITS[rubric.winners[given]]
+    if isinstance(given, bool):
+        return float(given)
     low, high = rubric.low, rubric.high
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,7 +153,14 @@ def test_greedy_votes_that_would_all_be_the_same_are_refused() -> None:
         judge("genrm-boxed", votes=3, temperature=0)
     with pytest.raises(SettingsError, match="--votes 2 at --temperature 0"):
         judge("genrm-principle", votes=2, temperature=0)
-    assert judge("reward-anything", votes=5, temperature=0).votes == 5, "each has an order of its own"
+    assert judge("reward-anything", votes=5, temperature=0).votes == 5, "they have orders of their own"
+
+
+def test_pairs_and_comparisons_are_for_those_who_compare() -> None:
+    with pytest.raises(SettingsError, match="--pairs active: reward-anything doesn't compare two responses at a time"):
+        judge("reward-anything", pairs="active")
+    with pytest.raises(SettingsError, match="--aggregate win-rate: genrm-principle doesn't compare responses"):
+        judge("genrm-principle", aggregate="win-rate")
 
 
 # Several responses.
@@ -209,6 +217,35 @@ def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged
     again = Judged()
     again.scores(own, reply, 3)
     assert [ids for ids, _ in again.asked] == orders
+
+
+def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
+    """Of two responses there are two orders: what is asked again in one of them is drawn, or isn't asked."""
+    asked = prompts(judge("reward-anything", votes=8), 2)
+    assert sorted(one.judges for one in asked) == [(0, 1), (1, 0)]
+    assert sum(one.times for one in asked) == 8
+    assert [one.times for one in prompts(judge("reward-anything", votes=8, temperature=0), 2)] == [1, 1]
+    assert [one.times for one in prompts(judge("reward-anything", votes=8), 1)] == [8]
+
+
+def test_a_comparison_that_is_asked_for_is_no_grade(judged: Judged) -> None:
+    """A response alone has no share of wins, and no margin: its grade would be on another scale."""
+    assert prompts(judge("genrm-boxed", aggregate="win-rate"), 1) == ()
+    own = judge("genrm-boxed")
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {0: 4}))
+    try:
+        scorer = JudgeScorer(own, {"score": 1.0, "margin": 0.1}, fake, ANSWER_TOKENS)
+        ((score,),) = scorer.score_block([request(own, 1)])
+    finally:
+        fake.close()
+    assert (score.status, score.reason) == (Status.FAILED, Reason.NO_OPPONENT)
+
+
+@pytest.mark.parametrize("votes", [2, 3, 7])
+def test_an_order_with_more_votes_counts_no_more(judged: Judged, votes: int) -> None:
+    scores = judged.scores(judge(votes=votes), prefers(lambda one, other: True))
+    assert [score.reward for score in scores] == [0.5, 0.5]
+    assert len(judged.asked) == votes
 
 
 def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
@@ -294,6 +331,28 @@ def test_a_knock_out_goes_on_past_an_unreadable_pair(judged: Judged) -> None:
         3,
     )
     assert [score.reason for score in scores] == [Reason.NO_VERDICT, Reason.NO_VERDICT, None]
+
+
+def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> None:
+    own = judge("genrm-boxed", pairs="active")
+    asked = replace(request(own, 3), prompts=tuple(one for one in prompts(own, 3) if one.judges != (0, 1)))
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {at: at + 1 for at in ids}))
+    try:
+        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+    finally:
+        fake.close()
+    assert [score.reward for score in scores] == [1.0, 2.0, 3.0]
+    assert [score.scores["losses"] for score in scores] == [1.0, 1.0, 0.0]
+
+
+def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: Judged) -> None:
+    def reply(ids: Sequence[int], sampling: Sampling) -> str:
+        scores = ", ".join(f'"model-{place}": {at + 1}' for place, at in enumerate(ids, 1))
+        return "?" if tuple(ids) == judged.asked[0][0] else f'{{"scores": {{{scores}}}}}'
+
+    scores = judged.scores(judge("reward-anything", votes=6, reask=0), reply, 3)
+    assert [score.reward for score in scores] == [1.0, 2.0, 3.0]
+    assert scores[0].scores["judgements"] < 6
 
 
 @pytest.mark.parametrize(("fault", "reason"), [(Fault.REFUSE, Reason.ENGINE_REFUSED), (Fault.HANG, Reason.ENGINE_TIMEOUT)])

@@ -14,7 +14,7 @@ from actors.records import Reason
 from actors.rubric_settings import RubricSettings
 from actors.settings import JudgeSettings
 from pipelines.options import validated
-from tests.judges import judge_folder, judge_model, rendered, request
+from tests.judges import ANY_ROLE, judge_folder, judge_model, rendered, request
 from tests.models import assistant, user
 
 GRADE = {"prompt": "Rate {{ response }}", "pattern": "Rating: ([0-9]+)", "low": 1, "high": 10}
@@ -76,6 +76,14 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
         ),
         ({"shows": "two", "pattern": None, "verdict": {"after": ":"}}, "verdict reads an answer about one response"),
         ({"pattern": None, "json_schema": {"properties": {"a": {"type": "text"}}}}, "it is no JSON schema: 'text' is not"),
+        (
+            {"pattern": "(?P<a_1>.)(?P<a_2>.)(?P<b_1>.)(?P<b_2>.)", "shows": "two"},
+            "a and b don't say which response",
+        ),
+        (
+            {"pattern": None, "verdict": {"after": ":", "positive": "1", "negative": "1"}},
+            "positive and negative are both",
+        ),
         ({"colour": "red"}, "colour is no setting"),
     ],
 )
@@ -197,3 +205,48 @@ def test_fields_of_the_schema_are_outputs() -> None:
     assert reason(FIELDS, '{"accuracy": "4", "polite": true}') is Reason.NO_VERDICT, "the schema wants a number"
     assert reason(FIELDS, '{"accuracy": 4}') is Reason.NO_VERDICT
     assert reason(FIELDS, '{"accuracy": 9, "polite": true}') is Reason.OUT_OF_RANGE
+
+
+def test_what_is_true_or_false_has_no_scale() -> None:
+    high = {**FIELDS, "low": 1}
+    assert read(high, '{"accuracy": 4, "polite": false}').scores == ({"accuracy": 4.0, "polite": 0.0},)
+    alone = {"prompt": "{{ response }}", "json_schema": {"properties": {"polite": {"type": "boolean"}}}}
+    assert read(alone, '{"polite": false}').scores == ({"polite": 0.0},)
+    assert judge(FIELDS).card_weights() == {"accuracy": 1.0}, "grades and truths aren't on one scale"
+    assert judge(alone).card_weights() == {"polite": 1.0}
+
+
+def test_names_that_are_taken_are_refused() -> None:
+    taken = {**GRADE, "pattern": "a=(?P<judgements>[0-9]+)"}
+    with pytest.raises(SettingsError, match="two outputs would be called 'judgements'"):
+        judge(taken)
+    with pytest.raises(SettingsError, match="two outputs would be called 'score'"):
+        judge({**GRADE, "pattern": "a=(?P<score>[0-9]+) (?P<Score>[0-9]+)"})
+
+
+def test_a_principle_may_be_optional(folder: Path) -> None:
+    rubric = {**GRADE, "prompt": "{{ response }}{% if principle is defined %} by {{ principle }}{% endif %}"}
+    model = judge_model(folder, rubric=rubric)
+    _, (text,) = rendered(model, request(user("Q"), to=("a",)))
+    assert "a<|end|>" in text
+    _, (text,) = rendered(model, request(user("Q"), to=("a",), principles=("brevity",)))
+    assert "a by brevity<|end|>" in text
+
+
+def test_principles_that_a_prompt_has_no_place_for_are_refused(folder: Path) -> None:
+    with pytest.raises(SettingsError, match=r"the rubric's prompt has no \{\{ principle \}\}"):
+        judge_model(folder, rubric=GRADE, read={"principles": {"short": "brevity"}})
+
+
+def test_whatever_an_expression_comes_to_rejects_the_row_alone(folder: Path) -> None:
+    rubric = {**GRADE, "prompt": "{{ response }} {{ 1 / (1 - (turns[0].content == 'zero')) }}"}
+    model = judge_model(folder, rubric=rubric)
+    assert rendered(model, request(user("Q"), to=("a",)))[0].responses[0].reason is None
+    assert rendered(model, request(user("zero"), to=("a",)))[0].responses[0].reason is Reason.TEMPLATE_REFUSED
+
+
+def test_an_answer_that_is_held_to_a_schema_is_no_reasoning(folder: Path) -> None:
+    opens = judge_folder(folder.parent / "opens", ANY_ROLE.replace("assistant\\n\\n' }}", "assistant\\n\\n<think>\\n' }}"))
+    asked = request(user("Q"), to=("a",))
+    assert rendered(judge_model(opens, rubric=FIELDS), asked)[0].prompts[0].opening == ""
+    assert rendered(judge_model(opens, rubric=GRADE), asked)[0].prompts[0].opening == "<think>"

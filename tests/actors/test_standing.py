@@ -23,14 +23,15 @@ def test_who_is_compared_with_none_has_no_standing() -> None:
 
 def test_a_win_in_both_orders_is_a_win() -> None:
     assert standing(0, ((0, 1), FIRST), ((1, 0), SECOND)) == {
-        "win_rate": 1.0, "agreement": 1.0, "both_orders": 1.0, "order_decided": 0.0, "first_preferred": 0.0
+        "win_rate": 1.0, "losses": 0.0, "agreement": 1.0, "both_orders": 1.0, "order_decided": 0.0, "first_preferred": 0.0
     }  # fmt: skip
 
 
 def test_orders_that_contradict_each_other_are_a_tie_and_a_bias() -> None:
     for at in (0, 1):
         assert standing(at, ((0, 1), FIRST), ((1, 0), FIRST)) == {
-            "win_rate": 0.5, "agreement": 0.5, "both_orders": 1.0, "order_decided": 1.0, "first_preferred": 1.0
+            "win_rate": 0.5, "losses": 0.0, "agreement": 0.5,
+            "both_orders": 1.0, "order_decided": 1.0, "first_preferred": 1.0,
         }  # fmt: skip
         assert standing(at, ((0, 1), SECOND), ((1, 0), SECOND))["first_preferred"] == 0.0
 
@@ -65,6 +66,15 @@ def test_what_one_wins_another_loses(compared: list[tuple[list[int], list[int]]]
     strengths = bradley_terry(found)
     assert sum(strength for strength, _ in strengths.values()) == pytest.approx(0, abs=1e-6)
     assert all(math.isfinite(strength) and 0 < error < 10 for strength, error in strengths.values())
+
+
+def test_unanimous_ties_agree() -> None:
+    assert standing(0, *[((0, 1), TIE)] * 8)["agreement"] == 1.0
+
+
+def test_losses_are_counted_by_opponent() -> None:
+    found = Standing.of([((0, 1), SECOND), ((1, 0), FIRST), ((0, 2), SECOND), ((0, 3), FIRST)])
+    assert [found[at].as_scores()["losses"] for at in range(4)] == [2.0, 0.0, 0.0, 1.0]
 
 
 def test_nobody_has_no_strength() -> None:

@@ -117,7 +117,7 @@ def test_a_verdict_is_read_at_its_token_or_nowhere(judge: Judge, case: final_jud
 
 def digits() -> Judge:
     """Whose answers are part of other numbers."""
-    own = {"prompt": "{{ response }}", "verdict": {"after": "Score:", "yes": "1", "no": "0"}}
+    own = {"prompt": "{{ response }}", "verdict": {"after": "Score:", "positive": "1", "negative": "0"}}
     return judge("rubric").asked_by(JudgeSettings(rubric=RubricSettings.model_validate(own)), (1001, 1002))
 
 

@@ -134,6 +134,19 @@ def test_verdicts_outside_the_vocabulary_are_refused(judge_engine: "VllmEngine")
         ask(judge_engine, judge_engine.generate([1], Sampling(max_tokens=1, verdict_ids=(100_000,)), "outside"))
 
 
+def test_prompts_with_seeds_dont_end_the_engine_when_there_are_many(judge_engine: "VllmEngine") -> None:
+    """Read in pieces, as vLLM would read some of them on a CPU to fill its batches, they would."""
+    asked = [
+        judge_engine.generate([at % 200 + 1] * 400, Sampling(max_tokens=2, temperature=1.0, seed=at), f"many-{at}")
+        for at in range(64)
+    ]
+
+    async def all_of_them() -> list[Any]:
+        return await asyncio.gather(*asked)
+
+    assert len(ask(judge_engine, all_of_them())) == 64
+
+
 def test_a_seed_holds_in_any_company(judge_engine: "VllmEngine") -> None:
     seeded = Sampling(max_tokens=20, temperature=1.0, seed=5)
 

@@ -109,8 +109,11 @@ def test_a_column_that_isnt_there_or_isnt_read_is_refused(tmp_path: Path, corpus
 
 def test_a_judge_of_two_says_what_it_cant_compare(tmp_path: Path, folder: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([chat("Hi", "Hello")]))
-    score(settings(corpus, tmp_path / "out", model=str(folder), family="genrm-json"))
-    assert outcome_of(tmp_path / "out") == [("rejected", "no_opponent")]
+    with pytest.raises(SettingsError, match="compares the responses of a row, and none of the 1 rows looked at has two"):
+        score(settings(corpus, tmp_path / "out", model=str(folder), family="genrm-json"))
+    lone = write(tmp_path / "lone.jsonl", lines([ROWS[0], {"prompt": "Hi", "responses": ["Hello"]}]))
+    judged(lone, tmp_path / "out", folder)
+    assert outcome_of(tmp_path / "out")[-1] == ("rejected", "no_opponent")
 
 
 def test_datasets_are_judged_as_folders_are(tmp_path: Path, corpus: Path, folder: Path) -> None:

@@ -66,12 +66,12 @@ class TestTinyGenrm(JudgeContract):
 
     def test_votes_are_drawn_half_in_each_order_and_again_the_same(self, engine: Engine, judged: list[Judged]) -> None:
         pairs = [one.judgement for one in judged if len(one.scores) == 2][:20]
-        found = self.ask(engine, pairs, votes=8, temperature=None)
+        found = self.ask(engine, pairs, votes=8, temperature=1.8)
         for one in found:
             assert [prompt.times for prompt in one.rendered.prompts] == [4, 4]
             assert all(len(score.votes) == score.scores["judgements"] for score in one.scores if score.reason is None)
         right = [verdict for one in found for verdict in self.close(one)]
-        assert sum(right) / len(right) >= RIGHT
+        assert sum(right) / len(right) >= 0.8, "of what is drawn this hot, some are off"
         assert len({said.text for one in found for said in one.scores[0].trace}) > 2 * len(found), "they are drawn"
 
     def close(self, judged: Judged) -> Iterator[bool]:

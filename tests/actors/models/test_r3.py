@@ -9,7 +9,7 @@ from actors.engine import Engine
 from actors.rendering import Renderer
 from actors.scorers import scorer_of
 from actors.settings import ReadSettings, RenderSettings
-from tests.judge_contract import RIGHT, Judged, JudgeContract, request_of
+from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
 from tests.models import engine_of
 from tiny_models.dialects import R3_BINARY, R3_PAIRWISE, R3_POINTWISE, Judgement, R3Form, judgements
 
@@ -35,8 +35,8 @@ class R3Contract(JudgeContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def engine(cls, merged: Engine) -> Iterator[Engine]:
-        yield merged
+    def engine(cls, merged: Engine) -> Engine:
+        return merged
 
     def held_out(self) -> Iterator[Judgement]:
         for _, one in zip(range(PER_FORM), of_form(FORMS[self.read.rating]), strict=False):
