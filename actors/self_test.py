@@ -54,9 +54,7 @@ def _tried(model: RewardModel, engine: Engine, renderer: Renderer) -> str:
     asked = ScoreRequest(context, (right, wrong), principles)
     traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
     (scores,) = scorer_of(traced, engine).score_block(renderer.render([asked]))
-    told = (
-        f"{score.status} {score.reason or ''}".strip() if score.reward is None else f"{score.reward:g}" for score in scores
-    )
+    told = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
     wrote = next((f"; it wrote {said.text!r}" for score in scores for said in score.trace), "")
     return f"asked about 2 + 3, it gave {' to 5 and '.join(told)} to 6{wrote}"
 
