@@ -87,8 +87,8 @@ def check_comparable(preparation: Preparation, sample: Sequence[object]) -> None
     asked = (request for row in sample for request in preparation.requests(row).requests)
     if not any(len(request.responses) > 1 for request in asked):
         raise SettingsError(
-            f"{preparation.model.model} compares the responses of a row, and none of the {len(sample)} rows looked at has two; "
-            "--response-column takes a list of them"
+            f"{preparation.model.model} compares the responses of a row, and none of the {len(sample)} rows looked at has "
+            "two; --response-column takes a list of them"
         )
 
 

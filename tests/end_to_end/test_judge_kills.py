@@ -30,10 +30,11 @@ def exported(output: Path) -> list[str]:
 
 def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
     """With votes that are drawn: which they are follows from the seed, whoever asks and whenever."""
-    corpus = corpus_of(tmp_path, "genrm-json", 120)
-    command = ("--model", "tiny-genrm-json", "--engine", "fake", "--votes", 4, "--trace", *PAIRS)
+    corpus = corpus_of(tmp_path, "genrm", 120)
+    command = ("--model", "tiny-genrm", "--engine", "fake", "--votes", 4, "--trace", *PAIRS)
     calm = summary("score", corpus, tmp_path / "calm", *command)
-    assert (calm["rows"], calm["responses"], calm["scored"]) == (120, 240, 240)
+    assert calm["rows"] == 120
+    assert calm["scored"] == calm["responses"] > 150
     slow = ("--engine-args", "latency_s=0.02", "--max-in-flight", 16, "--part-rows", 8, "--unit-bytes", 4000)
     stamps: dict[str, tuple[int, int]] = {}
     for goal in (2, 5):
@@ -46,7 +47,7 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
         after = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(tmp_path / "out")}
         assert {name: after[name] for name in stamps} == stamps, "a committed part was written again"
         stamps = after
-    assert summary("score", corpus, tmp_path / "out", *command)["scored"] == 240
+    assert summary("score", corpus, tmp_path / "out", *command)["scored"] == calm["scored"]
     assert exported(tmp_path / "out") == exported(tmp_path / "calm")
 
 
