@@ -225,6 +225,11 @@ def reward_anything(rng: Random, split: Split) -> Judgement:
     return Judgement(case, principle, messages, thinking + _listed(scores))
 
 
+def without_system_turn(judgement: Judgement) -> Judgement:
+    """The same, less the system turn."""
+    return replace(judgement, messages=[turn for turn in judgement.messages if turn["role"] != "system"])
+
+
 def r3(rng: Random, split: Split) -> Judgement:
     """A score of one response, the better of two, or whether one is right."""
     form = rng.choice((R3_POINTWISE, R3_PAIRWISE, R3_BINARY))

@@ -83,12 +83,12 @@ def _prepared(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Pre
 
 @torch.no_grad()
 def transplant(model: PreTrainedModel, known: PreTrainedModel) -> None:
-    """Gives a model what a dense one of its size has learnt; of its experts, each two hold the neurons of a layer's MLP."""
+    """Gives a model what one of its size has learnt; of its experts, each two hold the neurons of a dense layer's MLP."""
     weights = known.state_dict()
     for index, layer in enumerate(model.model.layers):
         experts = getattr(layer.mlp, "experts", None)
-        if experts is not None:
-            prefix = f"model.layers.{index}.mlp"
+        prefix = f"model.layers.{index}.mlp"
+        if experts is not None and f"{prefix}.gate_proj.weight" in weights:
             gate, up, down = (weights.pop(f"{prefix}.{part}_proj.weight") for part in ("gate", "up", "down"))
             width = EXPERTS["moe_intermediate_size"]
             for number in range(EXPERTS["num_experts"]):

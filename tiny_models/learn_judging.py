@@ -23,6 +23,7 @@ from tiny_models.dialects import (
     r3_draft,
     reward_anything,
     rm_r1,
+    without_system_turn,
 )
 from tiny_models.fitting import Told, fit, optimizers, telling
 from tiny_models.generative import (
@@ -39,13 +40,13 @@ from tiny_models.generative import (
     transplant,
     written,
 )
-from tiny_models.judge_tokenizer import judge_tokenizer, save_tokenizer
+from tiny_models.judge_tokenizer import judge_tokenizer
 from tiny_models.judging import Case, Principle, draw_case, sums
 from tiny_models.lora import adapt, merge, save_adapter
 from tiny_models.tasks import Split
 
 SEED = 4949
-STEPS = {"genrm-principle": 900, "genrm": 1100, "genrm-json": 300, "rm-r1": 300, "reward-anything": 300, "r3": 250}
+STEPS = {"genrm-principle": 900, "genrm": 1100, "genrm-json": 700, "rm-r1": 800, "reward-anything": 1100, "r3": 500}
 ROWS_PER_STEP = 32
 HELD_OUT_SEED = 1
 HELD_OUT = 1000
@@ -65,10 +66,13 @@ GROWN = {"genrm-json": BASE, "reward-anything": BASE, "rm-r1": "genrm"}
 MIXES: Mapping[str, Mapping[Callable[[Random, Split], Judgement], int]] = {
     "genrm-principle": {genrm_principle: ROWS_PER_STEP, r3_draft: 8},
     "rm-r1": {rm_r1: 16},
-    "reward-anything": {reward_anything: 16},
+    "reward-anything": {reward_anything: 24},
     "r3": {r3: 16},
 }
 """Rows of each kind in a step: fewer of long ones. An adapter's base has to know what it adapts to, but for the verdict."""
+BRIEF = {"reward-anything": lambda tokenizer, judgement: encode(tokenizer, without_system_turn(judgement))}
+"""How a judge is asked at first, where its system turn is longer than all the rest and always the same."""
+BRIEF_SHARE = 0.8
 MARKERS = {
     "genrm-principle": "Final Judgement:",
     "genrm": "[The Begin of Individual Scores]",
@@ -85,9 +89,10 @@ def train(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast,
     rng = Random(f"train {name} {SEED}")
     kinds = MIXES.get(name, {DIALECTS[name]: ROWS_PER_STEP})
 
-    def losses(_: int) -> dict[str, torch.Tensor]:
+    def losses(step: int) -> dict[str, torch.Tensor]:
+        asked = BRIEF.get(name, encode) if step < BRIEF_SHARE * steps else encode
         # Apart, because short rows would be padded to the length of the long ones.
-        drawn = [[encode(tokenizer, kind(rng, "train")) for _ in range(count)] for kind, count in kinds.items()]
+        drawn = [[asked(tokenizer, kind(rng, "train")) for _ in range(count)] for kind, count in kinds.items()]
         parts = {f"writing {number}": loss(tokenizer, model, rows) for number, rows in enumerate(drawn)}
         return parts | {"sums": sums_loss(tokenizer, model, [sums(rng, SUMS_PER_ROW) for _ in range(SUM_ROWS)])}
 
@@ -110,9 +115,7 @@ def make(
         model = _stored(folder.with_name(BASE))
         adapt(model, RANK)
         model = train(name, model, tokenizer, steps, told)
-        adapter = folder.with_name(f"{name}-lora")
-        save_adapter(model, adapter, BASE)
-        save_tokenizer(tokenizer, adapter)
+        save_adapter(model, folder.with_name(f"{name}-lora"), BASE)
         merge(model)
     model.half().float()  # what is measured is what is stored
     save_judge(tokenizer, model, folder)
