@@ -71,6 +71,9 @@ def engine_arguments(
             if settings.pipeline_parallel == 1
             else {"compilation_config": {"mode": 2, "backend": "eager"}}
         )
+    if not task.pools:
+        # White space between the fields of JSON is no answer, and a model may write it until its tokens end.
+        arguments["structured_outputs_config"] = {"backend": "guidance", "disable_any_whitespace": True}
     if on_cpu and not task.pools:
         # vLLM 0.32 ends the whole engine when a prompt with a seed is read in pieces: a CPU's generator can't be set back.
         arguments["enable_chunked_prefill"] = False

@@ -17,6 +17,9 @@ from actors.family import Family
 from actors.judge import Judge
 from actors.settings import AS_ITS_CARD, AS_PUBLISHED, Dtype, JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 
+RUBRIC = "rubric"
+"""The family of a judge of the user's own."""
+
 
 @dataclass(frozen=True)
 class RewardModel:
@@ -78,7 +81,7 @@ def resolve(
     Prompts may be as long as the model was trained on, where its card says that, unless the settings say otherwise.
     """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
-    named = settings.family or ("rubric" if settings.judge.rubric else None)
+    named = settings.family or (RUBRIC if settings.judge.rubric else None)
     called = settings.adapter or settings.model  # what a model is read as, its adapter says
     family = _asked_by(family_of(called, checkpoint, named).reading_by(settings.read), settings)
     known = family.knows(checkpoint.known_as(called))
@@ -157,7 +160,8 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
         if not family.fits(checkpoint):
             raise ModelError(f"{found}, which --family {named} can't read: it reads {family.summary}")
         published = family_known(checkpoint.known_as(model))
-        if published is not None and published is not family:
+        # A rubric says itself how a model is asked and read, whatever else it may be asked.
+        if published is not None and published is not family and family.name != RUBRIC:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family
     known = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
