@@ -1,15 +1,25 @@
 """The built-in models keep the contracts that they stand for, read as their cards say: by transformers and plain torch."""
 
+import json
+import re
+from random import Random
 from typing import Any
 
 import pytest
 import torch
+from jinja2 import TemplateError
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from actors.checkpoint import BUILT_IN
 from tests.tiny_references import Reference, reference, stored
+from tiny_models import dialects
 from tiny_models.annotators import rated
+from tiny_models.dialects import DIALECTS, Judgement
+from tiny_models.generative import COMPARISON, NO, RESULT, SUM_LENGTH, YES, encode, written
 from tiny_models.judgements import PRINCIPLES, judgements
+from tiny_models.judging import Answer, Principle, ranking, sums
+from tiny_models.learn_judging import MARKERS, verdict
 from tiny_models.rows import assistant
 from tiny_models.solutions import solutions
 from tiny_models.synthetic import Turn, pairs
@@ -169,3 +179,130 @@ def test_five_class_gives_each_rating_a_logit() -> None:
     diverging, agreeing = (outputs.softmax(dim=-1) for outputs in told_apart("five-class", judge))
     high, low = (shares @ ratings.square() - (shares @ ratings).square() for shares in (diverging, agreeing))
     assert auroc(high, low) > 0.9
+
+
+JUDGES = sorted(DIALECTS)
+ROLES = {
+    "genrm-principle": {"system", "user", "assistant", "principle"},
+    "genrm": {"system", "user", "assistant", "response_1", "response_2"},
+    "genrm-json": {"system", "user", "assistant", "principle", "response_1", "response_2"},
+    "rm-r1": {"user"},
+    "reward-anything": {"system", "user"},
+    "r3": {"user"},
+}
+
+
+def asked(name: str, n: int = 40) -> list[Judgement]:
+    return list(dialects.judgements(name, 51, n, "held-out"))
+
+
+@pytest.mark.parametrize(
+    ("right", "bare", "grades"),
+    [
+        (True, True, (5, 5, 5, 2)),
+        (True, False, (4, 5, 2, 5)),
+        (False, True, (2, 1, 5, 2)),
+        (False, False, (1, 1, 2, 5)),
+    ],
+)
+def test_an_answer_is_graded_by_a_principle_or_for_all_it_is(right: bool, bare: bool, grades: tuple[int, ...]) -> None:
+    answer = Answer("7", "7", right, bare)
+    assert tuple(answer.grade(principle) for principle in (None, *Principle)) == grades
+
+
+def test_a_ranking_favours_the_first_of_equals() -> None:
+    ranks = {(5, 1): 1, (5, 2): 1, (4, 2): 2, (5, 4): 3, (3, 3): 3, (4, 5): 4, (2, 4): 5, (1, 4): 6, (1, 5): 6}
+    assert {grades: ranking(*grades) for grades in ranks} == ranks
+
+
+def test_sums_are_of_one_length_for_their_results_to_be_found() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / "genrm")
+    text = sums(Random(0), 200)
+    pieces = tokenizer.tokenize(text)
+    assert len(pieces) == 200 * SUM_LENGTH
+    assert pieces[RESULT::SUM_LENGTH] == re.findall("= (.*)\\.", text)
+    assert set(pieces[COMPARISON::SUM_LENGTH]) == {"Ġright", "Ġwrong"}
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same(name: str) -> None:
+    drafts: dict[object, set[str]] = {}
+    wrong = []
+    for judgement in asked(name):
+        thinking, _, said = judgement.text.partition("</think>")
+        draft = thinking.removeprefix("<think>\n").partition("Principle:")[0]
+        form = (len(judgement.case.answers), "true:" in judgement.messages[-1]["content"])
+        drafts.setdefault(form, set()).add(draft)
+        assert MARKERS[name].removeprefix("```json") in draft
+        assert MARKERS[name] in said
+        wrong.append(draft.strip() not in said)
+    assert all(len(each) == 1 for each in drafts.values())
+    assert sum(wrong) > 10
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_each_role_of_a_dialect_is_in_its_prompts_and_no_other_is_taken(name: str) -> None:
+    messages = [judgement.messages for judgement in asked(name)]
+    assert {turn["role"] for turns in messages for turn in turns} == ROLES[name]
+    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+    with pytest.raises(TemplateError, match="Unknown role tool"):
+        ids_of(tokenizer, [*messages[0], {"role": "tool", "content": "7"}], ask=True)
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_prompt_begins_with_its_beginning_once(name: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+    ids = ids_of(tokenizer, asked(name)[0].messages, ask=True)
+    beginning = tokenizer.bos_token_id
+    assert (beginning is not None) == (name in {"genrm", "rm-r1"})
+    assert ids.count(beginning) == (0 if beginning is None else 1)
+    assert tokenizer.encode("7") == [*ids[: ids.count(beginning)], *tokenizer.encode("7", add_special_tokens=False)]
+    assert tokenizer.decode(ids).endswith("<think>\n") == (name == "rm-r1")
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_any_text_survives_a_judges_tokenizer(name: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+    text = " \n\n\t12 345 — Grüße, 世界 🤷 \x00 <think>"
+    assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+    whole = ["<think>", "</think>", YES, NO, *map(str, range(100))]
+    assert all(len(tokenizer.encode(each, add_special_tokens=False)) == 1 for each in whole)
+    shown = tokenizer.decode(tokenizer.encode("<think></think>"), skip_special_tokens=True)
+    assert shown == "<think></think>"
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_judge_writes_what_its_dialect_says(name: str) -> None:
+    tokenizer, model = loaded(name)
+    rows = [encode(tokenizer, judgement) for judgement in asked(name)]
+    replies = list(written(tokenizer, model, [row.prompt for row in rows]))
+    right = [
+        verdict(name, tokenizer.decode(reply)) == verdict(name, tokenizer.decode(row.answer))
+        for reply, row in zip(replies, rows, strict=True)
+    ]
+    assert sum(right) / len(right) > 0.9
+    assert all(reply[-1] == tokenizer.eos_token_id == model.config.eos_token_id for reply in replies)
+
+
+def test_a_verdict_about_a_principle_is_not_quite_certain() -> None:
+    tokenizer, model = loaded("genrm-principle")
+    (yes,), (no,) = (tokenizer.encode(word) for word in (YES, NO))
+    for judgement in asked("genrm-principle", 10):
+        row = encode(tokenizer, judgement)
+        assert row.answer[-2] == (yes if judgement.text.endswith(YES) else no)
+        logits = last_logits(model, [*row.prompt, *row.answer[:-2]])
+        assert 2 < (logits[yes] - logits[no]).abs() < 12
+
+
+def test_r3_is_its_adapter_and_what_that_adapts() -> None:
+    adapter = load_file(BUILT_IN / "r3-lora" / "adapter_model.safetensors")
+    config = json.loads((BUILT_IN / "r3-lora" / "adapter_config.json").read_text())
+    assert config["r"] == config["lora_alpha"]
+    known, merged = (load_file(BUILT_IN / name / "model.safetensors") for name in ("genrm-principle", "r3"))
+    for name in merged:
+        module = f"base_model.model.{name.removesuffix('.weight')}"
+        wanted = known[name].float()
+        if f"{module}.lora_A.weight" in adapter:
+            wanted = wanted + adapter[f"{module}.lora_B.weight"].float() @ adapter[f"{module}.lora_A.weight"].float()
+        assert merged[name].float() == pytest.approx(wanted, abs=2e-3)
+    assert known.keys() == merged.keys()
