@@ -43,7 +43,7 @@ def test_a_killed_ensemble_goes_on(tmp_path: Path) -> None:
     expected = rows_of(tmp_path / "calm")
     assert len(expected) == PROMPTS * RESPONSES
 
-    asked = settings(corpus, output, engine_args={"latency_s": 0.02}, max_in_flight=4)
+    asked = settings(corpus, output, engine_args={"latency_s": 0.05}, max_in_flight=2)
     stages = [output / "models" / "tiny_scalar", output / "models" / "tiny_attributes", output]
     kept: dict[Path, int] = {}
     for stage in stages:
