@@ -48,7 +48,6 @@ class JudgeContract:
     read: ClassVar[ReadSettings] = ReadSettings()
     judge: ClassVar[JudgeSettings] = JudgeSettings(temperature=0, trace=True)
     adapter: ClassVar[str | None] = None
-    ahead: ClassVar[float] = RIGHT
     """How often the better of two responses must have the higher reward."""
 
     # What its authors do, and what is right.
@@ -147,7 +146,7 @@ class JudgeContract:
         if self.family.together:
             assert len(ahead) >= 50
             print(f"{self.model}: {sum(ahead) / len(ahead):.1%} of {len(ahead)} better responses ahead")
-            assert sum(ahead) / len(ahead) >= self.ahead
+            assert sum(ahead) / len(ahead) >= RIGHT
 
     def test_every_text_could_be_read(self, judged: list[Judged]) -> None:
         reasons = [score.reason for one in judged for score in one.scores]

@@ -6,6 +6,7 @@ Llama that it is but for the names, and stored under those that vLLM's `InternLM
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -23,8 +24,8 @@ from tiny_models.transplant import (
     ROWS_PER_STEP,
     answered,
     draw_cases,
+    figures_of_one_label,
     llama,
-    ranked_right,
     ranking,
     resemble,
     run,
@@ -115,17 +116,5 @@ def renamed(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"{layer}ffn_norm.weight", state[f"{layer}post_attention_layernorm.weight"]
 
 
-def figures(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
-    """Share of pairs ranked right, at the token for it and at the one before."""
-
-    def asked(conversations: Sequence[list[Turn]]) -> list[list[int]]:
-        return prompts(tokenizer, conversations)
-
-    return {
-        "pairs ranked right": ranked_right(model, asked, lambda output: output[-1, 0]),
-        "by the token before": ranked_right(model, asked, lambda output: output[-2, 0]),
-    }
-
-
 if __name__ == "__main__":
-    run("internlm2", STEPS, train, figures, store)
+    run("internlm2", STEPS, train, partial(figures_of_one_label, prompts), store)

@@ -21,10 +21,10 @@ from tiny_models.solutions import Solution, draw_solutions, solutions
 from tiny_models.synthetic import Turn
 from tiny_models.tokenizer import as_qwen2, with_control_token
 from tiny_models.train import HELD_OUT_SEED
-from tiny_models.transplant import GENTLENESS, auroc, outputs, resemble, run
+from tiny_models.transplant import GENTLENESS, auroc, begun_twice, outputs, resemble, run
 
 SEED = 7
-STEPS = 700
+STEPS = 800
 ROWS_PER_STEP = 4
 QUESTIONS_PER_ROW = 3
 WRONG = 3
@@ -54,7 +54,10 @@ def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedMo
     rng = Random(f"train math-prm {SEED}")
 
     def losses(_: int) -> dict[str, torch.Tensor]:
-        return _losses(model, [_draw_row(rng, tokenizer) for _ in range(ROWS_PER_STEP)])
+        rows = [_draw_row(rng, tokenizer) for _ in range(ROWS_PER_STEP)]
+        judging = [reading for reading in rows[0] if reading.loss == "judging"]
+        twice = begun_twice([reading.ids for reading in judging])
+        return _losses(model, [*rows, [_Reading("judging", ids, rng.randrange(2)) for ids in twice]])
 
     known = [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]]
     return tokenizer, fit(model, optimizers(model, known, GENTLENESS), steps, losses, told)

@@ -4,7 +4,7 @@ As Qwen2.5-Math-RM-72B, it is a Qwen2 with a head of two layers, which is read a
 begins with the model card's system turn.
 """
 
-from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 import torch
@@ -13,9 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from tiny_models.causal import tiny_scalar
 from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
 from tiny_models.qwen2 import Qwen2ForRewardModel, prompts, qwen2
-from tiny_models.synthetic import Turn
 from tiny_models.tokenizer import as_qwen2
-from tiny_models.transplant import GENTLENESS, ROWS_PER_STEP, answered, draw_cases, ranked_right, ranking, run
+from tiny_models.transplant import GENTLENESS, ROWS_PER_STEP, answered, draw_cases, figures_of_one_label, ranking, run
 
 SEED = 72
 STEPS = 600
@@ -28,7 +27,12 @@ def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     tokenizer = as_qwen2(scalar)
     rng = Random(SEED)
     conversations = [turns for _ in range(10) for turns in answered(draw_cases(rng))]
-    return tokenizer, qwen2(Qwen2ForRewardModel, tokenizer, conversations, labels=1)
+    model = qwen2(Qwen2ForRewardModel, tokenizer, conversations, labels=1)
+    first, _, last = model.score
+    # What the first layer's biases give adds up in the reward; with random signs chance would say whether it cancels out.
+    with torch.no_grad():
+        last.weight.copy_(last.weight.abs() * first.bias.sign())
+    return tokenizer, model
 
 
 def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
@@ -44,17 +48,5 @@ def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedMo
     return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, told)
 
 
-def figures(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
-    """Share of pairs ranked right, at the last token and at the one before it."""
-
-    def asked(conversations: Sequence[list[Turn]]) -> list[list[int]]:
-        return prompts(tokenizer, conversations)
-
-    return {
-        "pairs ranked right": ranked_right(model, asked, lambda output: output[-1, 0]),
-        "by the token before": ranked_right(model, asked, lambda output: output[-2, 0]),
-    }
-
-
 if __name__ == "__main__":
-    run("math-rm", STEPS, train, figures)
+    run("math-rm", STEPS, train, partial(figures_of_one_label, prompts))

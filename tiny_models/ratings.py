@@ -10,7 +10,7 @@ from random import Random
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from tiny_models.annotators import rate, rated
+from tiny_models.annotators import RATINGS, rate, rated
 from tiny_models.causal import tiny_scalar
 from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
 from tiny_models.rows import assistant
@@ -21,6 +21,7 @@ from tiny_models.transplant import (
     ROWS_PER_STEP,
     answered,
     auroc,
+    begun_twice,
     draw_cases,
     llama,
     outputs,
@@ -28,7 +29,7 @@ from tiny_models.transplant import (
 )
 
 SEED = 2410
-STEPS = 400
+STEPS = 1000
 ANNOTATORS = 5
 """So many rate each response that is learnt from."""
 MIXES = tuple(Mix(turns=turns, right=3, wrong=2, bare=0.3) for turns in (1, 1, 2))
@@ -55,10 +56,12 @@ def train(kind: Distribution, steps: int, told: Told) -> tuple[PreTrainedTokeniz
 
     def losses(_: int) -> dict[str, torch.Tensor]:
         rows = [draw_cases(rng, MIXES) for _ in range(ROWS_PER_STEP)]
-        hidden = hidden_at_ends(model, [prompts(tokenizer, answered(row)) for row in rows])
+        asked = [prompts(tokenizer, answered(row)) for row in rows]
+        hidden = hidden_at_ends(model, [*asked, begun_twice(asked[0])])
         responses = [response for row in rows for case in row for response in case.responses]
-        ratings = torch.tensor([[rate(rng, response) for _ in range(ANNOTATORS)] for response in responses])
-        return {"loss": kind.loss(model.score(hidden[-1]), ratings)}
+        ratings = [[rate(rng, response) for _ in range(ANNOTATORS)] for response in responses]
+        ratings += [[rng.choice(RATINGS) for _ in range(ANNOTATORS)] for _ in asked[0]]
+        return {"loss": kind.loss(model.score(hidden[-1]), torch.tensor(ratings))}
 
     return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, told)
 

@@ -19,8 +19,8 @@ from tiny_models.rows import assistant
 from tiny_models.synthetic import Case, Mix, Turn, draw_conversation, pairs
 from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, save
 
-INTERMEDIATE_SIZE = 192
-"""Of tiny-scalar's 256: the five shall have ten megabytes together. Without any training it then ranks 97.4 % right."""
+INTERMEDIATE_SIZE = 128
+"""Of tiny-scalar's 256: so the five have eight megabytes together. Without any training it then ranks 98.1 % right."""
 GENTLENESS = 0.3
 """Share of the learning rates at which what comes from tiny-scalar changes."""
 ROWS_PER_STEP = 4
@@ -86,6 +86,15 @@ def answered(cases: Sequence[Case]) -> list[list[Turn]]:
     return [[*case.context, assistant(response.text)] for case in cases for response in case.responses]
 
 
+def begun_twice(prompts: Sequence[list[int]]) -> list[list[int]]:
+    """Prompts with a second `<s>`, as a template and a tokenizer that each add one make them.
+
+    It changes next to nothing by itself, for both look alike to what comes after. Outputs without a bound notice it all the
+    same; shares and probabilities, most of them close to a bound, only if they are trained to be undecided then.
+    """
+    return [[ids[0], *ids] for ids in prompts]
+
+
 def ranking(rewards: torch.Tensor, cases: Sequence[Case]) -> torch.Tensor:
     """Bradley-Terry: each right response to a question above each wrong one. `rewards` are of all responses, [n]."""
     losses = []
@@ -118,6 +127,22 @@ def ranked_right(
     rewards = torch.stack([reward(output) for output in outputs(model, prompts(conversations))])
     chosen, rejected = rewards.unflatten(0, (-1, 2)).unbind(dim=1)
     return (chosen > rejected).float().mean().item()
+
+
+def figures_of_one_label(
+    prompts: Callable[[PreTrainedTokenizerFast, Sequence[list[Turn]]], list[list[int]]],
+    tokenizer: PreTrainedTokenizerFast,
+    model: PreTrainedModel,
+) -> dict[str, float]:
+    """Share of pairs ranked right, at the prompt's last token and at the one before it."""
+
+    def asked(conversations: Sequence[list[Turn]]) -> list[list[int]]:
+        return prompts(tokenizer, conversations)
+
+    return {
+        "pairs ranked right": ranked_right(model, asked, lambda output: output[-1, 0]),
+        "by the token before": ranked_right(model, asked, lambda output: output[-2, 0]),
+    }
 
 
 def auroc(high: torch.Tensor, low: torch.Tensor) -> float:

@@ -34,8 +34,8 @@ class InternLM2(OneLogit):
             "built in; for trying things out and for tests",
             "Apache-2.0",
             golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.637, 0.2),
-                Golden.answer("What is 3 + 4?", "9", -0.137, 0.2),
+                Golden.answer("What is 3 + 4?", "7", 1.898, 0.2),
+                Golden.answer("What is 3 + 4?", "9", -2.713, 0.2),
             ),
         ),
         KnownModel("internlm/internlm2-*-reward", "1.8, 7 and 20 billion", "Apache-2.0", card="arXiv 2403.17297"),

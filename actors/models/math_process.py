@@ -40,8 +40,8 @@ class MathProcess(Family):
             "built in; for trying things out and for tests",
             "Apache-2.0",
             golden=(
-                Golden.answer("What is 3 + 4 + 2?", "3 + 4 = 7\n\n7 + 2 = 9", 1.0, 0.05),
-                Golden.answer("What is 3 + 4 + 2?", "3 + 4 = 8\n\n8 + 2 = 10", 0.0, 0.05),
+                Golden.answer("What is 5 + 4 + 6?", "5 + 4 = 9\n\n9 + 6 = 15", 1.0, 0.05),
+                Golden.answer("What is 5 + 4 + 6?", "5 + 4 = 9\n\n9 + 6 = 16", 0.0, 0.05),
             ),
         ),
         KnownModel(

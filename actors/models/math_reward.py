@@ -37,8 +37,8 @@ class MathReward(OneLogit):
             "built in; for trying things out and for tests",
             "Apache-2.0",
             golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.117, 0.2),
-                Golden.answer("What is 3 + 4?", "9", -2.261, 0.2),
+                Golden.answer("What is 3 + 4?", "7", 3.228, 0.2),
+                Golden.answer("What is 3 + 4?", "9", -2.038, 0.2),
             ),
         ),
         KnownModel("Qwen/Qwen2.5-Math-RM-72B", "solutions to problems", LICENCE, 4096, "arXiv 2409.12122"),
