@@ -18,6 +18,7 @@ from actors.control_tokens import Controls
 from actors.errors import ModelError, Rejected
 from actors.family import Family, Question
 from actors.models import RewardModel
+from actors.parsing import END_THINK, THINK
 from actors.records import Message, Prompt, Reason, RenderedRequest, RenderedResponse, Response, Role, ScoreRequest
 from actors.settings import ControlTokens, RenderSettings, TooLong
 
@@ -61,6 +62,51 @@ class Renderer:
     def tokenize(self, text: str) -> list[int]:
         """The ids of a rendered text, and what the family appends to them."""
         return self._prompts([text])[0]
+
+    def as_it_is(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
+        """A prompt that somebody else has rendered, for one response: control tokens in it are what they say.
+
+        `begin` puts the token for the beginning of a text before it where the tokenizer would, if it isn't there.
+        """
+        ids = self._tokenize([self._encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
+        if begin and isinstance(prompt, str) and self._begins_itself and ids[:1] != [self._tokenizer.bos_token_id]:
+            ids = [self._tokenizer.bos_token_id, *ids]
+        at = self._steps(ids)
+        reason = Reason.EMPTY_CONTENT if not ids else Reason.TOO_LONG if len(ids) > self._limit else None
+        if self._step_id is not None and not at:
+            reason = reason or Reason.TEMPLATE_REFUSED
+        prompts = () if reason else (Prompt(ids, (0,), at),)
+        return RenderedRequest("", (RenderedResponse("final", reason),), prompts)
+
+    def choosing(self, messages: Sequence[Message], labels: Sequence[str]) -> "Choosing":
+        """A conversation to which one of some labels is to be the answer, without any reasoning. Raises `Rejected`."""
+        context = self._safe(Question(tuple(messages), (), ())).context
+        text, opening = self._opened(context)
+        if len(text) > self._longest_text or len(ids := self._tokenize([text])[0]) > self._limit:
+            raise Rejected(Reason.TOO_LONG)
+        blank, _ = self._opened([Message(message.role, _PROBE) for message in context])
+        if self._control.count(ids) > self._control.count(self._tokenize([blank])[0]):
+            raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
+        begun = self._tokenize([opening])[0]
+        if ids[-len(begun) :] != begun:  # what comes before decides what the opening's tokens are
+            opening, begun = text, ids
+        labelled = zip(labels, self._tokenize([opening + label for label in labels]), strict=True)
+        tokens = tuple(own[-1] if self._adds(own[-1], begun, label) else None for label, own in labelled)
+        return Choosing(ids, tokens, opening.rfind(THINK) > opening.rfind(END_THINK))
+
+    def _adds(self, token: int, ids: list[int], text: str) -> bool:
+        """Whether a token after others adds just this text. Those before may be others than in the text as a whole."""
+        decoded = self._tokenizer.batch_decode([ids, [*ids, token]], clean_up_tokenization_spaces=False)
+        return bool(decoded[0] + text == decoded[1])
+
+    def _opened(self, context: Sequence[Message]) -> tuple[str, str]:
+        """The text of a conversation up to where the assistant begins, and what of it stands after all that was said."""
+        text, at = self._template(context, generation_prompt=True, enable_thinking=False), 0
+        for message in context:
+            if (found := text.find(said := message.content.strip(), at)) < 0:
+                raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves a message out, or changes it")
+            at = found + len(said)
+        return self._encodable(text), text[at:]
 
     def _ask(self, draft: "_Draft") -> Iterator["_Asked"]:
         among = [at for at in range(len(draft.request.responses)) if not draft.together or self._showable(draft, at)]
@@ -189,8 +235,8 @@ class Renderer:
         ]
         return ids
 
-    def _template(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
-        """See `ChatTemplate`."""
+    def _template(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
+        """See `ChatTemplate`. The `variables` are some templates' own; others pass over them."""
         if not self._tokenizer.chat_template:
             raise ModelError(f"{self._tokenizer.name_or_path} has no chat template, so nobody knows how it is asked")
         try:
@@ -199,6 +245,7 @@ class Renderer:
                 tokenize=False,
                 add_generation_prompt=generation_prompt,
                 strftime_now=TEMPLATE_DATE.strftime,
+                **variables,
             )
         except Exception as error:  # a template may raise anything: its own raise_exception, a TypeError inside Jinja
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
@@ -280,7 +327,13 @@ class Renderer:
         """
         if self._family.begins is not None:
             return (self._family.begins,)
-        return (1,) if self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id] else (0, 1)
+        return (1,) if self._begins_itself else (0, 1)
+
+    @property
+    def _begins_itself(self) -> bool:
+        """Whether the tokenizer puts a token for the beginning before a text."""
+        begun: bool = self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
+        return begun
 
 
 def _tokenizer(checkpoint: Checkpoint) -> Any:
@@ -297,6 +350,17 @@ def _tokenizer(checkpoint: Checkpoint) -> Any:
         raise ModelError(
             f"the tokenizer in {checkpoint.folder} can't be loaded, and no code of a checkpoint's own is run: {error}"
         ) from error
+
+
+class Choosing(NamedTuple):
+    """A conversation up to where the assistant begins, and the token that each label would be there: None, if it isn't one.
+
+    `reasoning` says whether the assistant would begin inside a block of reasoning.
+    """
+
+    ids: list[int]
+    labels: tuple[int | None, ...]
+    reasoning: bool
 
 
 class _Asked(NamedTuple):

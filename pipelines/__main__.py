@@ -1,24 +1,20 @@
 """The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
 
 import contextlib
-import enum
+import importlib
 import json
 import os
 import shlex
 import sys
-import types
-import typing
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import click
 
-from actors.errors import AssayError, AuditError, SettingsError, UserError
-from actors.settings_base import Settings
-from pipelines.options import Leaf, build, from_yaml, leaves
+from actors.errors import AssayError, AuditError, UserError
+from pipelines.flags import given, settings_options
+from pipelines.options import build
 from pipelines.settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
-
-Command = Callable[..., None]
 
 
 def main() -> None:
@@ -49,80 +45,30 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def settings_options(settings: type[Settings], *but: str) -> Callable[[Command], Command]:
-    """One click option for every single setting, with its default and its description."""
-
-    def decorate(command: Command) -> Command:
-        for leaf in reversed(list(leaves(settings))):
-            if leaf.name not in but:
-                command = _option(leaf)(command)
-        return command
-
-    return decorate
-
-
-def _option(leaf: Leaf) -> Callable[[Command], Command]:
-    kind, flag = _plain(leaf.field.annotation), f"--{leaf.name.replace('_', '-')}"
-    text = leaf.field.description
-    if kind is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag, is_flag=True, default=None, help=text)
-    if typing.get_origin(kind) is dict:
-        is_text = _plain(typing.get_args(kind)[1]) is str
-        return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_texts if is_text else _values, help=text)
-    default = None if leaf.field.is_required() else leaf.field.default
-    shown = f"{text}  [default: {default}]" if default not in (None, "") else text
-    return click.option(flag, type=_click_type(kind), default=None, required=leaf.field.is_required(), help=shown)
-
-
-def _plain(annotation: Any) -> Any:
-    """The type without `Annotated` and `| None`."""
-    if typing.get_origin(annotation) is typing.Annotated:
-        return _plain(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return _plain(next(kind for kind in typing.get_args(annotation) if kind is not type(None)))
-    return annotation
-
-
-def _click_type(kind: Any) -> Any:
-    if typing.get_origin(kind) is typing.Literal:
-        return click.Choice(typing.get_args(kind))
-    if isinstance(kind, type) and issubclass(kind, Settings):
-        return str  # a file that holds them
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return click.Choice([member.value for member in kind])
-    return kind
-
-
-def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
-    """In YAML. Of a name that is given again the last value counts, as of any option: so a command is gone on with."""
-    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in _pairs(parameter, values)} or None
-
-
-def _texts(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    """As they are written: a principle may hold a colon, or a #. None may be lost for another one of its name."""
-    pairs = _pairs(parameter, values)
-    if len(dict(pairs)) < len(pairs):
-        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(name for name, _ in pairs)}")
-    return dict(pairs) or None
-
-
-def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
-    pairs = [value.partition("=") for value in values]
-    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {wrong[0]!r} isn't")
-    return [(name, value) for name, _, value in pairs]
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Commands(click.Group):
+    """The commands of this file, and those of a layer above it, which this one doesn't import but by name."""
+
+    ABOVE: ClassVar = {"serve": "deploy.command:serve"}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return [*super().list_commands(ctx), *self.ABOVE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name."""
+        if cmd_name not in self.ABOVE:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self.ABOVE[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def cli() -> None:
-    """Trustworthy rewards on massive corpora: score with any reward model, filter by the scores."""
+    """Trustworthy rewards on massive corpora and online: score with any reward model, filter by the scores, serve them."""
 
 
 @cli.group(invoke_without_command=True)
@@ -157,7 +103,7 @@ def check(**options: Any) -> None:
     """Start MODEL and run the checks that every replica runs before its first row."""
     from pipelines.checking import check as run_check
 
-    run_check(build(CheckSettings, _given(options)), lambda passed: click.echo(f"ok  {passed}"))
+    run_check(build(CheckSettings, given(options)), lambda passed: click.echo(f"ok  {passed}"))
 
 
 @cli.command()
@@ -185,7 +131,7 @@ def score(as_json: bool, **options: Any) -> None:
 
     The same command again goes on where an earlier one ended.
     """
-    _score(build(ScoreSettings, _given(options)), as_json)
+    _score(build(ScoreSettings, given(options)), as_json)
 
 
 @cli.command()
@@ -202,7 +148,7 @@ def ensemble(as_json: bool, **options: Any) -> None:
     models are on different scales. The same command again goes on where an earlier one ended; with another --combine or
     --suspect-... it combines anew, and no model runs again. Models that need settings of their own are given in a recipe.
     """
-    _ensemble(build(EnsembleSettings, _given(options)), as_json)
+    _ensemble(build(EnsembleSettings, given(options)), as_json)
 
 
 @cli.command("filter")
@@ -212,7 +158,7 @@ def ensemble(as_json: bool, **options: Any) -> None:
 @json_option
 def filter_(as_json: bool, **options: Any) -> None:
     """Keep the rows of the folder SCORED that meet a condition, in the folder OUTPUT; without OUTPUT, count them."""
-    _filter(build(FilterSettings, _given(options)), as_json)
+    _filter(build(FilterSettings, given(options)), as_json)
 
 
 @cli.command()

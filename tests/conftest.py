@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_enable_metrics_collection", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")  # else what runs beside the tests, and they themselves, starve it
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -1,0 +1,164 @@
+"""The endpoint beside vLLM's own server: requests per second on `/pooling`, and how long one takes.
+
+Two models, each on both servers with the same engine settings: a random one of 28 million weights, which is asked 300 times
+about 1,000 tokens, where the engine's work decides; and tiny-attributes, asked 2,000 times about 50 tokens, where what is
+around the engine does. Both servers are up while either is asked; the rounds take turns. 64 clients ask at a time.
+"""
+
+import asyncio
+import itertools
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from actors.checkpoint import BUILT_IN
+from tests.endpoints import free_port, serving, wait
+
+CLIENTS = 64
+ROUNDS = 3
+ENGINE = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
+
+
+class Case(NamedTuple):
+    """A model, and what it is asked."""
+
+    name: str
+    folder: Path
+    requests: int
+    tokens: int
+
+
+class Round(NamedTuple):
+    """What one round took."""
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    statuses: dict[int, int]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`serve`, or `serve tiny` or `serve 28M` for one of the models."""
+    with tempfile.TemporaryDirectory() as folder:
+        cases = [
+            Case("28M", write_model(Path(folder) / "28M"), 300, 1000),
+            Case("tiny", BUILT_IN / "attributes", 2000, 50),
+        ]
+        for case in cases:
+            if not arguments or case.name in arguments:
+                measure(case, Path(folder))
+
+
+def measure(case: Case, folder: Path) -> None:
+    """Print what both servers do with it."""
+    rounds: dict[str, list[Round]] = {"assay": [], "vllm": []}
+    with ExitStack() as servers:
+        flags = itertools.chain.from_iterable(("--engine-args", f"{name}={value}") for name, value in ENGINE.items())
+        log = folder / f"{case.name}.log"
+        assay, _ = servers.enter_context(
+            serving("--model", case.folder, "--family", _family(case), *flags, log=log, RAY_worker_niceness="0")
+        )
+        addresses = {"assay": assay, "vllm": servers.enter_context(_vllm(case, folder))}
+        for number in range(ROUNDS + 1):  # the first one warms both up
+            for name, address in addresses.items():
+                done = asyncio.run(ask(address, case, seed=number))
+                if number:
+                    rounds[name].append(done)
+                    print(f"{case.name} {name}: {done}", flush=True)
+    ratios = sorted(own.per_second / other.per_second for own, other in zip(*rounds.values(), strict=True))
+    for name, own in rounds.items():
+        for figure in ("per_second", "p50_ms", "p99_ms"):
+            values = sorted(getattr(one, figure) for one in own)
+            print(f"{case.name} {name} {figure}: {values[0]:.1f} {statistics.median(values):.1f} {values[-1]:.1f}")
+    print(f"{case.name} assay/vllm: {ratios[0]:.2f} {statistics.median(ratios):.2f} {ratios[-1]:.2f} (min, median, max)")
+
+
+async def ask(address: str, case: Case, seed: int) -> Round:
+    """All requests of a round. Prompts differ between rounds, so that no prefix cache helps."""
+    rng = Random(f"{case.name} {seed}")
+    prompts = iter([[rng.randrange(10, 900) for _ in range(case.tokens)] for _ in range(case.requests)])
+    seconds: list[float] = []
+    statuses: dict[int, int] = {}
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        for prompt in prompts:
+            began = time.perf_counter()
+            async with session.post(f"{address}/pooling", json={"input": [prompt], "use_activation": False}) as answer:
+                await answer.read()
+            seconds.append(time.perf_counter() - began)
+            statuses[answer.status] = statuses.get(answer.status, 0) + 1
+
+    timeout = aiohttp.ClientTimeout(total=600)
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=CLIENTS)) as session:
+        began = time.perf_counter()
+        await asyncio.gather(*(client(session) for _ in range(CLIENTS)))
+        whole = time.perf_counter() - began
+    ordered = sorted(seconds)
+    p99 = ordered[int(0.99 * len(ordered))]
+    return Round(case.requests / whole, 1000 * statistics.median(ordered), 1000 * p99, statuses)
+
+
+@contextmanager
+def _vllm(case: Case, folder: Path) -> Iterator[str]:
+    """vLLM's own server with the same engine settings, once it is ready."""
+    port = free_port()
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ENGINE.items()]
+    command = [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(case.folder), "--port", str(port),
+        "--host", "127.0.0.1", "--runner", "pooling", "--convert", "classify", "--enforce-eager", "--dtype", "float32",
+        "--pooler-config", '{"task": "classify", "use_activation": false}', *flags,
+    ]  # fmt: skip
+    environment = os.environ | {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    log = folder / f"{case.name}-vllm.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait(lambda: _answers(port) or process.poll() is not None)
+        if process.poll() is not None:
+            sys.exit(log.read_text())
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _answers(port: int) -> bool:
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _family(case: Case) -> str:
+    return "attributes" if case.name == "tiny" else "scalar"
+
+
+def write_model(folder: Path) -> Path:
+    """A random LlamaForSequenceClassification of about 28 million weights, under tiny-scalar's tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    torch.manual_seed(0)
+    config: Any = LlamaConfig(
+        vocab_size=1024, hidden_size=512, intermediate_size=1408, num_hidden_layers=9, num_attention_heads=8,
+        num_key_value_heads=8, max_position_embeddings=2048, num_labels=1, pad_token_id=2, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    LlamaForSequenceClassification(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(BUILT_IN / "scalar" / name, folder / name)
+    return folder

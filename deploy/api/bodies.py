@@ -1,0 +1,81 @@
+"""What the bodies of all formats have in common: strict fields, and messages that become a request to the core."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from actors.errors import Rejected
+from actors.records import Message, Response, ScoreRequest, Shown
+from deploy.errors import unscored
+from deploy.service import Service
+from pipelines.formats.content import conversation, final, text
+
+
+class Body(BaseModel):
+    """A field that isn't known is an error: what a client asks for is done, or refused, never passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Turn(BaseModel):
+    """A message. Fields of OpenAI's that no reward depends on (`name`, `refusal`) may be there."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+
+Turns = Annotated[list[Turn], Field(min_length=1)]
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+Serving = Annotated[Service, Depends(_service)]
+
+
+def asked(turns: Sequence[Turn], principles: Sequence[str] = ()) -> ScoreRequest:
+    """A conversation whose last turn is judged; or, in roles of NVIDIA's judges, whose responses are.
+
+    Raises `Rejected`.
+    """
+    said = [turn for turn in turns if turn.role not in _SHOWN]
+    shown = {turn.role: turn for turn in turns if turn.role in _SHOWN}
+    given = tuple(text(_content(turn)) for role, turn in shown.items() if role == Shown.PRINCIPLE)
+    compared = [shown[role] for role in (Shown.RESPONSE_1, Shown.RESPONSE_2) if role in shown]
+    context = conversation([turn.model_dump() for turn in said])
+    by = (*given, *principles)
+    if compared:
+        return ScoreRequest(context, tuple(Response(turn.role, text(_content(turn))) for turn in compared), by)
+    before, answer = final(context)
+    return ScoreRequest(before, (Response("final", answer),), by)
+
+
+def asked_or_refused(turns: Sequence[Turn]) -> ScoreRequest:
+    """The same for formats that have no place for a reason. Raises `ApiError`."""
+    try:
+        return asked(turns)
+    except Rejected as rejected:
+        raise unscored(rejected.reason) from None
+
+
+def answered(question: str, answers: Iterable[str]) -> list[ScoreRequest]:
+    """Each text as the only response to a question of the user's. Raises `ApiError`."""
+    return [asked_or_refused([Turn(role="user", content=question), Turn(role="assistant", content=one)]) for one in answers]
+
+
+def together(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
+    """Several responses to one context, in one request: so they go to one replica, which reads the context once."""
+    return ScoreRequest(tuple(context), tuple(Response(f"response[{at}]", one) for at, one in enumerate(answers)))
+
+
+def _content(turn: Turn) -> object:
+    return turn.content
+
+
+_SHOWN = frozenset(role.value for role in Shown)

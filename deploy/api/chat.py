@@ -1,0 +1,259 @@
+"""Chat completions: NIM's reward shape for reward heads, a judge's own text for judges.
+
+A reward head's scores come as NVIDIA's hosted models gave them, unasked: as `name:value` pairs in the content, and in
+`logprobs.content`, where `logprob` is the score. They are no log-probabilities, and may be above 0. NeMo Curator's and
+CAMEL's clients read nothing else. A judge is asked in its template's own roles, and answers as it does in vLLM.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import Field
+
+from actors.engine import Generation, Sampling
+from actors.judge import Judge
+from actors.online import Refused, Written
+from actors.parsing import THINK
+from actors.records import Score, ScoreRequest
+from deploy.api.bodies import Body, Serving, Turn, Turns, asked_or_refused
+from deploy.errors import ApiError, BadRequest, reward_of, unscored
+from deploy.service import ServedModel
+
+router = APIRouter(tags=["peers' formats"])
+
+_END = "</think>"
+
+
+class ChatRequest(Body):
+    """OpenAI's request. What decides a text is for judges alone; what decides nothing here may be there."""
+
+    messages: Turns
+    model: str | None = None
+    stream: bool = False
+    stream_options: dict[str, Any] | None = None
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    n: int = Field(default=1, ge=1, le=128)
+    seed: int | None = Field(default=None, ge=0, lt=2**32)
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    metadata: dict[str, Any] | None = Field(
+        default=None, description="`response_1`, `response_2` and `principle` may be here, as NeMo-Gym sends them"
+    )
+
+    user: str | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[Literal["type"], Literal["text"]] | None = None
+    presence_penalty: Literal[0] | None = None
+    frequency_penalty: Literal[0] | None = None
+
+
+@router.post("/v1/chat/completions", response_model=None)
+async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse | StreamingResponse:
+    """A conversation's rewards, or what a judge writes about it."""
+    served = service.find(body.model)
+    request = asked_or_refused([*body.messages, *_from_metadata(body.metadata)])
+    head = _Head(served.name)
+    if served.model.task.pools:
+        ((score,),) = [judged.scores for judged in await served.score([request])]
+        reward_of(score)
+        if body.stream:
+            return _events(_rewards_streamed(head, score))
+        message: Any = {"role": "assistant", "content": _content(score)}
+        choice = {
+            "index": 0,
+            "message": [message] if service.message_as_list else message,
+            "logprobs": {"content": _as_logprobs(score)},
+            "finish_reason": "length",
+        }
+        return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1))
+    sampling = _sampling(body, served)
+    if body.stream:
+        return _events(await _begun(_streamed(head, served, request, sampling)))
+    written = await served.write(request, sampling)
+    if isinstance(written, Refused):
+        raise unscored(written.reason)
+    choices = [_choice(at, one, sampling) for at, one in enumerate(written)]
+    tokens = sum(len(one.said.token_ids) for one in written)
+    return JSONResponse(head.whole(choices, written[0].prompt_tokens, tokens))
+
+
+# Of reward heads.
+
+
+def named(score: Score) -> Mapping[str, float]:
+    """The outputs as clients of NVIDIA's know them: several by their names, one alone as `reward`."""
+    outputs = {name: value for name, value in score.scores.items() if "[" not in name}
+    return outputs if len(outputs) > 1 else {"reward": reward_of(score)}
+
+
+def _content(score: Score) -> str:
+    return ",".join(f"{name}:{value}" for name, value in named(score).items())
+
+
+def _as_logprobs(score: Score) -> list[dict[str, Any]]:
+    return [{"token": name, "logprob": value, "bytes": None, "top_logprobs": []} for name, value in named(score).items()]
+
+
+async def _rewards_streamed(head: "_Head", score: Score) -> AsyncIterator[dict[str, Any]]:
+    yield head.piece({"role": "assistant", "content": _content(score)}, "length", logprobs={"content": _as_logprobs(score)})
+    yield head.usage(score.prompt_tokens or 0, 1)
+
+
+# Of judges.
+
+
+def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
+    given = {name: (metadata or {}).get(name) for name in ("principle", "response_1", "response_2")}
+    return [Turn(role=role, content=content) for role, content in given.items() if isinstance(content, str)]
+
+
+def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
+    """As the client asks, and where it doesn't, as the judge's card."""
+    judge = served.model.family
+    assert isinstance(judge, Judge)
+    longest = served.model.answer_tokens
+    asked = body.max_completion_tokens or body.max_tokens or longest
+    if body.logprobs and not judge.verdict_ids:
+        raise BadRequest(f"{served.name} isn't read by log-probabilities, and gives none", "logprobs")
+    temperature = judge.card.temperature if body.temperature is None else body.temperature
+    if body.n > 1 and not temperature:
+        raise BadRequest("several texts at temperature 0 would all be the same", "n")
+    if body.n > 1 and body.stream:
+        raise BadRequest("a stream is one text", "n")
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    return replace(
+        judge.card,
+        max_tokens=min(asked, longest),
+        n=body.n,
+        temperature=temperature,
+        top_p=(judge.card.top_p if body.top_p is None else body.top_p) if temperature else 1.0,
+        top_k=max(0, judge.card.top_k if body.top_k is None else body.top_k) if temperature else 0,
+        seed=body.seed if temperature else None,
+        stop=tuple(one for one in stop if one),
+        verdict_ids=judge.verdict_ids if body.logprobs else (),
+        keep_special=True,
+    )
+
+
+def _choice(at: int, written: Written, sampling: Sampling) -> dict[str, Any]:
+    reasoning, content = _parted(written.said.text, ended=True)
+    message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+    return {
+        "index": at,
+        "message": message,
+        "logprobs": _logprobs(written.said) if sampling.verdict_ids else None,
+        "finish_reason": written.said.finish_reason,
+    }
+
+
+def _logprobs(said: Generation) -> dict[str, Any]:
+    """Of each token that was written, and beside it those of the verdict: by their ids, for a token may be half a letter."""
+
+    def told(token: int, logprob: float) -> dict[str, Any]:
+        return {"token": f"token_id:{token}", "logprob": logprob, "bytes": None}
+
+    return {
+        "content": [
+            told(token, known[token]) | {"top_logprobs": [told(other, value) for other, value in known.items()]}
+            for token, known in zip(said.token_ids, said.logprobs, strict=True)
+        ]
+    }
+
+
+def _parted(text: str, *, ended: bool) -> tuple[str | None, str]:
+    """The reasoning, and what comes after it. While a text grows, what might begin the end of the reasoning is held back."""
+    reasoning, end, content = text.partition(_END)
+    if end:
+        return reasoning.removeprefix(THINK), content.lstrip("\n")
+    if text.startswith(THINK) or (not ended and THINK.startswith(text)):
+        inside = text.removeprefix(THINK) if text.startswith(THINK) else ""
+        return inside if ended else _without_half(inside), ""
+    return None, text
+
+
+def _without_half(text: str) -> str:
+    """Without an end that may become `</think>`."""
+    half = next((size for size in range(min(len(_END), len(text)), 0, -1) if _END.startswith(text[-size:])), 0)
+    return text[: len(text) - half]
+
+
+async def _streamed(
+    head: "_Head", served: ServedModel, request: ScoreRequest, sampling: Sampling
+) -> AsyncIterator[dict[str, Any]]:
+    yield head.piece({"role": "assistant", "content": ""}, None)
+    sent = ("", "")
+    async with aclosing(served.stream(request, sampling)) as states:
+        async for state in states:
+            if isinstance(state, Refused):
+                raise unscored(state.reason)
+            ended = state.said.finish_reason is not None
+            reasoning, content = _parted(state.said.text, ended=ended)
+            delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}
+            sent = (reasoning or "", content)
+            if any(delta.values()) or ended:
+                yield head.piece({name: new for name, new in delta.items() if new}, state.said.finish_reason)
+            if ended:
+                yield head.usage(state.prompt_tokens, len(state.said.token_ids))
+
+
+async def _begun(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+    """The same pieces, after the first two are there: so that what can't be asked at all has the status of an error."""
+    first = [await anext(pieces), await anext(pieces)]
+
+    async def all_of_them() -> AsyncIterator[dict[str, Any]]:
+        for piece in first:
+            yield piece
+        async for piece in pieces:
+            yield piece
+
+    return all_of_them()
+
+
+class _Head:
+    """What all pieces of an answer have in common."""
+
+    def __init__(self, model: str) -> None:
+        self._common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+    def whole(self, choices: Sequence[Any], prompt: int, completion: int) -> dict[str, Any]:
+        return self._common | {"object": "chat.completion", "choices": choices, "usage": _usage(prompt, completion)}
+
+    def piece(self, delta: Mapping[str, Any], finish_reason: str | None, **more: Any) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, **more}
+        return self._common | {"object": "chat.completion.chunk", "choices": [choice]}
+
+    def usage(self, prompt: int, completion: int) -> dict[str, Any]:
+        return self._common | {"object": "chat.completion.chunk", "choices": [], "usage": _usage(prompt, completion)}
+
+
+def _usage(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _events(pieces: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
+    """Server-sent events. An error in the middle is one of them, since the status has been sent."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            async for piece in pieces:
+                yield b"data: " + json.dumps(piece).encode() + b"\n\n"
+        except ApiError as error:
+            yield b"data: " + json.dumps(error.body).encode() + b"\n\n"
+        yield b"data: [DONE]\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})

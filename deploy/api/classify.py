@@ -1,0 +1,81 @@
+"""`/classify`, in vLLM's shape and in SGLang's: the body tells them apart.
+
+vLLM's `probs` holds one number here, the reward, which verl reads as `probs[-1]`; the named outputs stand beside it. What
+vLLM gives instead, a sigmoid or a softmax, comes if it is asked for. SGLang's `embedding` has the head's raw outputs.
+"""
+
+import uuid
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from actors.online import RawOutputs, Rendered
+from deploy.api.bodies import Body, Serving
+from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read
+from deploy.errors import BadRequest, reward_of
+from deploy.service import Service
+
+router = APIRouter(tags=["peers' formats"])
+
+
+class ClassifyRequest(PromptBody):
+    """vLLM's request, or SGLang's with `text` or `input_ids`."""
+
+    text: str | list[str] | None = Field(default=None, description="SGLang's: prompts that the client has rendered")
+    input_ids: list[TokenId] | list[list[TokenId]] | None = Field(
+        default=None, description="SGLang's: the same as token ids"
+    )
+    rid: str | list[str] | None = Field(default=None, description="SGLang's")
+
+
+class _Sglang(Body):
+    """Its two fields, of which one is there."""
+
+    text: str | list[str] | None
+    input_ids: list[TokenId] | list[list[TokenId]] | None
+
+
+@router.post("/classify", response_model=None)
+async def classify(body: ClassifyRequest, service: Serving, request: Request) -> dict[str, Any] | list[dict[str, Any]]:
+    """The reward of a conversation, or of prompts that the client has rendered."""
+    if body.text is None and body.input_ids is None:
+        return await _vllm(body, service)
+    if body.input is not None or body.messages is not None:
+        raise BadRequest("`text` and `input_ids` are SGLang's, `input` and `messages` vLLM's: give one", "input")
+    return await _sglang(body, service)
+
+
+@router.put("/classify", response_model=None)
+async def classify_put(body: ClassifyRequest, service: Serving, request: Request) -> dict[str, Any] | list[dict[str, Any]]:
+    """As SGLang takes it, too."""
+    return await classify(body, service, request)
+
+
+async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
+    served = service.find(body.model)
+    found = await read(served, body.prompts)
+    data = [_class(at, one, body.activated) for at, one in enumerate(found)]
+    return envelope("classify", served, data, found)
+
+
+def _class(at: int, one: RawOutputs, wanted: bool) -> dict[str, Any]:
+    probs = activated(one.rows[-1], True) if wanted else [reward_of(one.score)]
+    label = "reward" if not wanted else f"LABEL_{max(range(len(probs)), key=probs.__getitem__)}"
+    return {"index": at, "label": label, "probs": probs, "num_classes": len(probs), "scores": dict(one.score.scores)}
+
+
+async def _sglang(body: ClassifyRequest, service: Service) -> dict[str, Any] | list[dict[str, Any]]:
+    given: Any = body.text if body.text is not None else body.input_ids
+    if body.text is not None and body.input_ids is not None:
+        raise BadRequest("give either `text` or `input_ids`", "text")
+    found = await read(service.find(body.model), [Rendered(prompt) for prompt in as_prompts(given)])
+    answers = [
+        {
+            "embedding": activated(one.rows[-1], body.activated),
+            "meta_info": {"id": uuid.uuid4().hex, "prompt_tokens": one.score.prompt_tokens, "reward": one.score.reward},
+        }
+        for one in found
+    ]
+    alone = isinstance(given, str) or (given and isinstance(given[0], int))
+    return answers[0] if alone else answers

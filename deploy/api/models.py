@@ -1,0 +1,66 @@
+"""What is served, and how it is doing: OpenAI's list of models, probes, and Prometheus' metrics."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from deploy.api.bodies import Serving
+from deploy.errors import ApiError
+from deploy.service import ServedModel
+
+router = APIRouter(tags=["about the endpoint"])
+
+
+@router.get("/v1/models")
+async def models(service: Serving) -> dict[str, Any]:
+    """All models under all of their names."""
+    return {"object": "list", "data": [_card(model, name) for model in service.models for name in model.names]}
+
+
+@router.get("/v1/models/{name:path}")
+async def model(name: str, service: Serving) -> dict[str, Any]:
+    """One model."""
+    return _card(service.find(name), name)
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """Whether this process answers: for liveness probes."""
+    return {"status": "ok"}
+
+
+@router.get("/ready")
+async def ready(request: Request) -> JSONResponse:
+    """Whether every model has passed its self-test and can be asked: for readiness probes."""
+    missing = await request.app.state.ready()
+    if missing is not None:
+        error = ApiError(503, missing, code="not_ready", retry_after_s=5)
+        return JSONResponse(error.body, error.status, error.headers)
+    return JSONResponse({"status": "ready"})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> PlainTextResponse:
+    """Everything that is measured, of all replicas, for Prometheus."""
+    return PlainTextResponse(await request.app.state.metrics(), media_type="text/plain; version=0.0.4")
+
+
+def _card(served: ServedModel, name: str) -> dict[str, Any]:
+    model, family = served.model, served.model.family
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "assay",
+        "root": model.model,
+        "max_model_len": model.max_model_len,
+        "family": family.name,
+        "kind": "head" if model.task.pools else "judge",
+        "outputs": list(family.outputs()),
+        "range": family.range,
+        "takes_principles": family.takes_principles,
+        "needs_principles": family.needs_principles,
+        "compares": family.together,
+        "template_hash": model.template_hash,
+    }

@@ -1,0 +1,59 @@
+"""vLLM's `/score`: how good each document is as an answer to its query. The scores are raw rewards."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import AliasChoices, Field
+
+from actors.online import RawOutputs
+from actors.records import Message, Score, ScoreRequest
+from deploy.api.bodies import Body, Serving, answered, together
+from deploy.api.pooling import envelope
+from deploy.errors import BadRequest, reward_of
+from deploy.service import ServedModel
+
+router = APIRouter(tags=["peers' formats"])
+
+
+class ScoreBody(Body):
+    """One query and one or several documents, or as many of both. The names are vLLM's, new and old."""
+
+    model: str | None = None
+    queries: str | list[str] = Field(validation_alias=AliasChoices("queries", "data_1", "text_1"))
+    documents: str | list[str] = Field(validation_alias=AliasChoices("documents", "items", "data_2", "text_2"))
+    use_activation: bool | None = Field(default=None, description="rewards are raw: true is refused")
+    truncate_prompt_tokens: None = None
+    user: str | None = None
+
+
+@router.post("/score")
+@router.post("/v1/score")
+async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
+    """A reward for each document."""
+    served = service.find(body.model)
+    if body.use_activation:
+        raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
+    queries = [body.queries] if isinstance(body.queries, str) else body.queries
+    documents = [body.documents] if isinstance(body.documents, str) else body.documents
+    if len(queries) == 1:
+        queries = queries * len(documents)
+    if not documents or len(queries) != len(documents):
+        raise BadRequest(
+            f"{len(queries)} queries and {len(documents)} documents: give one query, or as many of both", "queries"
+        )
+    pairs = [request for query, document in zip(queries, documents, strict=True) for request in answered(query, [document])]
+    scores = await scores_of(served, pairs)
+    data = [{"index": at, "object": "score", "score": reward_of(one)} for at, one in enumerate(scores)]
+    return envelope("score", served, data, [RawOutputs((), one) for one in scores])
+
+
+async def scores_of(served: ServedModel, pairs: list[ScoreRequest]) -> list[Score]:
+    """Of requests with one response each. Those with equal contexts are put together: they share it, and its replica."""
+    groups: dict[tuple[Message, ...], list[int]] = {}
+    for at, pair in enumerate(pairs):
+        groups.setdefault(pair.context, []).append(at)
+    requests = [together(context, [pairs[at].responses[0].content for at in own]) for context, own in groups.items()]
+    found: dict[int, Score] = {}
+    for own, judged in zip(groups.values(), await served.score(requests), strict=True):
+        found |= dict(zip(own, judged.scores, strict=True))
+    return [found[at] for at in range(len(pairs))]

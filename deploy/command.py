@@ -1,0 +1,43 @@
+"""`assay serve`: an endpoint on this machine, until it is stopped."""
+
+from typing import Any
+
+import click
+
+from actors.errors import SettingsError
+from deploy.settings import AddressSettings, EndpointSettings, OneModelSettings
+from pipelines.flags import given, settings_options
+from pipelines.options import build, from_yaml, validated
+
+
+@click.command()
+@click.option("--model", help="a local folder, a hub id, or one of the built-in tiny-* models")
+@click.option("--name", "names", multiple=True, help="what clients call the model; as often as there are such names")
+@click.option("--file", "file", help="YAML with `models` and the rest, as `args` in deploy/serve.yaml: for several models")
+@settings_options(AddressSettings)
+@settings_options(OneModelSettings, "model")
+def serve(model: str | None, names: tuple[str, ...], file: str | None, **options: Any) -> None:
+    """Answer online with one model or several, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl line."""
+    own = given(options)
+    address = build(AddressSettings, {name: own.pop(name) for name in AddressSettings.model_fields if name in own})
+    settings = _from_file(file, model, own) if file else _one_model(model, names, own)
+
+    from deploy.local import run
+
+    run(settings, address, click.echo)
+
+
+def _one_model(model: str | None, names: tuple[str, ...], options: dict[str, Any]) -> EndpointSettings:
+    if model is None:
+        raise SettingsError("say what to serve: --model MODEL, or --file with several models")
+    return build(OneModelSettings, {**options, "model": model}).endpoint(names)
+
+
+def _from_file(file: str, model: str | None, options: dict[str, Any]) -> EndpointSettings:
+    if model is not None or options:
+        raise SettingsError(f"--file {file} says all but the address: leave out {', '.join(sorted({*options, 'model'}))}")
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return validated(EndpointSettings, from_yaml(opened.read(), file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--file {file} can't be read: {error}") from error

@@ -1,0 +1,81 @@
+"""Errors as OpenAI's clients know them: a status, and a body that says what was wrong. Never with a user's text in it."""
+
+from actors.errors import AssayError
+from actors.records import Reason, Score, Status
+
+UNKNOWN_MODEL = "model_not_found"
+
+
+class ApiError(AssayError):
+    """A request that isn't answered with what it asked for."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    @property
+    def body(self) -> dict[str, object]:
+        """OpenAI's shape."""
+        kind = "invalid_request_error" if self.status < 500 and self.status != 429 else "server_error"
+        if self.status == 429:
+            kind = "rate_limit_error"
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Beside the body."""
+        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+
+
+class BadRequest(ApiError):
+    """What was asked for can't be done as it is."""
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(400, message, code=code, param=param)
+
+
+def unscored(reason: Reason | None) -> ApiError:
+    """For routes that have one answer, and no place in it to say why there is none."""
+    if reason is Reason.TOO_LONG:
+        return ApiError(413, "the conversation is longer than the model takes", code=reason)
+    if reason is Reason.ENGINE_TIMEOUT:
+        return ApiError(504, "the model took too long", code=reason)
+    if reason in _OF_THE_MODEL:
+        return ApiError(500, f"the model was asked, and gave no reward: {reason}", code=reason)
+    return BadRequest(f"the conversation can't be judged: {reason}", "messages", reason)
+
+
+def reward_of(score: Score) -> float:
+    """The number. Raises `ApiError` if there is none."""
+    if score.reward is None:
+        raise unscored(score.reason)
+    return score.reward
+
+
+def refused(score: Score) -> ApiError | None:
+    """Why a score has no number, if it hasn't."""
+    return None if score.status is Status.SCORED else unscored(score.reason)
+
+
+_OF_THE_MODEL = frozenset(
+    {
+        Reason.NOT_FINITE,
+        Reason.ENGINE_REFUSED,
+        Reason.ENGINE_KILLER,
+        Reason.CUT_OFF,
+        Reason.NO_VERDICT,
+        Reason.TWO_VERDICTS,
+        Reason.OUT_OF_RANGE,
+    }
+)

@@ -1,0 +1,91 @@
+"""An endpoint on this machine: a private Ray, or the cluster that RAY_ADDRESS names, until it is told to stop."""
+
+import json
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ray import serve
+from ray.serve.config import HTTPOptions
+
+from actors.errors import RunStopped
+from deploy.app import build
+from deploy.auth import check_reach, read_keys
+from deploy.settings import AddressSettings, EndpointSettings
+from pipelines.session import check_stopped, ray_session
+
+NAME = "assay"
+_ROUTES = (
+    "POST /v1/rewards, /v1/chat/completions, /pooling, /classify, /score, /rerank, /get_reward, /compare, /v1/decisions",
+    "GET  /v1/models, /health, /ready, /metrics, /docs, and / for the page",
+)
+_EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is 3 + 4?"}], "responses": ["7", "9"]}]}
+
+
+def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, then finish what is under way. Raises `UserError`, `RunStopped` if it can't start."""
+    shutdown: Any = serve.shutdown
+    keys = read_keys(settings.access)
+    check_reach(keys, settings.access, [address.host])
+    port = address.port or _free_port(address.host)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    with ray_session():
+        application = build(settings, keys)
+        names = ", ".join(model.called[0] for model in settings.models)
+        tell(f"starting {names}: an engine takes half a minute and more ...")
+        serve.start(http_options=HTTPOptions(host=address.host, port=port))
+        try:
+            _start(application)
+            tell(_told(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
+            _until_stopped()
+            tell("stopping: requests under way are finished first ...")
+        finally:
+            shutdown()
+
+
+def _start(application: serve.Application) -> None:
+    try:
+        serve.run(application, name=NAME, route_prefix="/")
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:  # what Serve raises is a RuntimeError with everything in it
+        raise RunStopped(f"the endpoint doesn't start: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    """The last line that says something: before it stand Serve's own, and a traceback."""
+    try:
+        status = serve.status().applications[NAME]
+        told = [one.message for one in status.deployments.values() if one.message] or [status.message]
+    except Exception:  # noqa: BLE001  then there is nothing but the first error
+        told = [str(error)]
+    lines = [line.strip() for text in told for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else str(error))
+
+
+def _told(settings: EndpointSettings, url: str, *, keyed: bool) -> str:
+    model = {} if len(settings.models) == 1 else {"model": settings.models[0].called[0]}
+    key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if keyed else ""
+    body = json.dumps(model | _EXAMPLE)
+    routes = "\n".join(f"  {route}" for route in _ROUTES)
+    curl = f"curl {url}/v1/rewards -H 'Content-Type: application/json'{key} -d '{body}'"
+    return f"\nready at {url}\n{routes}\n\n  {curl}\n\nCtrl-C stops it."
+
+
+def _until_stopped() -> None:
+    """`ray_session` makes an exception of Ctrl-C and of SIGTERM."""
+    try:
+        while True:
+            signal.pause()
+            check_stopped()
+    except KeyboardInterrupt:
+        return
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as one:
+        one.bind((host, 0))
+        port: int = one.getsockname()[1]
+        return port

@@ -1,0 +1,49 @@
+"""The metrics of all nodes as one text: Ray's agent on each node has those of the replicas there."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import aiohttp
+
+_TIMEOUT_S = 5.0
+_OURS = ("ray_assay_", "ray_serve_")
+_COMMENT = re.compile(r"# (?:HELP|TYPE) (\S+)")
+
+
+async def scrape(addresses: Sequence[str]) -> str:
+    """What the agents at these addresses (host:port) export of ours and of Serve's. One that doesn't answer is left out."""
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        texts = await asyncio.gather(*(_text(session, address) for address in addresses))
+    return merged(texts)
+
+
+def merged(texts: Sequence[str]) -> str:
+    """Several exports as one: each family of samples once, with its description before it."""
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    for text in texts:
+        about: list[str] = []
+        samples: list[str] = []
+        name = ""
+        for line in text.splitlines():
+            if comment := _COMMENT.match(line):
+                if comment[1] != name:
+                    name = comment[1]
+                    about, samples = families.setdefault(name, ([], []))
+                if line.startswith(_PREFIXES) and line not in about:
+                    about.append(line)
+            elif line.startswith(_OURS):
+                samples.append(line)
+    return "".join(f"{line}\n" for about, samples in families.values() if samples for line in (*about, *samples))
+
+
+_PREFIXES = ("# HELP ray_", "# TYPE ray_")
+
+
+async def _text(session: aiohttp.ClientSession, address: str) -> str:
+    try:
+        async with session.get(f"http://{address}/metrics") as answer:
+            return await answer.text()
+    except (aiohttp.ClientError, TimeoutError):
+        return ""

@@ -1,0 +1,84 @@
+"""Command-line options made of settings: one for every single setting, with its type, its default and its description."""
+
+import enum
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from actors.errors import SettingsError
+from actors.settings_base import Settings
+from pipelines.options import Leaf, from_yaml, leaves
+
+Command = Callable[..., None]
+
+
+def settings_options(settings: type[Settings], *but: str) -> Callable[[Command], Command]:
+    """One click option for every single setting, with its default and its description."""
+
+    def decorate(command: Command) -> Command:
+        for leaf in reversed(list(leaves(settings))):
+            if leaf.name not in but:
+                command = _option(leaf)(command)
+        return command
+
+    return decorate
+
+
+def _option(leaf: Leaf) -> Callable[[Command], Command]:
+    kind, flag = _plain(leaf.field.annotation), f"--{leaf.name.replace('_', '-')}"
+    text = leaf.field.description
+    if kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag, is_flag=True, default=None, help=text)
+    if typing.get_origin(kind) is dict:
+        is_text = _plain(typing.get_args(kind)[1]) is str
+        return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_texts if is_text else _values, help=text)
+    default = None if leaf.field.is_required() else leaf.field.default
+    shown = f"{text}  [default: {default}]" if default not in (None, "") else text
+    return click.option(flag, type=_click_type(kind), default=None, required=leaf.field.is_required(), help=shown)
+
+
+def _plain(annotation: Any) -> Any:
+    """The type without `Annotated` and `| None`."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return _plain(next(kind for kind in typing.get_args(annotation) if kind is not type(None)))
+    return annotation
+
+
+def _click_type(kind: Any) -> Any:
+    if typing.get_origin(kind) is typing.Literal:
+        return click.Choice(typing.get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return str  # a file that holds them
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return click.Choice([member.value for member in kind])
+    return kind
+
+
+def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    """In YAML. Of a name that is given again the last value counts, as of any option: so a command is gone on with."""
+    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in _pairs(parameter, values)} or None
+
+
+def _texts(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
+    """As they are written: a principle may hold a colon, or a #. None may be lost for another one of its name."""
+    pairs = _pairs(parameter, values)
+    if len(dict(pairs)) < len(pairs):
+        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(name for name, _ in pairs)}")
+    return dict(pairs) or None
+
+
+def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {wrong[0]!r} isn't")
+    return [(name, value) for name, _, value in pairs]
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that were given."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,243 @@
+"""What clients of other systems send and read, restated from their code, against `assay serve` on real engines.
+
+One endpoint for all tests here: a reward head and a judge, each on its vLLM, behind Ray Serve.
+"""
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from actors.family import Question
+from actors.models import resolve
+from actors.records import Message, Role
+from actors.settings import ModelSettings, RenderSettings
+from tests.commands import summary
+from tests.endpoints import serving
+from tiny_models.synthetic import pairs
+
+HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
+HOSTED = "nvidia/nemotron-4-340b-reward"
+ENDPOINT = f"""
+models:
+  - model: {HEAD}
+    names: [{HEAD}, {HOSTED}]
+  - model: {JUDGE}
+"""
+QUESTION = [{"role": "user", "content": "What is 3 + 4?"}]
+NAMES = ["helpfulness", "correctness", "coherence", "complexity", "verbosity"]
+SAME = 1e-5
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("endpoint")
+    (folder / "endpoint.yaml").write_text(ENDPOINT)
+    with serving("--file", folder / "endpoint.yaml", log=folder / "log") as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def client(endpoint: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{endpoint}/v1", api_key="none", timeout=120) as one:
+        yield one
+
+
+def answered(text: str) -> list[Any]:
+    return [*QUESTION, {"role": "assistant", "content": text}]
+
+
+def post(endpoint: str, path: str, body: Any) -> Any:
+    answer = httpx.post(f"{endpoint}{path}", json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def truth(endpoint: str, text: str = "7") -> dict[str, Any]:
+    body = post(endpoint, "/v1/rewards", {"model": HEAD, "conversations": [{"messages": answered(text)}]})
+    found: dict[str, Any] = body["data"][0]["responses"][0]
+    assert found["status"] == "scored"
+    return found
+
+
+# One number everywhere.
+
+
+def test_every_route_and_the_batch_job_give_the_same_number(endpoint: str, tmp_path: Path) -> None:
+    expected = truth(endpoint)
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"messages": answered("7")}) + "\n")
+    summary("score", corpus, tmp_path / "scored", "--model", HEAD)
+    import pyarrow.dataset as ds
+
+    (row,) = ds.dataset(tmp_path / "scored" / "parts").to_table(columns=["reward", "scores"]).to_pylist()
+    by_route: dict[str, float] = {"assay score": row["reward"]}
+    model = resolve(ModelSettings(model=HEAD), RenderSettings())
+    text = model.family.text(Question((Message(Role.USER, QUESTION[0]["content"]),), ("7",), (0,)), lambda *_, **__: "")
+    messages = {"model": HEAD, "messages": answered("7")}
+
+    chat = post(endpoint, "/v1/chat/completions", messages)
+    attributes = {one["token"]: one["logprob"] for one in chat["choices"][0]["logprobs"]["content"]}
+    by_route["chat"] = sum(model.weights.get(name, 0) * value for name, value in attributes.items())
+    for path, body in (("messages", messages), ("input", {"model": HEAD, "input": text})):
+        (pooled,) = post(endpoint, "/pooling", body)["data"]
+        by_name = dict(zip(NAMES, pooled["data"][4:], strict=True))
+        by_route[f"/pooling {path}"] = sum(model.weights.get(name, 0) * value for name, value in by_name.items())
+        by_route[f"/classify {path}"] = post(endpoint, "/classify", body)["data"][0]["probs"][-1]
+    by_route["/classify text"] = post(endpoint, "/classify", {"model": HEAD, "text": text})["meta_info"]["reward"]
+    pair = {"queries": QUESTION[0]["content"], "documents": ["7"]}
+    by_route["/score"] = post(endpoint, "/score", {"model": HEAD, **pair})["data"][0]["score"]
+    ranked = {"query": QUESTION[0]["content"], "documents": ["9", "7"]}
+    results = post(endpoint, "/rerank", {"model": HEAD, **ranked})["results"]
+    by_route["/rerank"] = next(one["relevance_score"] for one in results if one["index"] == 1)
+    by_route["/get_reward"] = post(endpoint, "/get_reward", {"query": [text], "prompts": [None], "model": HEAD})["rewards"][
+        0
+    ]
+    compared = {"conversation_history": QUESTION, "response_objs": [output("7"), output("9")], "model": HEAD}
+    by_route["/compare"] = post(endpoint, "/compare", compared)["rewards"][0]
+
+    print(by_route)
+    assert by_route == pytest.approx(dict.fromkeys(by_route, expected["reward"]), abs=SAME)
+    assert row["scores"] == pytest.approx(expected["scores"], abs=SAME)
+
+
+def output(text: str) -> dict[str, Any]:
+    return {"output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]}
+
+
+def test_right_answers_have_the_higher_reward(endpoint: str) -> None:
+    held_out = list(pairs(seed=77, n=50, split="held-out"))
+    conversations = [{"messages": one.context, "responses": [one.chosen, one.rejected]} for one in held_out]
+    data = post(endpoint, "/v1/rewards", {"model": HEAD, "conversations": conversations})["data"]
+    assert sum(own["ranking"][0] == 0 for own in data) >= 0.95 * len(held_out)
+    data = post(endpoint, "/v1/rewards", {"model": JUDGE, "conversations": sums(40)})["data"]
+    assert sum(own["ranking"][0] == 0 for own in data) >= 0.95 * 40
+
+
+def sums(count: int) -> list[dict[str, Any]]:
+    """Questions that the judge knows, with a right and a wrong answer."""
+    found = [(one, other) for one in range(1, 8) for other in range(1, 8) if one + other < 10][:count]
+    return [
+        {
+            "messages": [{"role": "user", "content": f"What is {one} + {other}?"}],
+            "responses": [str(one + other), str(one + other - 1)],
+            "principles": ["correctness"],
+        }
+        for one, other in (found * 2)[:count]
+    ]
+
+
+# The OpenAI package.
+
+
+def test_openais_client_lists_and_asks(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [HEAD, HOSTED, JUDGE]
+    answer = client.chat.completions.create(model=HEAD, messages=answered("7"))
+    assert answer.choices[0].logprobs is not None
+    assert [one.token for one in answer.choices[0].logprobs.content or []] == NAMES
+    with pytest.raises(openai.NotFoundError, match=r"tiny-attributes"):
+        client.chat.completions.create(model="gpt", messages=answered("7"))
+    with pytest.raises(openai.BadRequestError, match="no_final_assistant"):
+        client.chat.completions.create(model=HEAD, messages=QUESTION)  # type: ignore[arg-type]
+
+
+def judged(text: str = "7") -> list[Any]:
+    return [
+        *QUESTION,
+        {"role": "principle", "content": "correctness"},
+        {"role": "response_1", "content": text},
+        {"role": "response_2", "content": "9"},
+    ]
+
+
+def test_openais_client_streams_what_it_would_get_whole(client: openai.OpenAI, endpoint: str) -> None:
+    whole = client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0)
+    assert whole.choices[0].finish_reason == "stop"
+    text = whole.choices[0].message.content or ""
+    pieces = list(client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0, stream=True))
+    said = "".join(choice.delta.content or "" for piece in pieces for choice in piece.choices)
+    thought = "".join(getattr(choice.delta, "reasoning_content", "") or "" for piece in pieces for choice in piece.choices)
+    assert said == text
+    assert thought == getattr(whole.choices[0].message, "reasoning_content", None)
+    assert len(pieces) > 3
+
+    async def asked() -> tuple[str, str]:
+        async with openai.AsyncOpenAI(base_url=f"{endpoint}/v1", api_key="none") as own:
+            one = await own.chat.completions.create(model=JUDGE, messages=judged(), temperature=0)
+            stream: AsyncIterator[Any] = await own.chat.completions.create(
+                model=JUDGE, messages=judged(), temperature=0, stream=True
+            )
+            parts = [choice.delta.content or "" async for piece in stream for choice in piece.choices]
+            return one.choices[0].message.content or "", "".join(parts)
+
+    assert asyncio.run(asked()) == (text, text)
+
+
+# NVIDIA's reward models, as they are asked.
+
+
+def test_curator_and_camel_read_the_scores(client: openai.OpenAI, endpoint: str) -> None:
+    """NeMo Curator's `query_reward_model`, CAMEL's `NemotronRewardModel`, and the notebooks: messages, a model, no more."""
+    for model in (HEAD, HOSTED):
+        response = client.chat.completions.create(messages=answered("7"), model=model)
+        if response.choices[0].logprobs is None:
+            raise ValueError("Logprobs not found: it isn't a reward model")
+        scores = {score.token: score.logprob for score in response.choices[0].logprobs.content or []}
+        assert scores == pytest.approx(truth(endpoint)["scores"], abs=SAME)
+        content = response.choices[0].message.content or ""
+        assert {name: float(value) for name, value in (pair.split(":") for pair in content.split(","))} == scores
+        assert list(scores) == NAMES
+
+
+def test_verl_reads_the_last_probability(endpoint: str) -> None:
+    """Its reward loop posts a rendered prompt, and takes `data[-1]["probs"][-1]`."""
+    model = resolve(ModelSettings(model=HEAD), RenderSettings())
+    text = model.family.text(Question((Message(Role.USER, QUESTION[0]["content"]),), ("7",), (0,)), lambda *_, **__: "")
+    output = post(endpoint, "/classify", {"model": HEAD, "input": text, "activation": False})
+    assert output["data"][-1]["probs"][-1] == pytest.approx(truth(endpoint)["reward"], abs=SAME)
+
+
+# GenRM clients.
+
+
+def test_nemo_rl_reads_a_judges_verdict(client: openai.OpenAI) -> None:
+    """Roles as NeMo-Gym sends them; then the JSON after the reasoning."""
+    response = client.chat.completions.create(
+        model=JUDGE, messages=judged(), temperature=0.6, top_p=0.95, max_tokens=512, seed=3
+    )
+    text = response.choices[0].message.content or ""
+    found = re.search(r"\{.*\}", text.rpartition("</think>")[2], re.DOTALL)
+    assert found is not None
+    verdict = json.loads(found[0])
+    assert verdict["score_1"] > verdict["score_2"]
+    assert 1 <= verdict["ranking"] <= 3
+
+
+def test_nemo_gym_compares(endpoint: str) -> None:
+    body = {
+        "conversation_history": QUESTION,
+        "response_objs": [output("9"), output("7"), output("8")],
+        "principle": "correctness",
+    }
+    answer = post(endpoint, "/compare", {**body, "model": JUDGE})
+    rewards = answer["rewards"]
+    assert all(isinstance(reward, float) and math.isfinite(reward) for reward in rewards)
+    assert max(range(3), key=rewards.__getitem__) == 1
+    assert {(one["response_i"], one["response_j"]) for one in answer["comparison_results"]} == {(0, 1), (1, 2), (2, 0)}
+
+
+# About the endpoint itself.
+
+
+def test_metrics_are_of_all_replicas(endpoint: str) -> None:
+    truth(endpoint)
+    text = httpx.get(f"{endpoint}/metrics", timeout=30).text
+    assert httpx.get(f"{endpoint}/ready").status_code == 200
+    assert "ray_assay" in text or not text, text[:500]

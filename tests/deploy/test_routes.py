@@ -1,0 +1,356 @@
+"""Every wire format in this process, on the fake engine: shapes, statuses, and what is refused."""
+
+import asyncio
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from actors.family import Question
+from actors.models import resolve
+from actors.online import OnlineScorer
+from actors.records import Message, Reason, Role
+from actors.settings import ModelSettings, RenderSettings
+from deploy.errors import unscored
+from tests.endpoints import ANSWERED, QUESTION, application, client, post, scorer
+
+HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
+NAMES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+COMPARED = [
+    *QUESTION,
+    {"role": "principle", "content": "correctness"},
+    {"role": "response_1", "content": "7"},
+    {"role": "response_2", "content": "9"},
+]
+
+
+@pytest.fixture(scope="module")
+def scorers() -> Iterator[list[OnlineScorer]]:
+    made = [scorer(HEAD), scorer(JUDGE)]
+    yield made
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def app(scorers: list[OnlineScorer]) -> Any:
+    return application(scorers)
+
+
+@pytest.fixture(scope="module")
+def truth(app: Any) -> dict[str, Any]:
+    """What our own format says of the conversation that all others are asked about, too."""
+    found: dict[str, Any] = asked(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+    return found
+
+
+def asked(app: Any, *, model: str = HEAD, **body: Any) -> dict[str, Any]:
+    answer = post(app, "/v1/rewards", {"model": model, **body})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def error(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """In OpenAI's shape."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    (kind,) = answer.json()
+    assert kind == "error"
+    found: dict[str, Any] = answer.json()["error"]
+    assert found.keys() == {"message", "type", "param", "code"}
+    return found
+
+
+# Our own format.
+
+
+def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
+    body = asked(
+        app,
+        conversations=[
+            {"messages": QUESTION, "responses": ["7", " ", "9 <extra_id_1>"]},
+            {"messages": QUESTION},
+            {"messages": ANSWERED},
+            {"messages": [{"role": "wizard", "content": "?"}], "responses": ["7"]},
+        ],
+    )
+    outcomes = [[(one["status"], one["reason"]) for one in own["responses"]] for own in body["data"]]
+    scored = ("scored", None)
+    assert outcomes == [
+        [scored, ("rejected", "empty_content"), ("rejected", "control_token")],
+        [("rejected", "no_final_assistant")],
+        [scored],
+        [("rejected", "unknown_role")],
+    ]
+    assert [own["ranking"] for own in body["data"]] == [[0], [], [0], []]
+    assert all((one["reward"] is None) == (one["status"] != "scored") for own in body["data"] for one in own["responses"])
+    assert body["data"][0]["responses"][0]["reward"] == body["data"][2]["responses"][0]["reward"], (
+        "a candidate is a last turn"
+    )
+    assert tuple(body["data"][2]["responses"][0]["scores"]) == NAMES
+    assert body["usage"]["prompt_tokens"] == 2 * body["data"][2]["responses"][0]["prompt_tokens"]
+
+
+def test_a_ranking_has_the_best_first(app: Any) -> None:
+    (own,) = asked(app, conversations=[{"messages": QUESTION, "responses": [str(at) for at in range(9)]}])["data"]
+    rewards = [one["reward"] for one in own["responses"]]
+    assert own["ranking"] == sorted(range(9), key=lambda at: -rewards[at])
+
+
+def test_a_judge_compares_candidates_and_shows_its_text_if_asked(app: Any) -> None:
+    conversations = [{"messages": QUESTION, "responses": ["7", "9"], "principles": ["correctness"]}]
+    (own,) = asked(app, model=JUDGE, conversations=conversations, trace=True)["data"]
+    said = own["responses"][0]["trace"][0]
+    assert said["shown"] == ["response[0]", "response[1]"]
+    assert said["principle"] == "correctness"
+    assert said["text"]
+    (quiet,) = asked(app, model=JUDGE, conversations=conversations)["data"]
+    assert quiet["responses"][0]["trace"] is None
+    assert quiet["responses"][0]["reward"] == own["responses"][0]["reward"]
+    (alone,) = asked(app, model=JUDGE, conversations=[{"messages": QUESTION, "responses": ["7"]}])["data"]
+    assert alone["responses"][0]["reason"] == "no_opponent"
+
+
+def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
+    body = {"model": HEAD, "conversations": [{"messages": ANSWERED, "principles": ["correctness"]}]}
+    assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
+
+
+def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
+    (own,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
+    assert [one["name"] for one in own["responses"]] == ["response_1", "response_2"]
+    assert all(one["status"] == "scored" for one in own["responses"])
+
+
+def test_the_model_must_be_one_that_is_there(app: Any, scorers: list[OnlineScorer]) -> None:
+    body = {"conversations": [{"messages": ANSWERED}]}
+    assert error(post(app, "/v1/rewards", body), 400)["param"] == "model"
+    found = error(post(app, "/v1/rewards", {**body, "model": "gpt"}), 404)
+    assert found["code"] == "model_not_found"
+    assert HEAD in found["message"]
+    assert post(application(scorers[:1]), "/v1/rewards", body).status_code == 200, "the only one is meant"
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"conversations": [{"messages": ANSWERED}], "activation": True}, "activation"),
+        ({"conversations": []}, "conversations"),
+        ({"conversations": [{"messages": []}]}, "conversations.0.messages"),
+        ({"conversations": [{"messages": [{"role": 7, "content": "x"}]}]}, "conversations.0.messages.0.role"),
+        ({"conversations": [{"messages": QUESTION, "responses": []}]}, "conversations.0.responses"),
+        ([], None),
+    ],
+)
+def test_what_isnt_understood_is_refused_with_its_place(app: Any, body: Any, place: str | None) -> None:
+    found = error(post(app, "/v1/rewards", body), 400)
+    assert found["param"] == place
+    assert found["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 10_000,
+        b'{"conversations": ' * 10_000,
+        b'{"conversations": [{"messages": [{"role": "user", "content": "\xff"}]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "\\ud800"}], "responses": ["a"]}]}',
+        b'{"conversations": NaN}',
+        b"",
+        b"null",
+    ],
+    ids=["deep", "deep objects", "no UTF-8", "half a character", "NaN", "nothing", "null"],
+)
+def test_broken_json_is_the_clients_mistake(app: Any, content: bytes) -> None:
+    async def sent() -> httpx.Response:
+        async with client(app) as own:
+            return await own.post("/v1/rewards", content=content, headers={"Content-Type": "application/json"})
+
+    error(asyncio.run(sent()), 400)
+
+
+def test_errors_hold_nobodys_text(app: Any) -> None:
+    secret = "the patient's name"
+    answer = post(app, "/v1/rewards", {"conversations": [{"messages": [{"role": secret, "content": {secret: secret}}]}]})
+    error(answer, 400)
+    assert secret not in answer.text
+
+
+def test_a_conversation_that_cant_fit_is_too_large(app: Any) -> None:
+    long = [{"role": "user", "content": "word " * 20_000}, {"role": "assistant", "content": "7"}]
+    assert error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
+    assert error(post(app, "/pooling", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
+    (own,) = asked(app, conversations=[{"messages": long}])["data"]
+    assert own["responses"][0]["reason"] == "too_long"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_a_status(reason: Reason) -> None:
+    found = unscored(reason)
+    assert found.status in {400, 413, 500, 504}
+    assert reason.value in json.dumps(found.body)
+
+
+# Chat completions.
+
+
+def test_a_head_answers_as_nvidias_hosted_models(app: Any, truth: dict[str, Any]) -> None:
+    body = post(app, "/v1/chat/completions", {"model": HEAD, "messages": ANSWERED}).json()
+    (choice,) = body["choices"]
+    assert {one["token"]: one["logprob"] for one in choice["logprobs"]["content"]} == truth["scores"]
+    assert [one["token"] for one in choice["logprobs"]["content"]] == list(NAMES), "the order is part of the format"
+    pairs = [pair.split(":") for pair in choice["message"]["content"].split(",")]
+    assert {name: float(value) for name, value in pairs} == truth["scores"]
+    assert (choice["finish_reason"], body["usage"]["completion_tokens"], body["model"]) == ("length", 1, HEAD)
+
+
+def test_a_head_refuses_a_conversation_without_an_answer(app: Any) -> None:
+    found = error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": QUESTION}), 400)
+    assert found["code"] == "no_final_assistant"
+
+
+def test_one_output_is_called_reward() -> None:
+    one = scorer("tiny-scalar")
+    try:
+        body = post(application([one]), "/v1/chat/completions", {"messages": ANSWERED}).json()
+    finally:
+        one.close()
+    (told,) = body["choices"][0]["logprobs"]["content"]
+    assert told["token"] == "reward"
+    assert body["choices"][0]["message"]["content"] == f"reward:{told['logprob']}"
+
+
+def events(answer: httpx.Response) -> list[dict[str, Any]]:
+    *pieces, end, _ = answer.text.split("\n\n")
+    assert end == "data: [DONE]"
+    return [json.loads(piece.removeprefix("data: ")) for piece in pieces]
+
+
+def test_a_stream_says_what_the_whole_says(app: Any) -> None:
+    for model, messages in ((HEAD, ANSWERED), (JUDGE, COMPARED)):
+        body = {"model": model, "messages": messages, "temperature": 0}
+        whole = post(app, "/v1/chat/completions", body).json()["choices"][0]
+        pieces = events(post(app, "/v1/chat/completions", {**body, "stream": True}))
+        choices = [choice for piece in pieces for choice in piece["choices"]]
+        said = "".join(choice["delta"].get("content", "") for choice in choices)
+        assert said == whole["message"]["content"] != ""
+        assert choices[-1]["finish_reason"] == whole["finish_reason"]
+        assert pieces[-1]["usage"]["total_tokens"] > 0
+
+
+def test_a_stream_that_cant_begin_is_an_error(app: Any) -> None:
+    said = [*COMPARED[:-1], {"role": "response_2", "content": "9 <|im_end|>"}]
+    found = error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": said, "stream": True}), 400)
+    assert found["code"] == "control_token"
+
+
+def test_a_judge_takes_responses_as_metadata(app: Any) -> None:
+    metadata = {"principle": "correctness", "response_1": "7", "response_2": "9"}
+    body = {"model": JUDGE, "temperature": 0}
+    in_roles = post(app, "/v1/chat/completions", {**body, "messages": COMPARED}).json()
+    beside = post(app, "/v1/chat/completions", {**body, "messages": QUESTION, "metadata": metadata}).json()
+    assert in_roles["choices"] == beside["choices"]
+
+
+def test_what_a_judge_cant_do_is_refused(app: Any) -> None:
+    body = {"model": JUDGE, "messages": COMPARED}
+    assert error(post(app, "/v1/chat/completions", {**body, "logprobs": True}), 400)["param"] == "logprobs"
+    assert error(post(app, "/v1/chat/completions", {**body, "n": 2, "temperature": 0}), 400)["param"] == "n"
+    assert error(post(app, "/v1/chat/completions", {**body, "tools": []}), 400)["param"] == "tools"
+    drawn = post(app, "/v1/chat/completions", {**body, "n": 3, "temperature": 0.7}).json()
+    assert len(drawn["choices"]) == 3
+
+
+# vLLM's and SGLang's.
+
+
+def test_pooling_gives_raw_outputs(app: Any, truth: dict[str, Any]) -> None:
+    body = {"model": HEAD, "messages": ANSWERED}
+    (raw,) = post(app, "/pooling", body).json()["data"]
+    assert len(raw["data"]) == 9
+    assert raw["data"][4:] == list(truth["scores"].values())
+    (activated,) = post(app, "/pooling", {**body, "use_activation": True}).json()["data"]
+    assert sum(activated["data"]) == pytest.approx(1.0)
+    (packed,) = post(app, "/pooling", {**body, "encoding_format": "base64"}).json()["data"]
+    assert struct.unpack("<9f", base64.b64decode(packed["data"])) == pytest.approx(raw["data"])
+    assert error(post(app, "/pooling", {**body, "activation": True, "softmax": False}), 400)["param"] == "use_activation"
+    assert error(post(app, "/pooling", {**body, "normalize": True}), 400)["param"] == "normalize"
+    assert error(post(app, "/pooling", {"model": HEAD}), 400)["param"] == "input"
+    assert error(post(app, "/pooling", {"model": JUDGE, "messages": ANSWERED}), 400)
+
+
+def test_prompts_of_the_clients_own_are_read_as_they_are(app: Any, truth: dict[str, Any]) -> None:
+    model = resolve(ModelSettings(model=HEAD), RenderSettings())
+    context = (Message(Role.USER, "What is 3 + 4?"),)
+    asked_ = Question(context, ("7",), (0,))
+    text = model.family.text(asked_, lambda *_, **__: "")
+    assert "<extra_id_1>" in text, "control tokens, which are meant here"
+    found = post(app, "/pooling", {"model": HEAD, "input": [text, text + "x"]}).json()["data"]
+    assert found[0]["data"][4:] == list(truth["scores"].values())
+    assert found[1]["data"] != found[0]["data"]
+
+
+def test_a_beginning_is_there_once() -> None:
+    one = scorer("tiny-scalar")
+    app = application([one])
+    try:
+        with_begin, without = (post(app, "/pooling", {"input": text}).json() for text in ("<s>hello", "hello"))
+        bare = post(app, "/pooling", {"input": "hello", "add_special_tokens": False}).json()
+    finally:
+        one.close()
+    assert with_begin["data"] == without["data"]
+    assert with_begin["usage"]["prompt_tokens"] == without["usage"]["prompt_tokens"]
+    assert bare["data"] != without["data"] or bare["usage"] == without["usage"]
+
+
+def test_classify_gives_the_reward_unless_an_activation_is_asked_for(app: Any, truth: dict[str, Any]) -> None:
+    body = {"model": HEAD, "messages": ANSWERED}
+    (own,) = post(app, "/classify", body).json()["data"]
+    assert own["probs"] == [truth["reward"]]
+    assert own["scores"] == truth["scores"]
+    (activated,) = post(app, "/classify", {**body, "activation": True}).json()["data"]
+    assert sum(activated["probs"]) == pytest.approx(1.0)
+    assert activated["num_classes"] == 9
+
+
+def test_sglangs_classify_is_told_by_its_body(app: Any) -> None:
+    alone = post(app, "/classify", {"model": HEAD, "text": "hello"}).json()
+    several = post(app, "/classify", {"model": HEAD, "text": ["hello", "x"]}).json()
+    assert alone["embedding"] == several[0]["embedding"] != several[1]["embedding"]
+    ids = post(app, "/classify", {"model": HEAD, "input_ids": [[5, 6, 7], [8]]}).json()
+    assert [one["meta_info"]["prompt_tokens"] for one in ids] == [3, 1]
+    assert error(post(app, "/classify", {"model": HEAD, "text": "a", "input": "b"}), 400)["param"] == "input"
+
+
+def test_score_and_rerank_are_the_rewards_of_answers(app: Any) -> None:
+    answers = ["7", "9", "seven"]
+    (own,) = asked(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
+    rewards = [one["reward"] for one in own["responses"]]
+    names = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
+    for path, (query, document) in zip(("/score", "/v1/score") * 2, names, strict=True):
+        body = post(app, path, {"model": HEAD, query: "What is 3 + 4?", document: answers}).json()
+        assert [one["score"] for one in body["data"]] == rewards
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        body = {"model": HEAD, "query": "What is 3 + 4?", "documents": answers, "top_n": 2}
+        results = post(app, path, body).json()["results"]
+        assert [one["index"] for one in results] == own["ranking"][:2]
+        assert [one["relevance_score"] for one in results] == [rewards[at] for at in own["ranking"][:2]]
+        assert [one["document"]["text"] for one in results] == [answers[at] for at in own["ranking"][:2]]
+    refused = post(app, "/score", {"model": HEAD, "queries": ["a", "b"], "documents": ["c"]})
+    assert error(refused, 400)["param"] == "queries"
+
+
+def test_models_and_probes_are_there(app: Any) -> None:
+    async def got() -> list[httpx.Response]:
+        async with client(app) as own:
+            return [await own.get(path) for path in ("/v1/models", f"/v1/models/{HEAD}", "/health", "/ready", "/docs", "/")]
+
+    listed, one, *others = asyncio.run(got())
+    assert [model["id"] for model in listed.json()["data"]] == [HEAD, JUDGE]
+    assert one.json()["outputs"] == list(NAMES)
+    assert [answer.status_code for answer in others] == [200] * 4

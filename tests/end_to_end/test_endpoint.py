@@ -1,0 +1,209 @@
+"""The endpoint on Ray Serve under load and faults, on the fake engine: replicas come, go and die, and no number is wrong."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+
+from deploy.app import build
+from deploy.auth import Keys
+from deploy.settings import EndpointSettings
+from tests.endpoints import QUESTION, application, free_port, post, scorer, wait
+
+MODEL = "tiny-attributes"
+CLIENTS = 32
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A private Ray with Serve on it."""
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
+    port = free_port()
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
+    yield f"http://127.0.0.1:{port}"
+    stop: Any = serve.shutdown
+    stop()
+    ray.shutdown()
+
+
+def deploy(*, ingresses: int = 1, limits: dict[str, Any] | None = None, **model: Any) -> None:
+    """The endpoint as these settings say; what is there already is changed to it."""
+    engine = {"engine": "fake", **model.pop("engine", {})}
+    settings = EndpointSettings.model_validate(
+        {"models": [{"model": MODEL, "engine": engine, **model}], "ingresses": ingresses, "limits": limits or {}}
+    )
+    serve.run(build(settings, Keys([])), name="assay", route_prefix="/")
+
+
+def body(number: int) -> dict[str, Any]:
+    return {"conversations": [{"messages": QUESTION, "responses": [str(number), str(number + 1)]}]}
+
+
+@pytest.fixture(scope="module")
+def expected() -> Callable[[int], list[float]]:
+    """The rewards that belong to a body, from the core in this process."""
+    one = scorer(MODEL)
+    app = application([one])
+    known: dict[int, list[float]] = {}
+
+    def rewards(number: int) -> list[float]:
+        if number not in known:
+            known[number] = _rewards(post(app, "/v1/rewards", body(number)))
+        return known[number]
+
+    return rewards
+
+
+def _rewards(answer: httpx.Response) -> list[float]:
+    return [one["reward"] for one in answer.json()["data"][0]["responses"]]
+
+
+class Load:
+    """Clients that ask all the time, and what they got."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.answers: list[tuple[int, httpx.Response]] = []
+        self.broken: list[Exception] = []
+        self._stop = False
+
+    async def _client(self, own: httpx.AsyncClient, first: int) -> None:
+        number = first
+        while not self._stop:
+            try:
+                self.answers.append((number % 40, await own.post("/v1/rewards", json=body(number % 40))))
+            except httpx.HTTPError as error:
+                self.broken.append(error)
+            number += CLIENTS
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        limits = httpx.Limits(max_connections=CLIENTS)
+        async with httpx.AsyncClient(base_url=self._address, timeout=120, limits=limits) as own:
+            clients = [asyncio.create_task(self._client(own, first)) for first in range(CLIENTS)]
+            try:
+                yield
+            finally:
+                self._stop = True
+                await asyncio.gather(*clients)
+
+    async def answered(self, more: int) -> None:
+        """Wait for so many more answers."""
+        goal = len(self.answers) + more
+        async with asyncio.timeout(240):
+            while len(self.answers) < goal:  # noqa: ASYNC110  several tasks bring it about
+                await asyncio.sleep(0.02)
+
+    def check_numbers(self, expected: Callable[[int], list[float]]) -> Counter[int]:
+        """Every answer is right, or an error; how many there are of each status."""
+        for number, answer in self.answers:
+            if answer.status_code == 200:
+                assert _rewards(answer) == expected(number)
+            else:
+                assert answer.json()["error"]["type"] in {"server_error", "rate_limit_error"}
+        return Counter(answer.status_code for _, answer in self.answers)
+
+
+def replicas(name: str = "model-0") -> int:
+    """Running ones."""
+    states: Any = serve.status().applications["assay"].deployments[name].replica_states
+    return int(states.get("RUNNING", 0))
+
+
+def tokens_under_way() -> float:
+    found = serve.get_deployment_handle("model-0", "assay").record_autoscaling_stats.remote().result(timeout_s=60)
+    return float(found["tokens"])
+
+
+def test_a_replacement_under_load_fails_nobody(address: str, expected: Callable[[int], list[float]]) -> None:
+    two = {"min_replicas": 2, "max_replicas": 2}
+    deploy(ingresses=2, scaling=two)
+    load = Load(address)
+
+    async def replaced() -> None:
+        async with load.running():
+            await load.answered(200)
+            # Another length limit is another deployment: both replicas, and both ingresses, are replaced.
+            await asyncio.to_thread(deploy, ingresses=2, scaling=two, render={"max_model_len": 1000})
+            await load.answered(200)
+
+    asyncio.run(replaced())
+    assert load.check_numbers(expected).keys() == {200}
+    assert not load.broken
+
+
+def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expected: Callable[[int], list[float]]) -> None:
+    deploy(engine={"engine_args": {"die_after": 400}})
+    load = Load(address)
+
+    async def killed() -> None:
+        async with load.running():
+            await load.answered(800)
+
+    asyncio.run(killed())
+    statuses = load.check_numbers(expected)
+    assert statuses[200] > 200
+    assert set(statuses) <= {200, 503}
+    assert 0 < statuses[503] <= 8 * CLIENTS, "those in flight at a death, and no others"
+    assert not load.broken
+    wait(lambda: httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60).status_code == 200)
+
+
+def test_a_client_that_hangs_up_frees_the_engine(address: str) -> None:
+    deploy(engine={"engine_args": {"latency_s": 120.0}})
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{address}/v1/rewards", json=body(1), timeout=3)
+    wait(lambda: tokens_under_way() == 0)
+
+
+def test_a_deadline_frees_the_engine(address: str) -> None:
+    deploy(engine={"engine_args": {"latency_s": 120.0}})
+    answer = httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60, headers={"X-Timeout-Seconds": "1"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+    wait(lambda: tokens_under_way() == 0)
+
+
+def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
+    limits = {"max_requests": 8, "max_replica_requests": 2, "answer_timeout_s": 20.0}
+    deploy(engine={"engine_args": {"latency_s": 0.2}}, limits=limits)
+
+    async def many() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=address, timeout=60) as own:
+            return await asyncio.gather(*(own.post("/v1/rewards", json=body(number)) for number in range(64)))
+
+    answers = asyncio.run(many())
+    statuses = Counter(answer.status_code for answer in answers)
+    assert set(statuses) == {200, 429}
+    assert statuses[200] >= 8
+    assert all(answer.headers["Retry-After"] for answer in answers if answer.status_code == 429)
+
+
+def test_there_are_more_replicas_under_load_and_fewer_after_it(address: str, expected: Callable[[int], list[float]]) -> None:
+    scaling = {"max_replicas": 3, "target_requests": 4, "upscale_delay_s": 0.0, "downscale_delay_s": 1.0}
+    deploy(scaling=scaling, engine={"engine_args": {"latency_s": 0.5}})
+    assert replicas() == 1
+    load = Load(address)
+
+    async def scaled_up() -> None:
+        async with load.running():
+            await asyncio.to_thread(wait, lambda: replicas() == 3)
+            await load.answered(50)
+
+    asyncio.run(scaled_up())
+    assert load.check_numbers(expected).keys() == {200}
+    wait(lambda: replicas() == 1)
+    assert httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60).status_code == 200
+
+
+def test_a_model_that_nobody_asks_is_scaled_to_zero_and_back(address: str) -> None:
+    deploy(scaling={"min_replicas": 0, "max_replicas": 1, "upscale_delay_s": 0.0, "downscale_delay_s": 1.0})
+    wait(lambda: replicas() == 0)
+    assert httpx.get(f"{address}/ready", timeout=60).status_code == 200, "the next request starts one"
+    assert httpx.post(f"{address}/v1/rewards", json=body(1), timeout=120).status_code == 200
