@@ -9,7 +9,7 @@ In front stands a thin ingress, behind it one deployment per model, whose replic
 from typing import Any
 
 import ray
-from ray import cloudpickle, serve
+from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from actors.models import RewardModel, resolve
@@ -49,10 +49,8 @@ def build(settings: EndpointSettings, keys: Keys) -> serve.Application:
 
 def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: LimitSettings) -> serve.Application:
     scaling = own.scaling
-    by_value: Any = cloudpickle.register_pickle_by_value
     policy_of: Any = AutoscalingPolicy
     targets = {"target_requests": scaling.target_requests, "target_tokens": scaling.target_tokens}
-    by_value(policy)
     bounds: dict[str, Any] = (
         {"num_replicas": scaling.min_replicas}
         if scaling.min_replicas == scaling.max_replicas
@@ -63,7 +61,7 @@ def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: Li
                 upscale_delay_s=scaling.upscale_delay_s,
                 downscale_delay_s=scaling.downscale_delay_s,
                 look_back_period_s=max(11.0, scaling.upscale_delay_s),
-                policy=policy_of(policy_function=policy.replicas, policy_kwargs=targets),
+                policy=policy_of(policy_function=policy.Enough, policy_kwargs=targets),
             )
         }
     )

@@ -20,7 +20,7 @@ from deploy.settings import EndpointSettings
 from deploy.web import create_app
 
 _STATUS_TIMEOUT_S = 5.0
-_HEALTHY = "HEALTHY"
+_AT_WORK = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
 
 
 class Replicas:
@@ -98,7 +98,7 @@ class Ingress:
         app = status.applications.get(self._app)
         if app is None or app.status is not ApplicationStatus.RUNNING:
             return f"the application is {app.status.value if app else 'not there'}"
-        waiting = [name for name, one in app.deployments.items() if one.status != _HEALTHY]
+        waiting = [name for name, one in app.deployments.items() if one.status not in _AT_WORK]
         return f"not ready yet: {', '.join(waiting)}" if waiting else None
 
 

@@ -15,8 +15,9 @@ from deploy.metrics import Meters
 from deploy.service import timeout_s
 from deploy.settings import LimitSettings
 
-OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/health", "/ready"})
-"""What needs no key: the page itself, which asks for one, and what probes look at."""
+DOCS_FILES = "/docs-files"
+OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/openapi.json", "/health", "/ready"})
+"""What needs no key: pages, which ask for one, what they describe, and what probes look at."""
 TIMEOUT_HEADER = b"x-timeout-seconds"
 
 
@@ -61,7 +62,8 @@ class Gate:
     async def _let_in(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
         path = scope["path"]
-        if path in OPEN_PATHS and scope["method"] in {"GET", "HEAD"}:  # also when everything else is full
+        public = path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
+        if public and scope["method"] in {"GET", "HEAD"}:  # also when everything else is full
             await self._app(scope, receive, send)
             return
         self._keys.check(headers.get(b"authorization", b"").decode("latin-1"), (scope.get("client") or ("",))[0])

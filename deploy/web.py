@@ -4,15 +4,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
+from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from deploy import api
 from deploy.auth import Keys
 from deploy.errors import ApiError, BadRequest
-from deploy.limits import Gate
+from deploy.limits import DOCS_FILES, Gate
 from deploy.service import Service
 
 PAGE = Path(__file__).with_name("page")
@@ -33,7 +35,15 @@ Metrics = Callable[[], Awaitable[str]]
 
 def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> Any:
     """The ASGI application."""
-    app = FastAPI(title="Assay", description=_DESCRIPTION, version="0.1.0", redoc_url=None)
+    app = FastAPIOffline(
+        title="Assay",
+        description=_DESCRIPTION,
+        version="0.1.0",
+        redoc_url=None,
+        favicon_url="icon.svg",
+        static_url=DOCS_FILES,
+        dependencies=[Security(HTTPBearer(auto_error=False))],  # told in the document; checked before any route
+    )
     app.state.service, app.state.ready, app.state.metrics = service, ready, metrics
     for router in api.ROUTERS:
         app.include_router(router)

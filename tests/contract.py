@@ -65,6 +65,9 @@ def transformers_model(name: str, kind: str) -> Any:
     return getattr(transformers, kind).from_pretrained(BUILT_IN / name, dtype=torch.float32).eval()
 
 
+_LAYOUTS = {1: "one part", 2: "two tensor-parallel parts"}
+
+
 class Contract:
     """The tests. One engine is alive at a time, first as a whole, then in two tensor-parallel parts."""
 
@@ -78,6 +81,8 @@ class Contract:
 
     For any model they are a second beginning, which the self-test counts, and the last token twice.
     """
+    layouts: ClassVar[tuple[int, ...]] = (1, 2)
+    """Into how many tensor-parallel parts its engine is cut: two where no other test cuts the same class of vLLM's."""
     judged_by: ClassVar[str] = "reward"
     """The number that tells right responses from wrong ones."""
 
@@ -121,7 +126,13 @@ class Contract:
     def resolved(self) -> RewardModel:
         return resolve(ModelSettings(model=self.model, family=self.family, read=self.read), RenderSettings())
 
-    @pytest.fixture(scope="class", params=[1, 2], ids=["one part", "two tensor-parallel parts"])
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Each test that meets the engine, directly or by what is found on it, once for each layout."""
+        if "engine" in metafunc.fixturenames:
+            names = [_LAYOUTS[parts] for parts in self.layouts]
+            metafunc.parametrize("engine", self.layouts, ids=names, indirect=True, scope="class")
+
+    @pytest.fixture(scope="class")
     @classmethod
     def engine(cls, request: pytest.FixtureRequest) -> Iterator[Engine]:
         with engine_of(cls().resolved(), EngineSettings(tensor_parallel=request.param)) as engine:

@@ -1,7 +1,6 @@
-"""NeMo-Gym's comparison: its request and its reading of the answer, restated here, on the fake engine and on vLLM."""
+"""NeMo-Gym's comparison: its request and its reading of the answer, restated here, on the fake engine."""
 
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 
 from actors.online import Judged, OnlineScorer
 from actors.records import Reading, Reason, Said, Score, ScoreRequest
-from actors.settings import EngineSettings
 from tests.endpoints import QUESTION, application, post, scorer
 from tests.models import user
 
@@ -254,24 +252,3 @@ def test_a_response_that_was_rejected_after_all_has_no_score_beside_one_that_was
     text = said(verdict(5, 2, 1), 5.0, 0, 1)
     body = told(scorers[JUDGE], scored(5.0, text), Score.rejected(Reason.TOO_LONG))
     assert [tuple(one.values()) for one in body["comparison_results"]] == [(0, 1, 0, 5.0, None, 1.0)]
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[OnlineScorer]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what vLLM's modules warn of while they are imported isn't our tests' business
-        made = scorer(JUDGE, engine=EngineSettings())
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize("texts", [("7", "9"), ("9", "7")])
-def test_a_real_judge_prefers_what_is_right_wherever_it_stands(real: OnlineScorer, texts: tuple[str, str]) -> None:
-    body = compared(application([real]), *texts)
-    right = texts.index("7")
-    assert body["rewards"][right] > body["rewards"][1 - right]
-    for one in GymResponse(**body).comparison_results or []:
-        first_is_better = one["response_i"] == right
-        assert (one["score_1"] > one["score_2"]) == first_is_better
-        assert (one["ranking"] < 3.5) == first_is_better
-    assert body["comparison_results"]

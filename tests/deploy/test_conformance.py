@@ -8,11 +8,13 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
+import psutil
 import pytest
 
 from actors.family import Question
@@ -20,7 +22,7 @@ from actors.models import resolve
 from actors.records import Message, Role
 from actors.settings import ModelSettings, RenderSettings
 from tests.commands import summary
-from tests.endpoints import serving
+from tests.endpoints import serving, wait
 from tiny_models.synthetic import pairs
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
@@ -37,11 +39,22 @@ SAME = 1e-5
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, psutil.Process]]:
     folder = tmp_path_factory.mktemp("endpoint")
     (folder / "endpoint.yaml").write_text(ENDPOINT)
-    with serving("--file", folder / "endpoint.yaml", log=folder / "log") as (url, _):
-        yield url
+    settings = {"RAY_enable_metrics_collection": "1"}
+    with serving("--file", folder / "endpoint.yaml", log=folder / "log", **settings) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def endpoint(served: tuple[str, psutil.Process]) -> str:
+    return served[0]
+
+
+@pytest.fixture(scope="module")
+def process(served: tuple[str, psutil.Process]) -> psutil.Process:
+    return served[1]
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +110,8 @@ def test_every_route_and_the_batch_job_give_the_same_number(endpoint: str, tmp_p
     ranked = {"query": QUESTION[0]["content"], "documents": ["9", "7"]}
     results = post(endpoint, "/rerank", {"model": HEAD, **ranked})["results"]
     by_route["/rerank"] = next(one["relevance_score"] for one in results if one["index"] == 1)
-    by_route["/get_reward"] = post(endpoint, "/get_reward", {"query": [text], "prompts": [None], "model": HEAD})["rewards"][
-        0
-    ]
+    queries = {"query": [text], "prompts": [None]}
+    by_route["/get_reward"] = post(endpoint, f"/get_reward?model={HEAD}", queries)["rewards"][0]
     compared = {"conversation_history": QUESTION, "response_objs": [output("7"), output("9")], "model": HEAD}
     by_route["/compare"] = post(endpoint, "/compare", compared)["rewards"][0]
 
@@ -113,10 +125,10 @@ def output(text: str) -> dict[str, Any]:
 
 
 def test_right_answers_have_the_higher_reward(endpoint: str) -> None:
-    held_out = list(pairs(seed=77, n=50, split="held-out"))
+    held_out = list(pairs(seed=77, n=200, split="held-out"))
     conversations = [{"messages": one.context, "responses": [one.chosen, one.rejected]} for one in held_out]
     data = post(endpoint, "/v1/rewards", {"model": HEAD, "conversations": conversations})["data"]
-    assert sum(own["ranking"][0] == 0 for own in data) >= 0.95 * len(held_out)
+    assert sum(own["ranking"][0] == 0 for own in data) >= 0.9 * len(held_out)
     data = post(endpoint, "/v1/rewards", {"model": JUDGE, "conversations": sums(40)})["data"]
     assert sum(own["ranking"][0] == 0 for own in data) >= 0.95 * 40
 
@@ -230,14 +242,68 @@ def test_nemo_gym_compares(endpoint: str) -> None:
     rewards = answer["rewards"]
     assert all(isinstance(reward, float) and math.isfinite(reward) for reward in rewards)
     assert max(range(3), key=rewards.__getitem__) == 1
-    assert {(one["response_i"], one["response_j"]) for one in answer["comparison_results"]} == {(0, 1), (1, 2), (2, 0)}
+    compared = {(one["response_i"], one["response_j"]): one for one in answer["comparison_results"]}
+    assert compared.keys() == {(0, 1), (1, 2), (2, 0)}
+    for (first, second), one in compared.items():
+        if 1 in {first, second}:  # wherever the right one stands
+            assert (one["score_1"] > one["score_2"]) == (first == 1)
+            assert (one["ranking"] < 3.5) == (first == 1)
 
 
 # About the endpoint itself.
 
 
 def test_metrics_are_of_all_replicas(endpoint: str) -> None:
-    truth(endpoint)
-    text = httpx.get(f"{endpoint}/metrics", timeout=30).text
-    assert httpx.get(f"{endpoint}/ready").status_code == 200
-    assert "ray_assay" in text or not text, text[:500]
+    for model, conversation in ((HEAD, {"messages": answered("7")}), (JUDGE, sums(1)[0])):
+        post(endpoint, "/v1/rewards", {"model": model, "conversations": [conversation]})
+    wait(lambda: exported(endpoint, f'ray_assay_responses_total{{.*model="{JUDGE}"'))
+    for pattern in (
+        f'ray_assay_responses_total{{.*model="{HEAD}".*status="scored"',
+        f'ray_assay_replica_tokens{{.*model="{HEAD}"',
+        f'ray_assay_replica_tokens{{.*model="{JUDGE}"',
+        r'ray_assay_request_seconds_bucket{.*route="/v1/rewards"',
+        r'ray_assay_scores_total{.*output="helpfulness"',
+        "ray_serve_",
+    ):
+        wait(partial(exported, endpoint, pattern))
+
+
+def exported(endpoint: str, pattern: str) -> bool:
+    answer = httpx.get(f"{endpoint}/metrics", timeout=30)
+    assert answer.status_code == 200
+    return re.search(pattern, answer.text) is not None
+
+
+def holds_head(process: psutil.Process) -> bool:
+    """Whether it is vLLM's engine core of the head: the one whose replica is the first deployment's."""
+    parent = process.parent()
+    return "EngineCore" in " ".join(process.cmdline()) and parent is not None and "model-0" in " ".join(parent.cmdline())
+
+
+def test_an_engine_that_is_killed_comes_back_by_itself(endpoint: str, process: psutil.Process) -> None:
+    """vLLM's own process, under load. The last test here, for it takes a start of an engine."""
+    expected = truth(endpoint)["reward"]
+    body = {"model": HEAD, "conversations": [{"messages": answered("7")}]}
+    engines = [own for own in process.children(recursive=True) if holds_head(own)]
+    assert len(engines) == 1
+
+    async def load() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=endpoint, timeout=240) as own:
+
+            async def ask(count: int) -> list[httpx.Response]:
+                return [await own.post("/v1/rewards", json=body) for _ in range(count)]
+
+            asking = [asyncio.create_task(ask(20)) for _ in range(16)]
+            await ask(2)
+            engines[0].kill()
+            return [answer for answers in await asyncio.gather(*asking) for answer in answers]
+
+    answers = asyncio.run(load())
+    failed = [answer for answer in answers if answer.status_code != 200]
+    assert {answer.status_code for answer in failed} <= {503}
+    assert len(failed) <= 16, "those that were in flight, and no others"
+    for answer in answers:
+        if answer.status_code == 200:
+            assert answer.json()["data"][0]["responses"][0]["reward"] == pytest.approx(expected, abs=SAME)
+    assert truth(endpoint)["reward"] == pytest.approx(expected, abs=SAME)
+    wait(lambda: httpx.get(f"{endpoint}/ready", timeout=30).status_code == 200)

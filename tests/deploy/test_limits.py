@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,15 +176,24 @@ def test_a_key_lets_in_and_nothing_else_does(quick: OnlineScorer) -> None:
         assert post(app, "/v1/rewards", BODY, Authorization=header).status_code == 200
     for wrong in ("", KEY, f"Basic {KEY}", f"Bearer {KEY}x", "Bearer"):
         assert code(post(app, "/v1/rewards", BODY, Authorization=wrong)) == (401, "invalid_api_key")
-    for path in ("/v1/models", "/metrics", "/openapi.json", "/docs", "/nothing"):
+    for path in ("/v1/models", "/metrics", "/nothing"):
         assert asyncio.run(got(app, path)).status_code == 401, path
-    for path in ("/", "/app.js", "/style.css", "/health", "/ready"):
+    for path in ("/", "/app.js", "/style.css", "/docs", "/openapi.json", "/docs-files/swagger-ui.css", "/health", "/ready"):
         assert asyncio.run(got(app, path)).status_code == 200, path
 
 
 async def got(app: Any, path: str) -> httpx.Response:
     async with client(app) as own:
         return await own.get(path)
+
+
+def test_the_documentation_needs_no_other_host(quick: OnlineScorer) -> None:
+    app = application([quick])
+    text = asyncio.run(got(app, "/docs")).text
+    assert "://" not in text
+    files = re.findall(r'(?:src|href)="(/[^"]+)"', text)
+    assert len(files) >= 2
+    assert [asyncio.run(got(app, file)).status_code for file in files] == [200] * len(files)
 
 
 def test_a_wrong_key_is_refused_before_its_body_is_read(quick: OnlineScorer) -> None:

@@ -58,19 +58,19 @@ def test_the_dashboard_shows_what_is_measured() -> None:
 )
 def test_replicas_follow_requests_and_tokens(requests: float, tokens: dict[str, float] | None, wanted: float) -> None:
     context = SimpleNamespace(total_num_requests=requests, aggregated_metrics=None if tokens is None else {"tokens": tokens})
-    assert policy.replicas(context, target_requests=64, target_tokens=1000)[0] == wanted
+    assert policy.Enough(target_requests=64, target_tokens=1000)(context)[0] == wanted
 
 
 def test_the_policy_travels_to_a_process_without_our_code() -> None:
     pickles: Any = cloudpickle
     pickles.register_pickle_by_value(policy)
     try:
-        sent = pickles.dumps(policy.replicas)
+        sent = pickles.dumps(policy.Enough)
     finally:
         pickles.unregister_pickle_by_value(policy)
     there = (
         "import pickle, sys, types; sys.modules['deploy'] = None; policy = pickle.load(sys.stdin.buffer); "
-        "print(policy(types.SimpleNamespace(total_num_requests=128, aggregated_metrics={}), 64, 1000)[0])"
+        "print(policy(64, 1000)(types.SimpleNamespace(total_num_requests=128, aggregated_metrics={}))[0])"
     )
     done = subprocess.run([sys.executable, "-c", there], input=sent, capture_output=True, check=True, timeout=120)
     assert done.stdout.strip() == b"2.0"

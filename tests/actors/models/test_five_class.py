@@ -24,6 +24,7 @@ def outputs() -> Reference:
 
 class TestTinyFiveClass(Contract):
     model = "tiny-five-class"
+    layouts = (1,)  # LlamaForSequenceClassification, as tiny-scalar
     wrong = WRONG
 
     def outputs(self, ids: Any) -> Any:

@@ -42,6 +42,7 @@ WRONG = {
 
 class TestTinyMathRM(Contract):
     model = MODEL
+    layouts = (1,)  # the head of tiny-math-prm
     wrong = WRONG
     subtle = frozenset({"without the system turn"})
 

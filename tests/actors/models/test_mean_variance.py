@@ -32,6 +32,7 @@ def outputs() -> Reference:
 
 class TestTinyMeanVariance(Contract):
     model = "tiny-mean-variance"
+    layouts = (1,)  # LlamaForSequenceClassification, as tiny-scalar
     wrong = WRONG
     subtle = frozenset({"a variance"})  # of the spread, which isn't part of the reward
 
