@@ -2,7 +2,7 @@
 
 Two models, each on both servers with the same engine settings: a random one of 28 million weights, asked three times 100
 requests of 1,000 tokens, where the engine's work decides; and tiny-attributes, three times 2,000 of 50 tokens, where what is
-around the engine does. Both servers are up while either is asked; the rounds take turns. 64 clients ask at a time.
+around the engine does, and the same again 16 to a request. Both servers are up while either is asked; the rounds take turns. 64 clients ask at a time.
 """
 
 import asyncio
@@ -32,16 +32,17 @@ ENGINE = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
 
 
 class Case(NamedTuple):
-    """A model, and what it is asked."""
+    """A model, and what it is asked: requests, of so many prompts together, of so many tokens."""
 
     name: str
     folder: Path
     requests: int
     tokens: int
+    together: int = 1
 
 
 class Round(NamedTuple):
-    """What one round took."""
+    """What one round took: prompts per second, and how long a request took."""
 
     per_second: float
     p50_ms: float
@@ -50,11 +51,12 @@ class Round(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`serve`, or `serve tiny` or `serve 28M` for one of the models."""
+    """`serve`, or `serve 28M`, `serve tiny` or `serve tiny-together` for one of the cases."""
     with tempfile.TemporaryDirectory() as folder:
         cases = [
             Case("28M", write_model(Path(folder) / "28M"), 100, 1000),
             Case("tiny", BUILT_IN / "attributes", 2000, 50),
+            Case("tiny-together", BUILT_IN / "attributes", 125, 50, 16),
         ]
         for case in cases:
             if not arguments or case.name in arguments:
@@ -88,14 +90,15 @@ def measure(case: Case, folder: Path) -> None:
 async def ask(address: str, case: Case, seed: int) -> Round:
     """All requests of a round. Prompts differ between rounds, so that no prefix cache helps."""
     rng = Random(f"{case.name} {seed}")
-    prompts = iter([[rng.randrange(10, 900) for _ in range(case.tokens)] for _ in range(case.requests)])
+    prompts = [[rng.randrange(10, 900) for _ in range(case.tokens)] for _ in range(case.requests * case.together)]
+    bodies = iter([prompts[at : at + case.together] for at in range(0, len(prompts), case.together)])
     seconds: list[float] = []
     statuses: dict[int, int] = {}
 
     async def client(session: aiohttp.ClientSession) -> None:
-        for prompt in prompts:
+        for body in bodies:
             began = time.perf_counter()
-            async with session.post(f"{address}/pooling", json={"input": [prompt], "use_activation": False}) as answer:
+            async with session.post(f"{address}/pooling", json={"input": body, "use_activation": False}) as answer:
                 await answer.read()
             seconds.append(time.perf_counter() - began)
             statuses[answer.status] = statuses.get(answer.status, 0) + 1
@@ -107,7 +110,7 @@ async def ask(address: str, case: Case, seed: int) -> Round:
         whole = time.perf_counter() - began
     ordered = sorted(seconds)
     p99 = ordered[int(0.99 * len(ordered))]
-    return Round(case.requests / whole, 1000 * statistics.median(ordered), 1000 * p99, statuses)
+    return Round(case.requests * case.together / whole, 1000 * statistics.median(ordered), 1000 * p99, statuses)
 
 
 @contextmanager
@@ -146,7 +149,7 @@ def _answers(port: int) -> bool:
 
 
 def _family(case: Case) -> str:
-    return "attributes" if case.name == "tiny" else "scalar"
+    return "scalar" if case.name == "28M" else "attributes"
 
 
 def write_model(folder: Path) -> Path:

@@ -22,6 +22,8 @@ from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
 _SPARE = 64
 """Requests that Serve lets through to an ingress beyond its own limit, so that it is the ingress that refuses them."""
 _DRAIN_S = 60.0
+_LOGGING = {"enable_access_log": False}
+"""A line for each request, in each of three processes, costs as much as the request; `assay_requests_total` counts them."""
 
 
 def app(settings: EndpointSettings) -> serve.Application:
@@ -44,6 +46,7 @@ def build(settings: EndpointSettings, keys: Keys) -> serve.Application:
         ray_actor_options={"num_cpus": 0.1},
         graceful_shutdown_timeout_s=_DRAIN_S,
         health_check_period_s=2.0,
+        logging_config=_LOGGING,
     ).bind(settings, models, keys, judges)
 
 
@@ -73,6 +76,7 @@ def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: Li
         ray_actor_options=_resources(own),
         graceful_shutdown_timeout_s=_DRAIN_S,
         health_check_period_s=2.0,
+        logging_config=_LOGGING,
         **bounds,
     ).bind(model, own.render, own.engine)
 

@@ -1,8 +1,8 @@
 """How many replicas a model should have: enough for the requests, and for the tokens, that are under way.
 
 A count of requests alone says little where one may be ten tokens and another a million. Serve puts its delays, factors and
-bounds around what this returns. It runs in Serve's controller, to which Serve sends this file by value: so it imports nothing
-of ours.
+bounds around what this returns. It runs in Serve's controller, to which Serve sends this file by value:
+it imports nothing of ours.
 """
 
 from typing import Any
