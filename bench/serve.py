@@ -2,7 +2,8 @@
 
 Two models, each on both servers with the same engine settings: a random one of 28 million weights, asked three times 100
 requests of 1,000 tokens, where the engine's work decides; and tiny-attributes, three times 2,000 of 50 tokens, where what is
-around the engine does, and the same again 16 to a request. Both servers are up while either is asked; the rounds take turns. 64 clients ask at a time.
+around the engine does, and the same again 16 to a request. Both servers are up while either is asked; the rounds take turns.
+64 clients ask at a time.
 """
 
 import asyncio
