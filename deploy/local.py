@@ -1,7 +1,9 @@
 """An endpoint on this machine: a private Ray, or the cluster that RAY_ADDRESS names, until it is told to stop."""
 
+import contextlib
 import json
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -42,7 +44,8 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
             _until_stopped()
             tell("stopping: requests under way are finished first ...")
         finally:
-            shutdown()
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # Ray tells of what it ends itself
+                shutdown()
 
 
 def _start(application: serve.Application) -> None:
