@@ -13,7 +13,7 @@ from schemathesis.generation import GenerationMode
 from deploy import api
 from tests.endpoints import application, listening, scorer
 
-EXAMPLES = 25
+EXAMPLES = 15
 ROUTES = [
     (route.path.replace(":path", ""), method)
     for router in api.ROUTERS
