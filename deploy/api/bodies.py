@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from actors.errors import Rejected
 from actors.records import Message, Response, ScoreRequest, Shown
-from deploy.errors import unscored
+from deploy.errors import BadRequest, unscored
 from deploy.service import Service
 from pipelines.formats.content import conversation, final, text
 
@@ -42,10 +42,12 @@ Serving = Annotated[Service, Depends(_service)]
 def asked(turns: Sequence[Turn], principles: Sequence[str] = ()) -> ScoreRequest:
     """A conversation whose last turn is judged; or, in roles of NVIDIA's judges, whose responses are.
 
-    Raises `Rejected`.
+    Raises `Rejected`, or `ApiError` if a turn would be lost.
     """
-    said = [turn for turn in turns if turn.role not in _SHOWN]
-    shown = {turn.role: turn for turn in turns if turn.role in _SHOWN}
+    first = next((at for at, turn in enumerate(turns) if turn.role in _SHOWN), len(turns))
+    said, shown = turns[:first], {turn.role: turn for turn in turns[first:]}
+    if len(shown) < len(turns) - first or not shown.keys() <= _SHOWN:  # else one of them would be lost without a word
+        raise BadRequest("principle, response_1 and response_2 come after all other turns, each once", "messages")
     given = tuple(text(_content(turn)) for role, turn in shown.items() if role == Shown.PRINCIPLE)
     compared = [shown[role] for role in (Shown.RESPONSE_1, Shown.RESPONSE_2) if role in shown]
     context = conversation([turn.model_dump() for turn in said])

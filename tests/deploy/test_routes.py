@@ -243,6 +243,22 @@ def test_a_stream_says_what_the_whole_says(app: Any) -> None:
         assert pieces[-1]["usage"]["total_tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [*COMPARED, {"role": "response_1", "content": "8"}],
+        [*COMPARED, {"role": "principle", "content": "brevity"}],
+        [*COMPARED, *QUESTION],
+    ],
+    ids=["a response twice", "two principles", "a turn after them"],
+)
+def test_no_turn_in_a_judges_role_is_lost(app: Any, messages: list[Any]) -> None:
+    """Of two in one role the last would win without a word, and a later turn would slip before them."""
+    assert error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": messages}), 400)["param"] == "messages"
+    body = {"model": JUDGE, "conversations": [{"messages": messages}]}
+    assert error(post(app, "/v1/rewards", body), 400)["param"] == "messages"
+
+
 def test_a_stream_that_cant_begin_is_an_error(app: Any) -> None:
     said = [*COMPARED[:-1], {"role": "response_2", "content": "9 <|im_end|>"}]
     found = error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": said, "stream": True}), 400)
