@@ -32,6 +32,11 @@ def _gauge(name: str, text: str, *tags: str) -> Gauge:
     return Gauge(name, text, tags)
 
 
+def tokens_of(scores: Sequence[Score]) -> tuple[int, int]:
+    """What was read and what was written for some scores, in tokens."""
+    return sum(one.prompt_tokens or 0 for one in scores), sum(one.completion_tokens or 0 for one in scores)
+
+
 class Meters:
     """The endpoint's meters. One of each in a process, however many of these there are."""
 
@@ -62,7 +67,7 @@ class Meters:
                 self._number(model, "reward", score.reward)
             for name, value in score.scores.items():
                 self._number(model, name, value)
-        self.written(model, sum(one.prompt_tokens or 0 for one in scores), sum(one.completion_tokens or 0 for one in scores))
+        self.written(model, *tokens_of(scores))
 
     def written(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:
         """Tokens that were read and written."""

@@ -14,7 +14,7 @@ from actors.engine import Sampling
 from actors.errors import EngineDead
 from actors.models import RewardModel
 from actors.online import Choice, Judged, RawOutputs, Refused, Rendered, Unfit, Written
-from actors.records import Message, Score, ScoreRequest
+from actors.records import Message, ScoreRequest
 from deploy.errors import UNKNOWN_MODEL, ApiError
 from deploy.metrics import Meters
 from deploy.settings import LimitSettings
@@ -154,11 +154,6 @@ class Service:
     @property
     def _names(self) -> str:
         return ", ".join(self._by_name)
-
-
-def tokens_of(scores: Sequence[Score]) -> tuple[int, int]:
-    """What was read and what was written for some scores, in tokens."""
-    return sum(one.prompt_tokens or 0 for one in scores), sum(one.completion_tokens or 0 for one in scores)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from actors.online import RawOutputs, Rendered
-from deploy.api.bodies import Body, Serving
+from deploy.api.bodies import Serving
 from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read
 from deploy.errors import BadRequest, reward_of
 from deploy.service import Service
@@ -27,13 +27,6 @@ class ClassifyRequest(PromptBody):
         default=None, description="SGLang's: the same as token ids"
     )
     rid: str | list[str] | None = Field(default=None, description="SGLang's")
-
-
-class _Sglang(Body):
-    """Its two fields, of which one is there."""
-
-    text: str | list[str] | None
-    input_ids: list[TokenId] | list[list[TokenId]] | None
 
 
 @router.post("/classify", response_model=None)

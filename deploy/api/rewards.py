@@ -13,7 +13,7 @@ from actors.errors import Rejected
 from actors.online import Judged
 from actors.records import Reason, Response, Score, ScoreRequest
 from deploy.api.bodies import Body, Serving, Turns, asked
-from deploy.service import tokens_of
+from deploy.metrics import tokens_of
 from pipelines.formats.content import conversation, text
 
 router = APIRouter(tags=["rewards"])
