@@ -107,9 +107,9 @@ function keyGiven(problem = "") {
 const letter = (at) => (at < 26 ? "" : letter(Math.floor(at / 26) - 1)) + String.fromCharCode(65 + (at % 26));
 
 const LISTS = {
-  turn: { list: $("turns"), name: (at) => `turn ${at + 1}`, least: 1 },
-  response: { list: $("responses"), name: (at) => `response ${letter(at)}`, least: 1 },
-  principle: { list: $("principles"), name: (at) => `principle ${at + 1}`, least: 0 },
+  turn: { template: $("turn"), list: $("turns"), name: (at) => `turn ${at + 1}`, least: 1 },
+  response: { template: $("text"), list: $("responses"), name: (at) => `response ${letter(at)}`, least: 1 },
+  principle: { template: $("text"), list: $("principles"), name: (at) => `principle ${at + 1}`, least: 0 },
 };
 
 let models = [];
@@ -133,7 +133,7 @@ function fill({ messages, responses, principles }) {
 }
 
 function add(kind, text = "", role = "user") {
-  const item = $(kind).content.firstElementChild.cloneNode(true);
+  const item = LISTS[kind].template.content.firstElementChild.cloneNode(true);
   const select = item.querySelector("select");
   if (select) {
     if (![...select.options].some((option) => option.value === role)) select.append(make("option", { text: role }));
