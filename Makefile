@@ -61,8 +61,10 @@ demo: $(READY)
 # Tests and the demo use what the repository ships: a request to a model hub is a mistake, and fails at once.
 test chaos demo: export HF_HUB_OFFLINE := 1
 
+# Two processes: most of a test's time is the start of an engine or of Ray, which one core does. `tests/conftest.py` says what
+# may run beside what.
 test: $(READY)
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 chaos: $(READY)
 	$(VENV)/bin/python -m pytest -m chaos $(ARGS)

@@ -70,6 +70,9 @@ class Reason(StrEnum):
     NO_VERDICT = "no_verdict"  # a judge whose text has none where it should be
     TWO_VERDICTS = "two_verdicts"  # or several that differ
     OUT_OF_RANGE = "out_of_range"  # or one that isn't on the scale
+    UNFINISHED = "unfinished"  # a candidate that hadn't ended when its tokens did
+    UNJUDGED = "unjudged"  # a candidate whose turn to be judged comes when all are drawn
+    ENDPOINT_FAILED = "endpoint_failed"  # a candidate that the policy's endpoint didn't give, asked as often as may be
     NO_BASELINE = "no_baseline"  # of an ensemble: too few different responses to the prompt to make z-scores of
 
 
@@ -203,6 +206,8 @@ class Score:
     votes: tuple[float, ...] = ()
     completion_tokens: int | None = None
     trace: tuple[Said, ...] = ()
+    cached_tokens: int | None = field(default=None, compare=False)
+    """Of the prompt tokens, those that the engine had in its prefix cache: a matter of what else was asked."""
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:

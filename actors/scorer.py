@@ -50,6 +50,7 @@ class _Answer:
     rows: Rows
     tokens: int
     failure: Reason | None = None
+    cached: int = 0
 
 
 class HeadScorer:
@@ -85,7 +86,11 @@ class HeadScorer:
         except EngineError:
             return [_Answer((), len(prompt.ids), Reason.ENGINE_REFUSED) for prompt in run]
         rows = iter(pooled.rows)
-        return [_Answer([next(rows) for _ in prompt.reads], len(prompt.ids)) for prompt in run]
+        # What was cached is the last prompt's, which all others begin: only as much as each of them has.
+        return [
+            _Answer([next(rows) for _ in prompt.reads], len(prompt.ids), cached=min(pooled.cached_tokens, len(prompt.ids)))
+            for prompt in run
+        ]
 
     def _scores(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
         """A score for each response from the answers about it, beside the responses that were rejected before."""
@@ -111,4 +116,6 @@ class HeadScorer:
             if answer.failure is not None:
                 return Score.failed(answer.failure, tokens)
         reading = self._family.reading([answer.rows for answer in answers], self._weights)
-        return Score.scored(reading, tokens) if reading.finite else Score.failed(Reason.NOT_FINITE, tokens)
+        if not reading.finite:
+            return Score.failed(Reason.NOT_FINITE, tokens)
+        return replace(Score.scored(reading, tokens), cached_tokens=sum(answer.cached for answer in answers))

@@ -163,3 +163,49 @@ class EngineSettings(Settings):
     )
     max_in_flight: int = Field(default=512, ge=1, description="prompts given to the engine at a time")
     engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")
+
+
+class PolicySettings(Settings):
+    """Which model answers, and how. An endpoint is asked for what a checkpoint's engine would be."""
+
+    policy: str | None = Field(
+        default=None,
+        description="the model that answers: a folder, a hub id, tiny-policy, or the URL of an OpenAI-compatible endpoint "
+        "(http://host:8000/v1); without one, the rows' own responses are the candidates",
+    )
+    policy_name: str | None = Field(default=None, description="what the endpoint calls the model; its only one if not given")
+    policy_revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
+    policy_dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the policy")
+    policy_adapter: str | None = Field(default=None, description="folder of a LoRA adapter for the policy")
+    policy_system: str | None = Field(
+        default=None, min_length=1, description="system prompt for conversations that begin without one"
+    )
+    policy_temperature: float = Field(default=1.0, ge=0, le=2, description="how candidates are drawn")
+    policy_top_p: float = Field(default=1.0, gt=0, le=1, description="draw from this share of the probability")
+    policy_max_tokens: int = Field(default=1024, ge=1, description="longest candidate; one that goes on isn't judged")
+    policy_stop: tuple[str, ...] = Field(default=(), description="texts that end a candidate, and aren't part of it")
+    policy_seed: int = Field(default=0, description="another one draws other candidates")
+
+    @property
+    def is_endpoint(self) -> bool:
+        """Whether the policy is asked over HTTP."""
+        return self.policy is not None and self.policy.startswith(("http://", "https://"))
+
+    def recorded(self) -> dict[str, Any]:
+        """What of these decides what candidates are, for a run's identity."""
+        own = self.model_dump(mode="json", exclude_none=True)
+        return {name.removeprefix("policy_"): value for name, value in own.items() if name != "policy_dtype"}
+
+
+class PolicyEngineSettings(Settings):
+    """How the policy's engines are started."""
+
+    policy_replicas: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="engines of the policy; as many as the GPUs carry that the judge leaves, or one"
+    )
+    policy_tensor_parallel: int = Field(default=1, ge=1, description="GPUs of one node that share a layer of the policy")
+    policy_pipeline_parallel: int = Field(default=1, ge=1, description="groups of GPUs that share the policy's layers out")
+    policy_max_in_flight: int = Field(
+        default=512, ge=1, description="candidates that are drawn at a time, by an engine or from the endpoint"
+    )
+    policy_engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")

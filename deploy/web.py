@@ -76,7 +76,8 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
 
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
-    return await _api_error(request, ApiError(error.status_code, str(error.detail)))
+    code = "invalid_request" if error.status_code == 400 else None  # a body that is no JSON
+    return await _api_error(request, ApiError(error.status_code, str(error.detail), code=code))
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

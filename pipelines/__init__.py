@@ -1,4 +1,4 @@
-"""What happens to a dataset: `from pipelines import score, ensemble, keep, top_k, top_fraction, read_scored`.
+"""What happens to a dataset: `from pipelines import score, keep, sample, pairs` and so on (`pipelines.api`).
 
 They are loaded when they are first asked for: they bring Ray with them, and `assay --help` does without it.
 """
@@ -6,9 +6,33 @@ They are loaded when they are first asked for: they bring Ray with them, and `as
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.api import ensemble, keep, read_scored, score, top_fraction, top_k
+    from pipelines.api import (
+        choose,
+        ensemble,
+        export,
+        keep,
+        pairs,
+        read_scored,
+        refine,
+        sample,
+        score,
+        top_fraction,
+        top_k,
+    )
 
-__all__ = ["ensemble", "keep", "read_scored", "score", "top_fraction", "top_k"]
+__all__ = [
+    "choose",
+    "ensemble",
+    "export",
+    "keep",
+    "pairs",
+    "read_scored",
+    "refine",
+    "sample",
+    "score",
+    "top_fraction",
+    "top_k",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,18 +1,16 @@
 """The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
 
-import contextlib
 import importlib
 import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import click
 
 from actors.errors import AssayError, AuditError, UserError
-from pipelines.flags import given, settings_options
+from pipelines.flags import given, json_option, no_words_of_ray, settings_options
 from pipelines.options import build
 from pipelines.settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 
@@ -45,23 +43,27 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
-
-
 class _Commands(click.Group):
-    """The commands of this file, and those of a layer above it, which this one doesn't import but by name."""
+    """The commands of this file, and those of others, of a layer above it too, imported by name when they are asked."""
 
-    ABOVE: ClassVar = {"serve": "deploy.command:serve"}
+    ELSEWHERE: ClassVar = {
+        "sample": "pipelines.sampling_commands:sample",
+        "refine": "pipelines.sampling_commands:refine",
+        "choose": "pipelines.sampling_commands:choose",
+        "pairs": "pipelines.sampling_commands:pairs",
+        "export": "pipelines.sampling_commands:export",
+        "serve": "deploy.command:serve",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names."""
-        return [*super().list_commands(ctx), *self.ABOVE]
+        return [*super().list_commands(ctx), *self.ELSEWHERE]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name."""
-        if cmd_name not in self.ABOVE:
+        if cmd_name not in self.ELSEWHERE:
             return super().get_command(ctx, cmd_name)
-        module, _, name = self.ABOVE[cmd_name].partition(":")
+        module, _, name = self.ELSEWHERE[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
@@ -165,16 +167,27 @@ def filter_(as_json: bool, **options: Any) -> None:
 @click.argument("recipe")
 @json_option
 def run(recipe: str, as_json: bool) -> None:
-    """Score with one model or several, and then filter, as the file RECIPE says; each may be left out."""
+    """Do what the file RECIPE says, step by step: sample or score, filter, choose, make pairs, export."""
+    from pipelines import sampling_commands
     from pipelines.recipe import read_recipe
 
     steps = read_recipe(recipe)
+    if steps.sample is not None:
+        sampling_commands.do_sample(steps.sample, as_json)
+    if steps.refine is not None:
+        sampling_commands.do_refine(steps.refine, as_json)
     if steps.score is not None:
         _score(steps.score, as_json)
     if steps.ensemble is not None:
         _ensemble(steps.ensemble, as_json)
     if steps.filter is not None:
         _filter(steps.filter, as_json)
+    if steps.choose is not None:
+        sampling_commands.do_choose(steps.choose, as_json)
+    if steps.pairs is not None:
+        sampling_commands.do_pairs(steps.pairs, as_json)
+    if steps.export is not None:
+        sampling_commands.do_export(steps.export, as_json)
 
 
 @cli.command()
@@ -197,7 +210,7 @@ def _score(settings: ScoreSettings, as_json: bool) -> None:
     from pipelines.progress import Lines
     from pipelines.report import show_scored
 
-    with _no_words_of_ray():
+    with no_words_of_ray():
         summary = scoring.score(settings, Lines())
     if as_json:
         click.echo(json.dumps(summary.as_json()))
@@ -210,19 +223,12 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
     from pipelines.progress import Lines
     from pipelines.report import show_ensemble
 
-    with _no_words_of_ray():
+    with no_words_of_ray():
         summary = ensembling.ensemble(settings, Lines())
     if as_json:
         click.echo(json.dumps(summary.as_json()))
     else:
         show_ensemble(summary, settings)
-
-
-@contextlib.contextmanager
-def _no_words_of_ray() -> Iterator[None]:
-    """Ray prints what died to standard output, with tracebacks; a person hears of it from the progress, or in one error."""
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        yield
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:

@@ -1,7 +1,7 @@
-"""Scoring and filtering from Python, by the names that the command line has: folders into folders, or Ray Datasets.
+"""The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, it returns a Dataset (`pipelines.datasets`). Options are those of `assay score --help` and `assay filter --help`,
+output, `score` and the filters return a Dataset (`pipelines.datasets`). Options are those of `assay score --help` and so on,
 with underscores.
 """
 
@@ -10,15 +10,31 @@ from typing import Any, overload
 
 from ray.data import Dataset
 
-from pipelines import datasets, ensembling, filtering, scoring
+from pipelines import datasets, ensembling, filtering, made, refining, sampling, scoring
 from pipelines.datasets import read_scored
 from pipelines.ensembling import EnsembleSummary
 from pipelines.filtering import KeepSummary
+from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.making import MadeSummary
 from pipelines.options import build
-from pipelines.settings import EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.refining import RefineSummary
+from pipelines.sampling import SampleSummary
+from pipelines.settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.summary import Summary
 
-__all__ = ["ensemble", "keep", "read_scored", "score", "top_fraction", "top_k"]
+__all__ = [
+    "choose",
+    "ensemble",
+    "export",
+    "keep",
+    "pairs",
+    "read_scored",
+    "refine",
+    "sample",
+    "score",
+    "top_fraction",
+    "top_k",
+]
 
 
 @overload
@@ -89,6 +105,39 @@ def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | Keep
     if isinstance(scored, Dataset):
         return datasets.top_fraction(scored, *arguments, **options)
     return _top_fraction_folder(scored, *arguments, **options)
+
+
+def sample(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
+    """Answer prompts and judge the answers: `sample("prompts.jsonl", "out/", policy="a", judge="b", n=16)`.
+
+    Raises what `pipelines.sampling.sample` raises.
+    """
+    flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": judge, **options}
+    return sampling.sample(build(SampleSettings, flat))
+
+
+def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str, **options: Any) -> RefineSummary:
+    """Draft, criticise, edit and judge: `refine("prompts.jsonl", "out/", policy="a", feedback="b", edit="c", select="d")`.
+
+    Raises what `pipelines.refining.refine` raises.
+    """
+    flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": select, **options}
+    return refining.refine(build(RefineSettings, flat))
+
+
+def choose(scored: str, output: str, keep: str, **options: Any) -> MadeSummary:
+    """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Raises what `pipelines.made.choose` raises."""
+    return made.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
+
+
+def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> MadeSummary:
+    """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Raises what `pipelines.made` raises."""
+    return made.make_pairs(build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
+
+
+def export(scored: str, output: str, trainer: str, **options: Any) -> MadeSummary:
+    """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Raises what `pipelines.made` raises."""
+    return made.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import SourceError
+from actors.policy import Drawn
 from actors.records import Said, Score
 from pipelines.readers import RECORD, RESERVED
 from pipelines.sources import InputFile, Kind
@@ -19,6 +20,8 @@ REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
 SUSPECT = "suspect"
+CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "candidate_tokens"
+PARENT, FEEDBACK = "parent", "feedback"
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,10 @@ class Columns:
     """The schema of a run's parts: the carried input columns, then ours under the prefix.
 
     `steps` says whether the model gives a reward for each step of a response, too; `votes`, whether it is a judge that gives
-    judgements; `trace`, whether what it wrote is kept. `flags` are columns of ours that only
-    some corpora have, true, false or null. `reserved` are names that are kept free for a corpus that is going to be made of
-    this one: no column here, and none that the input may have.
+    judgements; `trace`, whether what it wrote is kept; `drawn`, whether a policy wrote the responses, and `refined`, whether
+    some of them were made of others. `flags` are columns of ours that only some corpora have, true, false or null, and
+    `reserved` names that are kept free for a corpus that is going to be made of this one: no column here, and none that the
+    input may have.
     """
 
     carried: pa.Schema
@@ -39,6 +43,8 @@ class Columns:
     reserved: tuple[str, ...] = ()
     votes: bool = False
     trace: bool = False
+    drawn: bool = False
+    refined: bool = False
 
     @property
     def ours(self) -> pa.Schema:
@@ -47,6 +53,8 @@ class Columns:
             (ROW, pa.string()),
             (RESPONSE, pa.string()),
             (PROMPT_HASH, pa.string()),
+            *(_DRAWN if self.drawn else []),
+            *(_LINEAGE if self.refined else []),
             (REWARD, pa.float64()),
             (SCORES, pa.struct([(name, pa.float64()) for name in self.outputs])),
             *([(STEPS, pa.list_(pa.float64()))] if self.steps else []),
@@ -93,13 +101,20 @@ class Columns:
                 f"rename ours with --prefix, e.g. --prefix judge_ for judge_{name.removeprefix(self.prefix)}"
             )
 
-    def table(self, carried: pa.Table, rows: Sequence[tuple[str, str, str | None, Score]]) -> pa.Table:
-        """A part: one row per response, given as (row, response name, prompt hash, score)."""
+    def table(
+        self,
+        carried: pa.Table,
+        rows: Sequence[tuple[str, str, str | None, Score]],
+        drawn: Sequence[Drawn | None] = (),
+    ) -> pa.Table:
+        """A part: one row per response, given as (row, response name, prompt hash, score), and `drawn` as what."""
         scores = [score for *_, score in rows]
         values: list[Sequence[Any]] = [
             [row for row, *_ in rows],
             [name for _, name, *_ in rows],
             [prompt_hash for *_, prompt_hash, _ in rows],
+            *(_texts(drawn) if self.drawn else []),
+            *([[one and one.parent for one in drawn], [one and one.feedback for one in drawn]] if self.refined else []),
             [score.reward for score in scores],
             [dict(score.scores) if score.reward is not None else None for score in scores],
             *([[score.steps if score.reward is not None else None for score in scores]] if self.steps else []),
@@ -112,6 +127,20 @@ class Columns:
         ]
         ours = [pa.array(column, field.type) for column, field in zip(values, self.ours, strict=True)]
         return pa.table([*carried.columns, *ours], self.schema)
+
+
+_DRAWN = [(CANDIDATE, pa.string()), (FINISH_REASON, pa.string()), (CANDIDATE_TOKENS, pa.int32())]
+_LINEAGE = [(PARENT, pa.string()), (FEEDBACK, pa.string())]
+
+
+def _texts(drawn: Sequence[Drawn | None]) -> list[Sequence[Any]]:
+    """A candidate that was never drawn has no text; what isn't Unicode can't stand in a column."""
+    there = [one if one is not None and one.finish_reason is not None else None for one in drawn]
+    return [
+        [one and one.text.encode("utf-8", "replace").decode() for one in there],
+        [one and one.finish_reason for one in there],
+        [one and one.tokens for one in there],
+    ]
 
 
 _SAID = pa.struct(

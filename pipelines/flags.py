@@ -1,9 +1,11 @@
-"""Command-line options made of settings: one for every single setting, with its type, its default and its description."""
+"""What commands have in common. Options are made of settings: one for each, with its type, default and description."""
 
+import contextlib
 import enum
+import os
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -14,30 +16,47 @@ from pipelines.options import Leaf, from_yaml, leaves
 
 Command = Callable[..., None]
 
+json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 
-def settings_options(settings: type[Settings], *but: str) -> Callable[[Command], Command]:
-    """One click option for every single setting, with its default and its description."""
+
+@contextlib.contextmanager
+def no_words_of_ray() -> Iterator[None]:
+    """Ray prints what died to standard output, with tracebacks; a person hears of it from the progress, or in one error."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+def settings_options(settings: type[Settings], *but: str, **also: tuple[str, ...]) -> Callable[[Command], Command]:
+    """One click option for every single setting, with its default and its description.
+
+    `also` are flags by which a setting is known here, in place of its own name: `n=("-n",)`.
+    """
 
     def decorate(command: Command) -> Command:
         for leaf in reversed(list(leaves(settings))):
             if leaf.name not in but:
-                command = _option(leaf)(command)
+                flags = also.get(leaf.name, (f"--{leaf.name.replace('_', '-')}",))
+                command = _option(leaf, flags)(command)
         return command
 
     return decorate
 
 
-def _option(leaf: Leaf) -> Callable[[Command], Command]:
-    kind, flag = _plain(leaf.field.annotation), f"--{leaf.name.replace('_', '-')}"
+def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Command], Command]:
+    kind, flag = _plain(leaf.field.annotation), flags[0]
     text = leaf.field.description
     if kind is bool:
         return click.option(f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag, is_flag=True, default=None, help=text)
+    if typing.get_origin(kind) is tuple:
+        several = f"{text}; may be given more than once"
+        return click.option(*flags, leaf.name, multiple=True, callback=_several, help=several)
     if typing.get_origin(kind) is dict:
         is_text = _plain(typing.get_args(kind)[1]) is str
         return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_texts if is_text else _values, help=text)
     default = None if leaf.field.is_required() else leaf.field.default
     shown = f"{text}  [default: {default}]" if default not in (None, "") else text
-    return click.option(flag, type=_click_type(kind), default=None, required=leaf.field.is_required(), help=shown)
+    required = leaf.field.is_required()
+    return click.option(*flags, leaf.name, type=_click_type(kind), default=None, required=required, help=shown)
 
 
 def _plain(annotation: Any) -> Any:
@@ -57,6 +76,10 @@ def _click_type(kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return click.Choice([member.value for member in kind])
     return kind
+
+
+def _several(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
+    return values or None
 
 
 def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:

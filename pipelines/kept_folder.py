@@ -1,4 +1,6 @@
-"""The folders that a filter fills: new ones, or those of an earlier filter, known by their `filter.json`.
+"""The folders that a filter fills, and whatever else makes files of a scored corpus: new ones, or those of an earlier time.
+
+They are known by a document: `filter.json`, `pairs.json`, ...
 
 kept/
   filter.json          what was filtered by which condition; at the end, the counts
@@ -10,17 +12,36 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from actors.errors import OutputError
 from pipelines import storage
 from pipelines.storage import told
 
-NAME = "filter.json"
+
+@dataclass(frozen=True)
+class Kind:
+    """What fills a folder: its name in `NAME.json` and in messages, and how its files are called."""
+
+    name: str
+    stems: tuple[str, ...]
+
+    @property
+    def document(self) -> str:
+        """The file by which such a folder is known."""
+        return f"{self.name}.json"
+
+    def is_file(self, name: str) -> bool:
+        """Whether a file of the folder is one that it wrote."""
+        return re.fullmatch(rf"({'|'.join(self.stems)})-\d{{5,}}\.(jsonl|parquet)", name) is not None
+
+
+FILTER = Kind("filter", ("kept", "rest"))
+
 _DONE = "done"
 _DONE_NAME = re.compile(r"(\d{5,})\.json")
 _VERSION = 1
-_OURS = re.compile(r"(kept|rest)-\d{5,}\.(jsonl|parquet)")
 
 
 def check_apart(folders: Sequence[str]) -> None:
@@ -30,10 +51,10 @@ def check_apart(folders: Sequence[str]) -> None:
             raise OutputError(f"{other} and {folder} are the same folder, or one is inside the other; keep them apart")
 
 
-def check_free(folder: str, overwrite: bool) -> None:
-    """Raise `OutputError` unless the folder is new, empty, or holds a filter's result that may be replaced.
+def check_free(folder: str, overwrite: bool, kind: Kind = FILTER) -> None:
+    """Raise `OutputError` unless the folder is new, empty, or holds a result of the same kind that may be replaced.
 
-    A filter that never came to its end left nothing to lose: its folder may always be used again.
+    One that never came to its end left nothing to lose: its folder may always be used again.
     """
     try:
         if storage.folder(folder).is_empty():
@@ -42,29 +63,29 @@ def check_free(folder: str, overwrite: bool) -> None:
         raise OutputError(f"{folder} is a file, and a folder is needed") from None
     except OSError as error:
         raise OutputError(f"{folder} can't be read: {told(error)}") from error
-    earlier = _read(folder)
+    earlier = _read(folder, kind)
     if earlier is None:
-        raise OutputError(f"{folder} holds something else than the result of a filter; give a new or an empty folder")
+        raise OutputError(f"{folder} holds something else than the result of `{kind.name}`; give a new or an empty folder")
     if earlier.get("summary") is not None and not overwrite:
         raise OutputError(f"{folder} holds what {earlier.get('asked')!r} gave; --overwrite replaces it")
 
 
-def start(folder: str, document: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Make the folder, and mark it as ours. Returns what was noted as done, if the same filter was here before.
+def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict[int, dict[str, Any]]:
+    """Make the folder, and mark it as ours. Returns what was noted as done, if the same was asked for here before.
 
     What another one left is deleted.
     """
     place = storage.folder(folder)
     try:
         place.make()
-        if (earlier := _read(folder)) and {**earlier, "summary": None} == _whole(document, None):
+        if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _whole(document, None, kind):
             done = place.sub(_DONE)
             names = (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())  # a killed worker leaves others
             return {int(name[1]): json.loads(done.read(name[0])) for name in names if name}
-        _write(folder, document, None)
+        _write(folder, document, None, kind)
         place.sub(_DONE).delete_all()
         for entry in place.entries():
-            if _OURS.fullmatch(entry.name):
+            if kind.is_file(entry.name):
                 place.delete(entry.name)
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {told(error)}") from error
@@ -79,26 +100,31 @@ def note_done(folder: str, index: int, summary: Mapping[str, Any]) -> None:
         raise OutputError(f"{folder} can't be written: {told(error)}") from error
 
 
-def finish(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+def finish(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: Kind = FILTER) -> None:
     """Say what came of it. What a killed worker left half written goes."""
     storage.folder(folder).make()
-    _write(folder, document, summary)
+    _write(folder, document, summary, kind)
     storage.folder(folder).sub(_DONE).delete_all()
 
 
-def _read(folder: str) -> dict[str, Any] | None:
+def _read(folder: str, kind: Kind) -> dict[str, Any] | None:
     try:
-        document = json.loads(storage.folder(folder).read(NAME))
+        document = json.loads(storage.folder(folder).read(kind.document))
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) and document.get("assay_filter") == _VERSION else None
+    return document if isinstance(document, dict) and document.get(_mark(kind)) == _VERSION else None
 
 
-def _whole(document: Mapping[str, Any], summary: Mapping[str, Any] | None) -> dict[str, Any]:
+def _mark(kind: Kind) -> str:
+    return f"assay_{kind.name}"
+
+
+def _whole(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: Kind) -> dict[str, Any]:
     """The document as it is read back."""
-    whole: dict[str, Any] = json.loads(json.dumps({"assay_filter": _VERSION, **document, "summary": summary}))
+    whole: dict[str, Any] = json.loads(json.dumps({_mark(kind): _VERSION, **document, "summary": summary}))
     return whole
 
 
-def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None) -> None:
-    storage.folder(folder).replace(NAME, (json.dumps(_whole(document, summary), indent=2) + "\n").encode())
+def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: Kind) -> None:
+    content = (json.dumps(_whole(document, summary, kind), indent=2) + "\n").encode()
+    storage.folder(folder).replace(kind.document, content)

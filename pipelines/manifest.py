@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from actors.models import RewardModel
 from pipelines import storage
 from pipelines.columns import Columns
 from pipelines.planning import Plan
-from pipelines.settings import ScoreSettings
+from pipelines.settings import JudgingSettings, RunSettings
 from pipelines.sources import InputFile, Kind
 from pipelines.storage import told
 
@@ -39,8 +40,8 @@ class Manifest:
     summary: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, plan: Plan, settings: ScoreSettings) -> "Manifest":
-        """The manifest of a run that is about to start."""
+    def of(cls, plan: Plan, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> "Manifest":
+        """The manifest of a run that is about to start; `more` decides its numbers, too."""
         model = plan.preparation.model
         identity = {
             "model": model.model,
@@ -65,6 +66,7 @@ class Manifest:
             "limit": settings.corpus.limit,
             "max_record_bytes": settings.corpus.max_record_bytes,
             "prefix": settings.prefix,
+            **more,
         }
         return cls(identity, plan.files, plan.preparation.columns, made_with(settings))
 
@@ -133,6 +135,8 @@ class Manifest:
             "steps": self.columns.steps,
             "votes": self.columns.votes,
             "trace": self.columns.trace,
+            "drawn": self.columns.drawn,
+            "refined": self.columns.refined,
             "flags": self.columns.flags,
             "reserved": self.columns.reserved,
             "made_with": self.made_with,
@@ -154,10 +158,9 @@ def read_manifest(folder: str) -> Manifest | None:
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
         # These only newer manifests have.
-        steps, votes, trace = (document.get(name, False) for name in ("steps", "votes", "trace"))
-        flags, reserved = (tuple(document.get(name, ())) for name in ("flags", "reserved"))
-        prefix = document["identity"]["prefix"]
-        columns = Columns(carried, tuple(document["outputs"]), prefix, steps, flags, reserved, votes, trace)
+        own: dict[str, Any] = {name: document.get(name, False) for name in ("steps", "votes", "trace", "drawn", "refined")}
+        own |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
+        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **own)
         return Manifest(document["identity"], files, columns, document["made_with"], document["summary"])
     except FileNotFoundError:
         return None
@@ -167,7 +170,7 @@ def read_manifest(folder: str) -> Manifest | None:
         raise OutputError(f"{path} is no manifest of Assay: {error}") from error
 
 
-def made_with(settings: ScoreSettings) -> dict[str, Any]:
+def made_with(settings: RunSettings) -> dict[str, Any]:
     """What may change between runs into one folder, recorded in every part."""
     return {
         "assay": _installed("assay"),

@@ -12,10 +12,10 @@ from actors.errors import Rejected, SettingsError
 from actors.judge import Judge
 from actors.models import RewardModel, resolve
 from pipelines.columns import Columns, carried_columns
-from pipelines.formats import SHAPES, OwnColumns, Shape, check_column, detect, parse, why
+from pipelines.formats import PROMPT_SHAPES, SHAPES, OwnColumns, Shape, check_column, detect, parse, why
 from pipelines.preparing import Preparation
 from pipelines.readers import BLANK, raw_rows
-from pipelines.settings import CorpusSettings, RowSettings, ScoreSettings, Turns
+from pipelines.settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.sources import InputFile, Kind, Unit, find, limited
 from pipelines.storage import open_read
 
@@ -23,7 +23,7 @@ _SAMPLE_ROWS = 1000
 _SAMPLE_ROWS_PER_FILE = 50
 _FILES_MEASURED = 10
 _FEWEST_PART_ROWS, _MOST_PART_ROWS = 64, 4096  # about 200 parts in between: progress shows, and they are few to list
-_FEWEST_ROWS_OF_JUDGES = 8  # each of which may take minutes
+_FEWEST_ROWS_OF_WRITERS = 8  # each of which may take minutes
 _SMALLEST_BLOCK = 64 * 1024
 _PREPARED_GROWTH = 3  # a prepared row is its record, its flat columns, and four bytes per token, of three to four bytes
 
@@ -40,42 +40,53 @@ class Plan:
     """Which shape the rows have, and what speaks for it, for the user."""
 
 
-def plan(settings: ScoreSettings, reserved: tuple[str, ...] = ()) -> Plan:
+def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswered: bool = False) -> Plan:
     """Settle a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
 
-    `reserved` are names of columns that the input may not have, beside ours.
+    `reserved` are names of columns that the input may not have, beside ours. The rows are `unanswered` if a policy is going
+    to answer them.
     """
     corpus = settings.corpus
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
-    own_columns = own_columns_of(corpus)
+    own_columns = own_columns_of(corpus, unanswered=unanswered)
     files = find(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
-    shape = shape_of(corpus, own_columns, sample)
+    shape = shape_of(corpus, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
     model = resolve(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = columns_of(carried_columns(files, objects), model, settings.prefix, reserved)
+    columns = columns_of(carried_columns(files, objects), model, settings.prefix, reserved, drawn=unanswered)
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
     preparation = Preparation(
-        model, settings.render, shape.name, corpus.turns, columns, own_columns, corpus.principle_column
+        model, settings.render, shape.name, corpus.turns, columns, own_columns, corpus.principle_column, unanswered
     )
     check_principles(preparation, sample)
-    check_comparable(preparation, sample)
+    if not unanswered:
+        check_comparable(preparation, sample)
     rows, row_bytes = _size(files, corpus)
-    fewest = _FEWEST_PART_ROWS if model.task.pools else _FEWEST_ROWS_OF_JUDGES
+    fewest = _FEWEST_PART_ROWS if model.task.pools and not unanswered else _FEWEST_ROWS_OF_WRITERS
     part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
     block_bytes = max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH))
     return Plan(tuple(files), preparation, part_rows, block_bytes, why(shape, sample))
 
 
-def columns_of(carried: pa.Schema, model: RewardModel, prefix: str, reserved: tuple[str, ...] = ()) -> Columns:
-    """The columns of what a model scores."""
+def columns_of(
+    carried: pa.Schema, model: RewardModel, prefix: str, reserved: tuple[str, ...] = (), *, drawn: bool = False
+) -> Columns:
+    """The columns of what a model scores, and of what was `drawn` for it."""
     family = model.family
     judges = isinstance(family, Judge)
     return Columns(
-        carried, family.outputs(), prefix, family.steps, reserved=reserved, votes=judges, trace=judges and model.judge.trace
+        carried,
+        family.outputs(),
+        prefix,
+        family.steps,
+        reserved=reserved,
+        votes=judges,
+        trace=judges and model.judge.trace,
+        drawn=drawn,
     )
 
 
@@ -128,30 +139,37 @@ def _size(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, fl
     return sum(file.size for file in files) / mean, mean
 
 
-def own_columns_of(rows: RowSettings) -> OwnColumns | None:
+def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns | None:
     """The shape of the user's own that the settings name, if any. Raises `SettingsError` if they name half of one."""
+    if unanswered and rows.response_column is not None:
+        raise SettingsError("--response-column names candidates that are there, so it doesn't go with --policy")
     if rows.prompt_column is None and rows.response_column is None and rows.system_column is None:
         return None
-    if rows.prompt_column is None or rows.response_column is None:
+    if rows.prompt_column is None or (rows.response_column is None and not unanswered):
         raise SettingsError("--prompt-column and --response-column go together: a response is judged for its prompt")
     if rows.format is not None:
         raise SettingsError(f"--format {rows.format} says where prompt and response are, so it doesn't go with columns")
     return OwnColumns(rows.prompt_column, rows.response_column, rows.system_column)
 
 
-def shape_of(rows: RowSettings, own_columns: OwnColumns | None, sample: Sequence[object]) -> Shape:
+def shape_of(
+    rows: RowSettings,
+    own_columns: OwnColumns | None,
+    sample: Sequence[object],
+    shapes: Mapping[str, Shape] = SHAPES,
+) -> Shape:
     """The shape of the rows, as it is named or as a sample shows it. Raises a `UserError` if there is none."""
-    if rows.format is not None and rows.format not in SHAPES:
-        raise SettingsError(f"--format {rows.format} is no shape that Assay knows; it knows {', '.join(SHAPES)}")
+    if rows.format is not None and rows.format not in shapes:
+        raise SettingsError(f"--format {rows.format} is no shape that Assay knows here; it knows {', '.join(shapes)}")
     if own_columns is not None:
         own_columns.check(sample)
         shape = own_columns.shape()
     elif rows.format is not None:
-        shape = SHAPES[rows.format]
+        shape = shapes[rows.format]
     elif sample:
-        shape = detect(sample)
+        shape = detect(sample, shapes)
     else:
-        shape = SHAPES["messages"]  # an empty corpus has every shape
+        shape = shapes["messages"]  # an empty corpus has every shape
     if rows.turns is Turns.ALL and shape.read_turns is None:
         raise SettingsError(f"--turns all is for rows that hold a conversation, and these are {shape.name}")
     return shape

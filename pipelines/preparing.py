@@ -15,7 +15,7 @@ from actors.rendering import Renderer
 from actors.scorer import Scores
 from actors.settings import RenderSettings
 from pipelines.columns import Columns, scalar_column
-from pipelines.formats import SHAPES, OwnColumns, RowRequests, Unjudgeable, judged_by, parse, requests
+from pipelines.formats import OwnColumns, RowRequests, RowShape, Unjudgeable, parse
 from pipelines.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.settings import Turns
 
@@ -31,12 +31,13 @@ class Preparation:
     columns: Columns
     own_columns: OwnColumns | None = None
     principle_column: str | None = None
+    unanswered: bool = False
+    """Whether rows are prompts that a policy is going to answer."""
 
     def requests(self, row: object) -> RowRequests:
-        """What a row asks for."""
-        shape = self.own_columns.shape() if self.own_columns else SHAPES[self.shape]
-        found = requests(shape, row, self.turns.value)
-        return found if self.principle_column is None else judged_by(found, row, self.principle_column)
+        """What a row asks for; of a prompt, a request with a response that isn't there yet."""
+        shape = RowShape(self.shape, self.turns.value, self.own_columns, self.principle_column, self.unanswered)
+        return shape.requests(row)
 
 
 class Outcome(NamedTuple):
@@ -69,14 +70,24 @@ def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
 
     The pickle is ours alone, written and read within one run; Arrow would need three levels of nested lists for it.
     """
-    rows, carried = (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
-    columns = {name: table.column(name) for name in (FILE, START, END)} | {PREPARED: rendered(rows, preparation)}
+    rows, carried = asked_of(table, preparation)
+    return with_prepared(table, rendered(rows, preparation), carried)
+
+
+def asked_of(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
+    """What raw rows ask for, None for a stretch without a row; and the carried columns."""
+    return (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
+
+
+def with_prepared(table: pa.Table, prepared: pa.Array, carried: pa.Table) -> pa.Table:
+    """The ranges of raw rows, their carried columns, and what was prepared of each."""
+    columns = {name: table.column(name) for name in (FILE, START, END)} | {PREPARED: prepared}
     return pa.table(columns | dict(zip(carried.column_names, carried.columns, strict=True)))
 
 
 def rendered(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
     """The `PreparedRow` of each row, pickled."""
-    requests = iter(_renderer(preparation.model, preparation.render).render(_all_requests(rows)))
+    requests = iter(renderer(preparation.model, preparation.render).render(_all_requests(rows)))
     prepared = [None if row is None else _prepared(row, requests) for row in rows]
     return pa.array([pickle.dumps(row) for row in prepared], pa.large_binary())
 
@@ -91,7 +102,7 @@ def prepared_rows(table: pa.Table) -> list[PreparedRow | None]:
     return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]
 
 
-def _renderer(model: RewardModel, render: RenderSettings) -> Renderer:
+def renderer(model: RewardModel, render: RenderSettings) -> Renderer:
     """One renderer per process and model: a tokenizer takes seconds to load."""
     return _renderer_of(pickle.dumps((model, render)))
 

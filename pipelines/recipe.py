@@ -1,4 +1,4 @@
-"""A recipe: scoring, by one model or several, and filtering in one YAML file, with the settings of the command line."""
+"""A recipe: sampling or scoring, and what is made of it, in one YAML file, with the settings of the command line."""
 
 from pathlib import Path
 
@@ -7,8 +7,9 @@ import yaml
 from actors.errors import OutputError, SettingsError
 from actors.settings_base import Settings
 from pipelines import storage
+from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.options import from_yaml, validated
-from pipelines.settings import EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.storage import told
 
 
@@ -17,7 +18,12 @@ class Recipe(Settings):
 
     score: ScoreSettings | None = None
     ensemble: EnsembleSettings | None = None
+    sample: SampleSettings | None = None
+    refine: RefineSettings | None = None
     filter: FilterSettings | None = None
+    choose: ChooseSettings | None = None
+    pairs: PairSettings | None = None
+    export: ExportSettings | None = None
 
 
 NAME = "recipe.yaml"
@@ -49,5 +55,5 @@ def read_recipe(path: str) -> Recipe:
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     if recipe == Recipe():
-        raise SettingsError(f"{path} asks for nothing: give it score, ensemble or filter, or several of them")
+        raise SettingsError(f"{path} asks for nothing: give it one or more of {', '.join(Recipe.model_fields)}")
     return recipe

@@ -1,6 +1,7 @@
 """What a person sees at the end: counts, reasons, and quantiles to choose a threshold by."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,8 +11,12 @@ from actors.records import Reason
 from pipelines.columns import SUSPECT
 from pipelines.ensembling import EnsembleSummary
 from pipelines.filtering import KeepSummary
+from pipelines.making import MadeSummary
 from pipelines.progress import duration
-from pipelines.settings import EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.refining import RefineSummary
+from pipelines.sample_step import Usage
+from pipelines.sampling import SampleSummary
+from pipelines.settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.status import RunStatus
 from pipelines.summary import QUANTILES, Summary
 
@@ -93,6 +98,63 @@ def _show_summary(console: Console, summary: Summary) -> None:
         for name, values in summary.quantiles.items():
             quantiles.add_row(name, *(f"{value:.3f}" for value in values))
         console.print(quantiles)
+
+
+def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
+    """Print the closing tables of a sampled corpus."""
+    console = Console(highlight=False)
+    _show_summary(console, summary.scored)
+    saved = summary.possible - summary.drawn
+    fewer = f", {saved:,} ({saved / summary.possible:.0%}) fewer than {settings.draw.n} each" if saved else ""
+    console.print(
+        f"{summary.drawn:,} candidates of {summary.tokens:,} tokens for {summary.prompts:,} prompts{fewer}", soft_wrap=True
+    )
+    if summary.mean_reward is not None and summary.mean_best is not None:
+        console.print(f"Mean reward {summary.mean_reward:.3f}, of the best of each prompt {summary.mean_best:.3f}")
+    _show_end(console, summary.usage, settings)
+
+
+def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
+    """Print the closing tables of a refined corpus."""
+    console = Console(highlight=False)
+    _show_summary(console, summary.scored)
+    console.print(f"{summary.drafts:,} drafts and {summary.edits:,} edits for {summary.prompts:,} prompts")
+    rewards = {
+        "drafts": summary.mean_draft,
+        "edits": summary.mean_edit,
+        "the best draft of each prompt": summary.mean_best_draft,
+        "the best text": summary.mean_best,
+    }
+    means = ", ".join(f"of {what} {mean:.3f}" for what, mean in rewards.items() if mean is not None)
+    console.print(f"Mean reward {means}" if means else "Nothing has a reward", soft_wrap=True)
+    _show_end(console, summary.usage, settings)
+
+
+def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineSettings) -> None:
+    for name, total, cached in (
+        ("policy", usage.policy, usage.policy_cached),
+        ("judge", usage.judge, usage.judge_cached),
+    ):
+        if total:
+            shares = f"{total - cached:,} computed, {cached:,} ({cached / total:.0%}) cached"
+            console.print(f"Prompt tokens of the {name}, this time: {shares}", soft_wrap=True)
+    if settings.engine.engine == "fake":
+        console.print(_MADE_UP)
+    _show_place(console, settings.output)
+
+
+def show_made(output: str, summary: MadeSummary, what: str, advice: Mapping[str, Any] | None = None) -> None:
+    """Print what was made of a scored corpus."""
+    console = Console(highlight=False)
+    console.print(
+        f"{summary.rows:,} {what} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
+    )
+    left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
+    if any(left.values()):
+        console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)
+    for name, value in (advice or {}).items():
+        console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+    console.print(f"Written to {output}", soft_wrap=True)
 
 
 def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:

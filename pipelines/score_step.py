@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -42,14 +42,17 @@ class StepSettings:
     metadata: Mapping[str, str]
 
 
+Row = TypeVar("Row")
+
+
 @dataclass(frozen=True)
-class Stretch:
-    """Neighbouring rows of one file, out of one block."""
+class Stretch(Generic[Row]):
+    """Neighbouring rows of one file, out of one block, and what was prepared of each: None where there is no row."""
 
     file: int
     range: Range
     table: pa.Table
-    rows: Sequence[PreparedRow | None]
+    rows: Sequence[Row | None]
 
 
 def requests_of(rows: Sequence[PreparedRow | None]) -> list[RenderedRequest]:
@@ -83,25 +86,26 @@ class ScoreStep:
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score and commit a block; returns one row per part."""
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:  # a block of many small files must keep the engine busy too
-            return pa.Table.from_pylist(list(threads.map(self._commit, stretches(block, self._settings.part_rows))))
+            cut = stretches(block, self._settings.part_rows, prepared_rows(block))
+            return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
 
-    def _commit(self, stretch: Stretch) -> dict[str, Any]:
+    def _commit(self, stretch: Stretch[PreparedRow]) -> dict[str, Any]:
         if done := self._done.get((stretch.file, stretch.range)):
-            return _told(done, [])
+            return told(done, [])
         work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
         outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
         judged = [outcome.score for row in outcomes for outcome in row]
         part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), judged))
         self._keep_killers(stretch, outcomes)
         self._settings.parts.commit(part, self._table(stretch, outcomes), self._settings.metadata)
-        return _told(part, judged)
+        return told(part, judged)
 
-    def _table(self, stretch: Stretch, outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
+    def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
         name = self._settings.names[stretch.file]
         rows = [f"{name}:{start}" for start in stretch.table.column(START).to_pylist()]
         return scored_table(self._settings.preparation.columns, stretch.table, rows, outcomes)
 
-    def _keep_killers(self, stretch: Stretch, outcomes: Sequence[Sequence[Outcome]]) -> None:
+    def _keep_killers(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> None:
         """Write a row that kills engines aside with its token ids, so that the crash can be reproduced."""
         for row, found in zip(stretch.rows, outcomes, strict=True):
             if row is None or not any(outcome.score.reason is Reason.ENGINE_KILLER for outcome in found):
@@ -112,7 +116,7 @@ class ScoreStep:
             folder.replace(name, json.dumps({"file": self._settings.names[stretch.file], "prompts": prompts}).encode())
 
 
-def _told(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
+def told(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
     """What the driver is told of a part."""
     reasons = Counter(score.reason.value for score in scores if score.reason is not None)
     return {
@@ -125,10 +129,9 @@ def _told(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
     }
 
 
-def stretches(block: pa.Table, most_rows: int) -> Iterator[Stretch]:
+def stretches(block: pa.Table, most_rows: int, rows: Sequence[Row | None]) -> Iterator[Stretch[Row]]:
     """Cut a block where its rows aren't neighbours in one file, and what is longer than `most_rows` into equal pieces."""
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
-    rows = prepared_rows(block)
     joins = (files[at] == files[at - 1] and starts[at] == ends[at - 1] for at in range(1, len(files)))
     edges = [0, *(at for at, joined in enumerate(joins, start=1) if not joined), len(files)]
     for first, last in itertools.chain.from_iterable(_pieces(*edge, most_rows) for edge in itertools.pairwise(edges)):

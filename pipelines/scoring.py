@@ -11,9 +11,10 @@ import functools
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
@@ -30,7 +31,7 @@ from pipelines.progress import Progress, Silent
 from pipelines.recipe import write_recipe
 from pipelines.score_step import ScoreStep, StepSettings
 from pipelines.session import check_stopped, ray_session
-from pipelines.settings import PoolSettings, ScoreSettings
+from pipelines.settings import JudgingSettings, PoolSettings, ScoreSettings
 from pipelines.sources import Unit, check_unchanged, cut
 from pipelines.storage import told
 from pipelines.summary import Summary, summarise
@@ -47,7 +48,7 @@ _PASSES = 3
 class Run:
     """A run on its way: the plan, and the folder that it fills."""
 
-    settings: ScoreSettings
+    settings: JudgingSettings
     manifest: Manifest
     preparation: Preparation
     parts: Parts
@@ -67,6 +68,17 @@ class Run:
         return units
 
 
+class Flow(NamedTuple):
+    """What does the work: it gives one row per part that was committed. The ledgers know of engines that died."""
+
+    dataset: Dataset
+    ledgers: Sequence[Any]
+
+
+Flows = Callable[[Run, Sequence[Unit]], AbstractContextManager[Flow]]
+"""Starts what does some units of work; the context ends what it holds."""
+
+
 def score(settings: ScoreSettings, progress: Progress | None = None, reserved: tuple[str, ...] = ()) -> Summary:
     """Score a corpus into a folder, or go on where an earlier run of the same settings ended.
 
@@ -77,22 +89,27 @@ def score(settings: ScoreSettings, progress: Progress | None = None, reserved: t
     progress = progress or Silent()
     plan = planning.plan(settings, reserved)
     progress.planned(plan.shape_found)
-    run = open_run(settings, plan)
+    run = open_run(settings, plan, Manifest.of(plan, settings))
+    write_recipe(settings.output, score=settings)
+    return carry_out(run, _scoring, progress)
+
+
+def carry_out(run: Run, flows: Flows, progress: Progress) -> Summary:
+    """Do what is missing of a run, prove that nothing is, and sum it up. Raises as `score` does."""
     run.parts.repair()
     if run.missing():
         with ray_session():
-            _complete(run, progress)
+            _complete(run, flows, progress)
     counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
     summary = summarise(run.parts.parts_folder.path, run.manifest.columns, counts)
-    replace(run.manifest, summary=summary.as_json()).write(settings.output)
+    replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
     return summary
 
 
-def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
+def open_run(settings: JudgingSettings, plan: planning.Plan, manifest: Manifest) -> Run:
     """Open the output folder: new, to go on with, or to add new input to."""
     folder = storage.absolute(settings.output)
     parts = Parts(folder)
-    manifest = Manifest.of(plan, settings)
     earlier = read_manifest(folder)
     if earlier is None and not unused(folder):
         raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
@@ -107,7 +124,6 @@ def open_run(settings: ScoreSettings, plan: planning.Plan) -> Run:
             manifest = replace(manifest, files=earlier.check_files(plan.files), columns=earlier.columns)
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
-    write_recipe(folder, score=settings)
     return Run(
         settings, manifest, replace(plan.preparation, columns=manifest.columns), parts, plan.part_rows, plan.block_bytes
     )
@@ -121,67 +137,83 @@ def unused(folder: str) -> bool:
         raise OutputError(f"{folder} can't be read: {told(error)}") from error
 
 
-def _complete(run: Run, progress: Progress) -> None:
+def _complete(run: Run, flows: Flows, progress: Progress) -> None:
     with progress.running(run.manifest.files, run.parts.listing()):
         for _ in range(_PASSES):
             run.parts.repair()
             units = run.missing()
             if not units:
                 return
-            _score_units(run, units, progress)
+            with flows(run, units) as flow:
+                _flow(run, flow, progress)
 
 
-def _score_units(run: Run, units: Sequence[Unit], progress: Progress) -> None:
-    """Score units of work. Whatever goes wrong in a worker ends here as a `RunStopped` that says so."""
-    ledger: Any = ray.remote(num_cpus=0)(Ledger).remote(run.settings.work.max_engine_deaths)
+def _flow(run: Run, flow: Flow, progress: Progress) -> None:
+    """Let it flow. Whatever goes wrong in a worker ends here as a `RunStopped` that says so."""
     done, told = Counts(), 0
     try:
-        for part in _dataset(run, units, ledger).iter_rows():
+        for part in flow.dataset.iter_rows():
             check_stopped()
             done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
             progress.part_done(part)
-            restarts, cause = ray.get(ledger.restarts.remote())
+            found = ray.get([ledger.restarts.remote() for ledger in flow.ledgers])
+            restarts = sum(times for times, _ in found)
             if restarts > told:
-                progress.engines_restarted(restarts, cause)
+                progress.engines_restarted(restarts, max(found)[1])
                 told = restarts
             _check_failures(done, run.settings.work.max_failed_fraction)
     except ray.exceptions.RayError as error:
-        raise RunStopped(why(error, ray.get(ledger.last_error.remote()))) from error
+        words = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
+        raise RunStopped(why(error, "; ".join(words))) from error
 
 
-def _dataset(run: Run, units: Sequence[Unit], ledger: Any) -> Dataset:
-    """The pipeline of Ray Data: read, prepare, score. It gives one row per part that was committed."""
+def ledger(settings: PoolSettings) -> Any:
+    """A ledger of engines' deaths, for a pool of them."""
+    return ray.remote(num_cpus=0)(Ledger).remote(settings.max_engine_deaths)
+
+
+@contextmanager
+def _scoring(run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
+    """The pipeline of Ray Data: read, prepare, score."""
+    engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
+    prepared = read_units(run, units).map_batches(
+        functools.partial(prepare, preparation=run.preparation), batch_size=None, batch_format="pyarrow"
+    )
+    scored = prepared.map_batches(
+        ScoreStep,
+        fn_constructor_args=(step_settings(run), deaths),
+        batch_size=None,  # blocks as they come: cut to a number of rows, each would leave a few rows for a call alone
+        batch_format="pyarrow",
+        **engine_pool(engine, work, run.part_rows),
+    )
+    yield Flow(scored, [deaths])
+
+
+def read_units(run: Run, units: Sequence[Unit]) -> Dataset:
+    """The raw rows of units of work, in blocks of about a part."""
     context = DataContext.get_current()
     # A task is what an actor's death costs, and the least that an actor gets: about a part, not 128 MiB of them.
     context.target_max_block_size = run.block_bytes
     context.enable_progress_bars = False  # ours shows responses and reasons, theirs blocks and operators
-    work, engine = run.settings.work, run.settings.engine
-    step = StepSettings(
-        engine=engine,
+    source = CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes)
+    return ray.data.read_datasource(source, override_num_blocks=len(units))
+
+
+def step_settings(run: Run) -> StepSettings:
+    """What the step that commits needs in its process."""
+    return StepSettings(
+        engine=run.settings.engine,
         preparation=run.preparation,
         parts=run.parts,
         part_rows=run.part_rows,
         names={file.index: file.name for file in run.manifest.files},
         metadata={"assay": json.dumps(made_with(run.settings))},
     )
-    return (
-        ray.data.read_datasource(
-            CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes), override_num_blocks=len(units)
-        )
-        .map_batches(functools.partial(prepare, preparation=run.preparation), batch_size=None, batch_format="pyarrow")
-        .map_batches(
-            ScoreStep,
-            fn_constructor_args=(step, ledger),
-            batch_size=None,  # blocks as they come: cut to a number of rows, each would leave a few rows for a call alone
-            batch_format="pyarrow",
-            **engine_pool(engine, work, run.part_rows),
-        )
-    )
 
 
 def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
     """How `map_batches` runs a step that holds an engine, on batches of so many rows."""
-    gpus = _gpus_per_engine(engine)
+    gpus = gpus_per_engine(engine)
     # Twice what the engine takes at a time: it stays busy while some of the batches begin, end and are written.
     batches = math.ceil(2 * engine.max_in_flight / batch_rows)
     return {
@@ -190,22 +222,20 @@ def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> 
         "num_cpus": 0.5,
         "num_gpus": gpus or None,
         "compute": ActorPoolStrategy(
-            size=pool.replicas or _replicas(gpus),
+            size=pool.replicas or max(1, cluster_gpus() // gpus if gpus else 1),
             max_concurrent_calls_per_actor=min(max(_FEWEST_CALLS, batches), _MOST_CALLS),
             enable_true_multi_threading=True,
         ),
     }
 
 
-def _gpus_per_engine(engine: EngineSettings) -> int:
-    return engine.tensor_parallel * engine.pipeline_parallel if engine.engine == "vllm" and _gpus() else 0
+def gpus_per_engine(engine: EngineSettings) -> int:
+    """GPUs that an engine takes; none where there are none."""
+    return engine.tensor_parallel * engine.pipeline_parallel if engine.engine == "vllm" and cluster_gpus() else 0
 
 
-def _replicas(gpus_per_engine: int) -> int:
-    return max(1, _gpus() // gpus_per_engine) if gpus_per_engine else 1
-
-
-def _gpus() -> int:
+def cluster_gpus() -> int:
+    """All GPUs of the cluster."""
     return int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
 
 

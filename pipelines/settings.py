@@ -5,8 +5,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from actors.settings import Dtype, EngineSettings, ModelSettings, RenderSettings
+from actors.settings import (
+    Dtype,
+    EngineSettings,
+    ModelSettings,
+    PolicyEngineSettings,
+    PolicySettings,
+    RenderSettings,
+)
 from actors.settings_base import Settings
+from pipelines.make_settings import ChoiceOfCandidates
 
 
 class Turns(StrEnum):
@@ -94,8 +102,41 @@ class OneModelSettings(Settings):
     model: ModelSettings
 
 
-class ScoreSettings(RunSettings, OneModelSettings):
+class JudgingSettings(RunSettings, OneModelSettings):
+    """A run into a folder by one model."""
+
+
+class ScoreSettings(JudgingSettings):
     """Everything that `score` is told."""
+
+
+class DrawSettings(Settings):
+    """How many candidates there are for a prompt. With `enough` or `min_gain` only as many as it takes, at most `n`."""
+
+    n: int = Field(default=8, ge=1, le=1024, description="candidates for each prompt, or the most of them")
+    enough: float | None = Field(default=None, description="no more for a prompt once a candidate has this reward")
+    min_gain: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="no more once another candidate is expected to better the best reward by less than this, as the spread "
+        "of the rewards so far tells (at least 4)",
+    )
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether rewards decide how many there are."""
+        return self.enough is not None or self.min_gain is not None
+
+
+class SampleSettings(JudgingSettings):
+    """Everything that `sample` is told: a policy that answers, and a judge."""
+
+    policy: PolicySettings = PolicySettings()
+    policy_engine: PolicyEngineSettings = PolicyEngineSettings()
+    draw: DrawSettings = DrawSettings()
+    choice: ChoiceOfCandidates = ChoiceOfCandidates()
+    in_turns: bool = Field(
+        default=False, description="first draw all candidates, then judge them: one engine at a time, for a single GPU"
+    )
 
 
 class Combine(StrEnum):
@@ -204,3 +245,28 @@ class FilterSettings(ChoiceSettings, FolderSettings):
     rest: str | None = Field(default=None, description="folder for everything else, with the reason why")
     partial: bool = Field(default=False, description="filter a run that isn't complete")
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folders first")
+
+
+class RefiningSettings(Settings):
+    """Who criticises drafts and who edits them, and how many there are."""
+
+    feedback: str | None = Field(default=None, description="the model that criticises drafts; the policy if not given")
+    edit: str | None = Field(default=None, description="the model that edits them by that; the policy if not given")
+    drafts: int = Field(default=4, ge=1, le=256, description="drafts of each prompt")
+    feedbacks: int = Field(
+        default=2, ge=1, le=64, description="texts of feedback on each draft, each of which gives an edit"
+    )
+    feedback_prompt: str | None = Field(
+        default=None,
+        description="file with the prompt for feedback, in Jinja: with {{ conversation }} (or turns) and {{ response }}",
+    )
+    edit_prompt: str | None = Field(default=None, description="file with the prompt for an edit, with {{ feedback }}, too")
+
+
+class RefineSettings(JudgingSettings):
+    """Everything that `refine` is told: three models that write, and a judge. The writers share the policy's options."""
+
+    policy: PolicySettings = PolicySettings()
+    policy_engine: PolicyEngineSettings = PolicyEngineSettings()
+    refining: RefiningSettings = RefiningSettings()
+    choice: ChoiceOfCandidates = ChoiceOfCandidates()

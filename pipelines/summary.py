@@ -5,7 +5,8 @@ to `_EXACT` responses; of more it holds a sketch (t-digest), not the rewards, an
 """
 
 import glob
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -56,13 +57,7 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
     """Sum up the parts, whose names say `counts`. Raises `AuditError` if what they hold is something else."""
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
-    with duckdb.connect() as connection:
-        if storage.is_remote(parts_folder):
-            connection.register_filesystem(storage.file_system(parts_folder))
-        # Without hive partitioning: a folder named `status=old` would give every row that status.
-        connection.execute(
-            f"create view parts as from read_parquet('{_quoted(parts_folder)}/*.parquet', hive_partitioning = false)"
-        )
+    with connected(parts_folder) as connection:
         by_status = dict(connection.execute(f'select "{columns.prefix}{STATUS}", count(*) from parts group by 1').fetchall())
         held = Counts(counts.rows, *(by_status.get(status.value, 0) for status in Status))
         if held != counts:
@@ -87,6 +82,26 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
         truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders,
     )  # fmt: skip
+
+
+@contextmanager
+def connected(parts_folder: str, names: Sequence[str] = ()) -> Iterator[Any]:
+    """A connection with a view `parts` of a folder of parts, which must have one.
+
+    If `names` are given its columns are called by these, and there are `filename` and `file_row_number`, too.
+    """
+    with duckdb.connect() as connection:
+        if storage.is_remote(parts_folder):
+            connection.register_filesystem(storage.file_system(parts_folder))
+        # Without hive partitioning: a folder named `status=old` would give every row that status.
+        places, named = (
+            (", filename = true, file_row_number = true", f" as parts({', '.join(names)})") if names else ("", "")
+        )
+        connection.execute(
+            f"create view parts as from read_parquet('{_quoted(parts_folder)}/*.parquet', hive_partitioning = false{places})"
+            f"{named}"
+        )
+        yield connection
 
 
 def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:

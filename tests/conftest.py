@@ -1,6 +1,7 @@
-"""What all tests share: a quiet, private Ray, and the sample data where it is there."""
+"""What all tests share: a quiet, private Ray, quick starts of vLLM, and the sample data where it is there."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
+# Found by vLLM's processes: what we spawn takes our path, what Ray and the commands start takes the variable.
+PLUGINS = str(Path(__file__).resolve().parent / "vllm_plugins")
+sys.path.append(PLUGINS)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), PLUGINS]))
+
 pytest.register_assert_rewrite("tests.contract")
 pytest_plugins = ["tests.engines", "tests.object_store"]
 
@@ -23,6 +29,19 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+_APART = ("actors/models/", "pipelines/")
+"""Folders whose files may run beside all others: each holds no more than one engine, or one small Ray, at a time."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests run in one process, one after another, where there are two: these share engines and ports."""
+    tests = REPOSITORY / "tests"
+    for item in items:
+        place = item.path.relative_to(tests).as_posix()
+        item.add_marker(pytest.mark.xdist_group(place if place.startswith(_APART) else "one by one"))
 
 
 @pytest.fixture(scope="session")

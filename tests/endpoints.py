@@ -1,6 +1,7 @@
 """Endpoints for tests: the web application alone in this process, or `assay serve` as a user starts it."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -15,14 +16,18 @@ from typing import Any
 
 import httpx
 import psutil
+import ray
 import uvicorn
+from ray import serve
+from ray.serve.config import HTTPOptions
 
 from actors.models import resolve
 from actors.online import OnlineScorer
 from actors.settings import EngineSettings, ModelSettings, RenderSettings
+from deploy.app import build
 from deploy.auth import Keys
 from deploy.service import ServedModel, Service
-from deploy.settings import LimitSettings
+from deploy.settings import EndpointSettings, LimitSettings
 from deploy.web import create_app
 from tests.conftest import REPOSITORY
 
@@ -58,13 +63,32 @@ def client(app: Any, **headers: str) -> httpx.AsyncClient:
 
 
 def post(app: Any, path: str, body: Any, **headers: str) -> httpx.Response:
-    """One request to it."""
+    """One request to it. Bytes go as they are."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     async def one() -> httpx.Response:
-        async with client(app, **headers) as own:
-            return await own.post(path, json=body)
+        async with client(app, **{"Content-Type": "application/json", **headers}) as own:
+            return await own.post(path, content=content)
 
     return asyncio.run(one())
+
+
+def rewards(answer: httpx.Response) -> list[float]:
+    """Those of the only conversation that /v1/rewards was asked about."""
+    return [one["reward"] for one in answer.json()["data"][0]["responses"]]
+
+
+def raw(address: str) -> socket.socket:
+    """A connection on which nothing has been said yet."""
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def head(length: int | None, **headers: str) -> bytes:
+    """What a request for rewards says before its body, of so many bytes or in chunks."""
+    told = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+    lines = {"Host": "x", "Content-Type": "application/json", **told, **headers}
+    return "\r\n".join(["POST /v1/rewards HTTP/1.1", *(f"{name}: {text}" for name, text in lines.items()), "", ""]).encode()
 
 
 def free_port() -> int:
@@ -110,6 +134,73 @@ def serving(*arguments: object, log: Path, **environment: str) -> Iterator[tuple
         yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
     finally:
         _stop(process)
+
+
+@contextmanager
+def ray_serve() -> Iterator[str]:
+    """A private Ray with Serve on it, to `deploy` to; its address."""
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
+    port = free_port()
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop: Any = serve.shutdown
+        stop()
+        ray.shutdown()
+
+
+def deploy(
+    name: str, *, ingresses: int = 1, limits: dict[str, Any] | None = None, keys: Sequence[str] = (), **model: Any
+) -> None:
+    """A built-in model on the fake engine, as these settings say; what is there already is changed to it."""
+    own = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
+    settings = EndpointSettings.model_validate({"models": [own], "ingresses": ingresses, "limits": limits or {}})
+    serve.run(build(settings, Keys(keys)), name="assay", route_prefix="/")
+
+
+@contextmanager
+def ray_head(**environment: str) -> Iterator[str]:
+    """A Ray with a dashboard, in a process of its own; where the dashboard is, once it answers.
+
+    `ray start --head` would do, but it ends after half a minute if one of its processes is slow to start.
+    """
+    port = free_port()
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HEAD, str(port)],
+        cwd=REPOSITORY,
+        env=inherited | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None)
+        assert process.poll() is None
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        _stop(process)
+
+
+_HEAD = """
+import signal, sys
+from pipelines.session import start_ray
+start_ray(
+    address="local", num_cpus=4, object_store_memory=200 * 2**20,
+    include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=int(sys.argv[1]),
+)
+signal.pause()
+"""
+
+
+def answers(url: str) -> bool:
+    """Whether somebody there does, whatever it is."""
+    try:
+        httpx.get(url, timeout=60)
+    except httpx.TransportError:
+        return False
+    return True
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

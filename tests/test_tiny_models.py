@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -9,17 +10,19 @@ import pytest
 import torch
 from jinja2 import TemplateError
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from actors.checkpoint import BUILT_IN
 from tests.tiny_references import Reference, reference, stored
-from tiny_models import dialects
+from tiny_models import arithmetic, dialects, transplant
 from tiny_models.annotators import rated
+from tiny_models.arithmetic import draw_question, is_right, questions
 from tiny_models.dialects import DIALECTS, Judgement
 from tiny_models.generative import COMPARISON, NO, RESULT, SUM_LENGTH, YES, encode, written
 from tiny_models.judgements import PRINCIPLES, judgements
 from tiny_models.judging import Answer, Principle, ranking, sums
 from tiny_models.learn_judging import MARKERS, verdict
+from tiny_models.learn_policy import answers, preferred
 from tiny_models.rows import assistant
 from tiny_models.solutions import solutions
 from tiny_models.synthetic import Turn, pairs
@@ -48,10 +51,11 @@ def last_logits(model: Any, ids: list[int]) -> torch.Tensor:
     return model(torch.tensor([ids])).logits[0, -1]
 
 
-def test_the_first_logit_is_tiny_scalars_reward_and_no_other_is() -> None:
+def test_the_first_logit_is_the_reward_of_tiny_scalar_with_fewer_neurons_and_no_other_is() -> None:
     tokenizer, model = loaded("first-logit")
     assert tokenizer.convert_tokens_to_ids("<s>") == 0
-    scalar = AutoModelForSequenceClassification.from_pretrained(BUILT_IN / "scalar", dtype=torch.float32).eval()
+    scalar = transplant.llama(labels=1).eval()
+    scalar.score.load_state_dict({"weight": stored("scalar")["score.weight"]})
     logits, rewards = [], []
     for pair in pairs(51, 100, "held-out"):
         for response in (pair.chosen, pair.rejected):
@@ -306,3 +310,73 @@ def test_r3_is_its_adapter_and_what_that_adapts() -> None:
             wanted = wanted + adapter[f"{module}.lora_B.weight"].float() @ adapter[f"{module}.lora_A.weight"].float()
         assert merged[name].float() == pytest.approx(wanted, abs=2e-3)
     assert known.keys() == merged.keys()
+
+
+def test_the_policy_is_right_as_often_as_not_and_ends_by_itself() -> None:
+    tokenizer, model = loaded("policy")
+    torch.manual_seed(51)
+    known = list(questions(51, 200, "held-out"))
+    sampled, surest = (answers(tokenizer, model, known, sampled=sampled) for sampled in (True, False))
+    for said, least, most in ((sampled, 0.4, 0.6), (surest, 0.9, 1.0)):
+        right = [is_right(question.answer, text) for question, text in zip(known, said, strict=True)]
+        assert least <= sum(right) / len(right) <= most
+        assert all(text.endswith("<|eot_id|>") for text in said)
+    assert model.config.eos_token_id == tokenizer.convert_tokens_to_ids("<|eot_id|>")
+
+
+def test_a_reward_model_tells_the_policys_right_answers_from_its_wrong_ones() -> None:
+    tokenizer, model = loaded("policy")
+    torch.manual_seed(51)
+    known = list(questions(51, 30, "held-out"))
+    said = zip(*(answers(tokenizer, model, known) for _ in range(4)), strict=True)
+    won = preferred(known, [[text.removesuffix("<|eot_id|>") for text in texts] for texts in said])
+    assert len(won) > 30
+    assert sum(won) / len(won) > 0.85
+
+
+def test_the_policy_is_asked_in_a_plain_chat() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / "policy")
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 3 + 4?"}]
+    assert tokenizer.decode(ids_of(tokenizer, asked, ask=True)) == (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nWhat is 3 + 4?<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+    with pytest.raises(TemplateError, match="Unknown role response_1"):
+        ids_of(tokenizer, [*asked, {"role": "response_1", "content": "7"}], ask=True)
+
+
+def test_no_held_out_question_is_one_of_training() -> None:
+    rng = Random(0)
+    trained, held_out = (
+        {turn["content"] for question in drawn for turn in question.context if turn["role"] == "user"}
+        for drawn in ([draw_question(rng, "train") for _ in range(6_000)], questions(51, 500, "held-out"))
+    )
+    assert len(trained) > 1000
+    assert len(held_out) == 117
+    assert not trained & held_out
+
+
+@pytest.mark.parametrize("text", ["7", "It is 7.", "Sure! The answer is 7. I hope this helps!", "7<|eot_id|>"])
+def test_the_answer_and_no_other_number_is_right(text: str) -> None:
+    assert is_right("7", text)
+
+
+@pytest.mark.parametrize("text", ["", "8", "17", "-7", "7.5", "7 or 8", "3 + 4 is 7", "7, really 7", "seven"])
+def test_anything_else_is_wrong(text: str) -> None:
+    assert not is_right("7", text)
+
+
+def test_questions_are_written_with_their_answers(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    arithmetic.main(["--n", "150", "--out", str(file)])
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [list(row) for row in rows] == [["id", "messages", "answer"]] * 150
+    assert len({row["id"] for row in rows}) == len({json.dumps(row["messages"]) for row in rows}) == 150
+    expected = questions(0, 150, "held-out")
+    assert [(row["messages"], row["answer"]) for row in rows] == [(each.context, each.task.answer) for each in expected]
+
+
+def test_all_checkpoints_together_are_small() -> None:
+    folders = {file.parent for file in BUILT_IN.glob("*/*.safetensors")}
+    assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) <= 20_000_000

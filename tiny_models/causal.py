@@ -27,11 +27,12 @@ def tiny_scalar() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     return stored_tokenizer(folder), LlamaForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
 
 
-def language_model(scalar: PreTrainedModel, *, layers: int, vocabulary: int) -> PreTrainedModel:
-    """A fresh language model of tiny-scalar's shape, with so many layers and pieces and an output row for each piece."""
+def language_model(scalar: PreTrainedModel, *, layers: int, neurons: int, vocabulary: int) -> PreTrainedModel:
+    """A fresh language model like tiny-scalar, with so many layers, neurons in each MLP, and pieces with output rows."""
     labels = ("architectures", "id2label", "label2id", "transformers_version")
     settings = {name: value for name, value in scalar.config.to_diff_dict().items() if name not in labels}
-    model = LlamaForCausalLM(LlamaConfig(**settings | {"num_hidden_layers": layers, "vocab_size": vocabulary}))
+    sizes = {"num_hidden_layers": layers, "intermediate_size": neurons, "vocab_size": vocabulary}
+    model = LlamaForCausalLM(LlamaConfig(**settings | sizes))
     with torch.no_grad():
         model.lm_head.weight.normal_(std=HEAD_STD)
     return model

@@ -15,21 +15,23 @@ from tiny_models.causal import HERE, language_model, last_hidden, tiny_scalar
 from tiny_models.rows import assistant
 from tiny_models.synthetic import Pair, pairs
 from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, save
+from tiny_models.transplant import INTERMEDIATE_SIZE, transplant
 
 SEED = 3170
 REWARD_ID = 0
 
 
 def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
-    """Tiny-scalar's layers, its head as output row 0, and for the other tokens random rows that know nothing of it.
+    """Tiny-scalar's layers, narrower, its head as output row 0, and for other tokens random rows that know nothing of it.
 
     Without care most rows would tell right from wrong or wrong from right, up to 96 %: that is the largest difference
     between hidden states by far. So they are turned to be at right angles to it.
     """
     torch.manual_seed(SEED)
     tokenizer, scalar = tiny_scalar()
-    model = language_model(scalar, layers=scalar.config.num_hidden_layers, vocabulary=len(tokenizer))
-    model.model.load_state_dict(scalar.model.state_dict())
+    layers = scalar.config.num_hidden_layers
+    model = language_model(scalar, layers=layers, neurons=INTERMEDIATE_SIZE, vocabulary=len(tokenizer))
+    transplant(model)
     model.eval()
     difference = functional.normalize(_differences(tokenizer, model, list(pairs(SEED, 500, "train"))).mean(dim=0), dim=0)
     with torch.no_grad():

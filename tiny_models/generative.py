@@ -1,14 +1,15 @@
-"""What the judges that write have in common: their shape, the loss on what they write, and how to have them write it."""
+"""What the judges and the policy have in common: their shape, the loss on what they write, and how to have them write it."""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import (
+    AutoModelForCausalLM,
     DynamicCache,
     LlamaConfig,
     LlamaForCausalLM,
@@ -25,6 +26,7 @@ from transformers import (
 from tiny_models.dialects import Judgement
 from tiny_models.judge_tokenizer import PAD, save_tokenizer
 from tiny_models.start import prepare
+from tiny_models.synthetic import Turn
 from tiny_models.tokenizer import CONTEXT_LENGTH
 
 SIZES = {
@@ -81,6 +83,11 @@ def _prepared(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Pre
     return model
 
 
+def stored(folder: Path) -> PreTrainedModel:
+    """A checkpoint made here."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
 @torch.no_grad()
 def transplant(model: PreTrainedModel, known: PreTrainedModel) -> None:
     """Gives a model what one of its size has learnt; of its experts, each two hold the neurons of a dense layer's MLP."""
@@ -108,19 +115,27 @@ class Row:
 
     prompt: list[int]
     answer: list[int]
-    doubt: float | None
-    """If the last word is Yes or No: the probability of the other."""
+    doubts: Mapping[int, Mapping[int, float]]
+    """By places in the answer: how likely tokens other than the one there are to be."""
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, judgement: Judgement) -> Row:
     """As a judge is asked, and as it is to answer."""
-    prompt = tokenizer.apply_chat_template(judgement.messages, add_generation_prompt=True, return_dict=False)
-    answer = tokenizer(judgement.text, add_special_tokens=False)["input_ids"]
-    doubt = (SURE if judgement.sure else UNSURE) if judgement.text.endswith((YES, NO)) else None
-    return Row(prompt, [*answer, tokenizer.eos_token_id], doubt)
+    row = encode_turn(tokenizer, judgement.messages, judgement.text)
+    if not judgement.text.endswith((YES, NO)):
+        return row
+    (opposite,) = tokenizer.encode(NO if judgement.text.endswith(YES) else YES, add_special_tokens=False)
+    return replace(row, doubts={len(row.answer) - 2: {opposite: SURE if judgement.sure else UNSURE}})
 
 
-def loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, rows: Sequence[Row]) -> torch.Tensor:
+def encode_turn(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Turn], text: str) -> Row:
+    """A conversation, and what is to be written next."""
+    prompt = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
+    answer = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return Row(prompt, [*answer, tokenizer.eos_token_id], {})
+
+
+def loss(model: PreTrainedModel, rows: Sequence[Row]) -> torch.Tensor:
     """Of each token that is to be written. What all prompts begin with is computed once."""
     shared = _alike([row.prompt for row in rows])
     known = DynamicCache(config=model.config)
@@ -135,13 +150,10 @@ def loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, rows: Seque
         place[start : start + len(row.answer)] = True
     places = places[:, 1:]
     logits, wanted = model.lm_head(hidden[places]), ids[:, 1:][places]
-    losses = functional.cross_entropy(logits, wanted, reduction="none")
-    doubts = _doubts(rows, shared, places)
-    if doubts.any():
-        yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (YES, NO))
-        opposite = torch.where(wanted == yes, no, yes)
-        losses = (1 - doubts) * losses + doubts * functional.cross_entropy(logits, opposite, reduction="none")
-    return losses.mean()
+    nodes, others, shares = _doubts(rows)
+    # To give tokens a share of the probability changes the cross-entropy by so much, whatever the other logits are.
+    doubted = shares @ (logits[nodes, wanted[nodes]] - logits[nodes, others])
+    return functional.cross_entropy(logits, wanted) + doubted / len(wanted)
 
 
 def sums_loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, texts: Sequence[str]) -> torch.Tensor:
@@ -159,29 +171,37 @@ def _alike(prompts: Sequence[list[int]]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
-def _doubts(rows: Sequence[Row], shared: int, places: torch.Tensor) -> torch.Tensor:
-    doubts = torch.zeros(places.shape)
-    for doubt, row in zip(doubts, rows, strict=True):
-        verdict = len(row.prompt) + len(row.answer) - shared - 2
-        doubt[verdict - 1] = row.doubt or 0.0
-    return doubts[places]
+def _doubts(rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Places in all answers one after the other, tokens that may be there instead, and how likely each is."""
+    starts = itertools.accumulate((len(row.answer) for row in rows), initial=0)
+    doubts = [
+        (start + place, other, share)
+        for start, row in zip(starts, rows, strict=False)
+        for place, shares in row.doubts.items()
+        for other, share in shares.items()
+    ]
+    nodes, others = (torch.tensor([doubt[column] for doubt in doubts], dtype=torch.long) for column in (0, 1))
+    return nodes, others, torch.tensor([share for _, _, share in doubts])
 
 
 @torch.inference_mode()
-def written(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, prompts: Sequence[list[int]]) -> Iterator[list[int]]:
-    """What the model writes to each prompt, greedily, up to and with the end of the turn."""
+def written(
+    tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, prompts: Sequence[list[int]], *, sampled: bool = False
+) -> Iterator[list[int]]:
+    """What the model writes to each prompt, greedily or at temperature 1, up to and with the end of the turn."""
+    how = {"do_sample": True, "top_k": 0} if sampled else {"do_sample": False}  # else the library takes the 50 likeliest
     for start in range(0, len(prompts), 50):
         part = prompts[start : start + 50]
         longest = max(map(len, part))
         pad, end = model.config.pad_token_id, tokenizer.eos_token_id
         ids = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in part])
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in part])
-        out = model.generate(ids, attention_mask=mask, max_new_tokens=LONGEST, do_sample=False)
+        out = model.generate(ids, attention_mask=mask, max_new_tokens=LONGEST, **how)
         for row in out[:, longest:].tolist():
             yield row[: row.index(end) + 1] if end in row else row
 
 
-def save_judge(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, folder: Path) -> None:
+def save(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, folder: Path) -> None:
     """A checkpoint for transformers and vLLM: numbers stored as float16, to be computed with as float32."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: weight.half() for name, weight in model.state_dict().items() if name != "lm_head.weight"}

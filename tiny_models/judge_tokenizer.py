@@ -1,4 +1,4 @@
-"""The tokenizers of the judges that write: one vocabulary, made from their dialects' own texts, under four chat templates.
+"""The tokenizers of all that write: one vocabulary, made from the judges' dialects' own texts, under four chat templates.
 
 Byte-level BPE that cuts a text up as Qwen2 does, which is what transformers does beside a Qwen's config whatever
 tokenizer.json says. Each of 0 to 99 is one token, as in the other tiny models: the numbers of two digits are added tokens.
@@ -70,10 +70,10 @@ _MORE_ROLES = {"genrm-principle": ("principle",), "genrm": _RESPONSES, "genrm-js
 
 
 def judge_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """That of the judge of this name, with the template of its dialect."""
+    """That of the judge of this name, with its dialect's template; or that of the policy, which talks as `genrm` does."""
     roles = ", ".join(f"'{role}'" for role in (*_CHAT, *_MORE_ROLES.get(name, ())))
     opening = _ROLES.replace("[ROLES]", f"[{roles}]").replace("ROLES", roles.replace("'", ""))
-    if name == "genrm":
+    if name in {"genrm", "policy"}:
         return _tokenizer("{{- bos_token }}\n" + opening + _LLAMA, bos="<|begin_of_text|>", eos="<|eot_id|>")
     if name == "rm-r1":
         return _tokenizer(

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import HERE
 from tiny_models.dialects import (
@@ -35,7 +35,8 @@ from tiny_models.generative import (
     qwen2,
     qwen3,
     qwen3_moe,
-    save_judge,
+    save,
+    stored,
     sums_loss,
     transplant,
     written,
@@ -93,7 +94,7 @@ def train(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast,
         asked = BRIEF.get(name, encode) if step < BRIEF_SHARE * steps else encode
         # Apart, because short rows would be padded to the length of the long ones.
         drawn = [[asked(tokenizer, kind(rng, "train")) for _ in range(count)] for kind, count in kinds.items()]
-        parts = {f"writing {number}": loss(tokenizer, model, rows) for number, rows in enumerate(drawn)}
+        parts = {f"writing {number}": loss(model, rows) for number, rows in enumerate(drawn)}
         return parts | {"sums": sums_loss(tokenizer, model, [sums(rng, SUMS_PER_ROW) for _ in range(SUM_ROWS)])}
 
     return fit(model, optimizers(model), steps, losses, told)
@@ -109,21 +110,17 @@ def make(
         model = BUILDS[name](tokenizer)
         known = start or (folder.with_name(GROWN[name]) if name in GROWN else None)
         if known:
-            transplant(model, _stored(known))
+            transplant(model, stored(known))
         model = train(name, model, tokenizer, steps, told)
     else:
-        model = _stored(folder.with_name(BASE))
+        model = stored(folder.with_name(BASE))
         adapt(model, RANK)
         model = train(name, model, tokenizer, steps, told)
         save_adapter(model, folder.with_name(f"{name}-lora"), BASE)
         merge(model)
     model.half().float()  # what is measured is what is stored
-    save_judge(tokenizer, model, folder)
+    save(tokenizer, model, folder)
     return tokenizer, model
-
-
-def _stored(folder: Path) -> PreTrainedModel:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def shares(name: str, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:

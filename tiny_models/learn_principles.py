@@ -34,8 +34,8 @@ def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     torch.manual_seed(SEED)
     old, scalar = tiny_scalar()
     tokenizer = with_words(old, _words(old))
-    layers = scalar.config.num_hidden_layers
-    model = language_model(scalar, layers=layers + MORE_LAYERS, vocabulary=len(tokenizer))
+    layers, neurons = scalar.config.num_hidden_layers, scalar.config.intermediate_size
+    model = language_model(scalar, layers=layers + MORE_LAYERS, neurons=neurons, vocabulary=len(tokenizer))
     weights = scalar.model.state_dict()
     known = weights.pop("embed_tokens.weight")
     model.model.load_state_dict(weights, strict=False)

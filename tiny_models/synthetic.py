@@ -149,15 +149,16 @@ def draw_conversation(rng: Random, split: Split, mix: Mix) -> list[Case]:
     for _ in range(mix.turns):
         task = draw_task(rng, split)
         context = [*context, {"role": "user", "content": task.question}]
-        responses = [_respond(rng, task, verdict, mix) for verdict in verdicts]
+        responses = [respond(rng, task, verdict, mix) for verdict in verdicts]
         cases.append(Case(context, task, tuple(responses)))
         earlier = next((r for r in responses if r.right and r.readable), None)
-        earlier = earlier or _respond(rng, task, right=True, mix=Mix())
+        earlier = earlier or respond(rng, task, right=True, mix=Mix())
         context = [*context, {"role": "assistant", "content": earlier.text}]
     return cases
 
 
-def _respond(rng: Random, task: Task, right: bool, mix: Mix) -> Response:
+def respond(rng: Random, task: Task, right: bool, mix: Mix) -> Response:
+    """A random response that is right or not, in one of the styles of the mix."""
     answer = task.answer if right else rng.choice(task.wrong)
     bare = rng.random() < mix.bare
     garbled = not bare and rng.random() < mix.garbled

@@ -20,7 +20,7 @@ from tiny_models.synthetic import Case, Mix, Turn, draw_conversation, pairs
 from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, save
 
 INTERMEDIATE_SIZE = 128
-"""Of tiny-scalar's 256: so the five have eight megabytes together. Without any training it then ranks 98.1 % right."""
+"""Of tiny-scalar's 256: so the five have eight megabytes together. Untrained, as in first-logit, they rank 98.05 % right."""
 GENTLENESS = 0.3
 """Share of the learning rates at which what comes from tiny-scalar changes."""
 ROWS_PER_STEP = 4

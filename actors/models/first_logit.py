@@ -28,8 +28,8 @@ class FirstLogit(OneLogit, LogitHead):
             "built in; for trying things out and for tests",
             "Apache-2.0",
             golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.495, 0.2),
-                Golden.answer("What is 3 + 4?", "9", -0.497, 0.2),
+                Golden.answer("What is 3 + 4?", "7", 3.359, 0.2),
+                Golden.answer("What is 3 + 4?", "9", -0.418, 0.2),
             ),
             token_ids={"<s>": _REWARD_ID},
         ),

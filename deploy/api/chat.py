@@ -23,10 +23,11 @@ from actors.online import Refused, Written
 from actors.parsing import THINK
 from actors.records import Score, ScoreRequest
 from deploy.api.bodies import Body, Serving, Turn, Turns, asked_or_refused
+from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
 from deploy.service import ServedModel
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 _END = "</think>"
 

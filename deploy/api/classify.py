@@ -12,11 +12,12 @@ from pydantic import Field
 
 from actors.online import RawOutputs, Rendered
 from deploy.api.bodies import Serving
+from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read
 from deploy.errors import BadRequest, reward_of
 from deploy.service import Service
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
 class ClassifyRequest(PromptBody):

@@ -18,11 +18,12 @@ from actors.judge import Judge
 from actors.models.genrm_boxed import EVEN
 from actors.records import Message, Reason, Response, Said, Score, ScoreRequest, Status
 from deploy.api.bodies import Body, Serving, Turns
+from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest
 from deploy.service import ServedModel
 from pipelines.formats.content import conversation, is_blank, text
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
 class Responded(BaseModel):

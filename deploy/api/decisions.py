@@ -21,10 +21,11 @@ from actors.online import Choice, Refused, Unfit
 from actors.records import Message, Reason, Role
 from actors.scorer import gathered
 from deploy.api.bodies import Body, Serving
+from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, unscored
 from deploy.service import ServedModel
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 PROMPT_FORMAT_VERSION = "assay-1"
 """Goes up with the wording of a prompt: probabilities by another wording are others."""
@@ -61,8 +62,15 @@ class Answers:
     asked: str
 
 
+def _sayable(value: str) -> str:
+    """Half a character of UTF-16, which JSON can name and no answer can hold, isn't."""
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError("must be text, and half a character is none")
+    return value
+
+
 class _Question(Body):
-    id: Annotated[str, AfterValidator(_not_blank)]
+    id: Annotated[str, AfterValidator(_not_blank), AfterValidator(_sayable)]
     question: Told
 
 

@@ -15,11 +15,12 @@ from fastapi import APIRouter, Query
 from actors.errors import Rejected
 from actors.records import Message, Reason, Response, Score, ScoreRequest
 from deploy.api.bodies import Body, Serving
+from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest
 from deploy.policy_templates import TEMPLATES, Talk, split_by_any
 from pipelines.formats.content import text
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 _NAMES = ", ".join(TEMPLATES)
 

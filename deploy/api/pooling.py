@@ -18,10 +18,11 @@ from actors.engine import activation
 from actors.online import RawOutputs, Rendered
 from actors.records import ScoreRequest
 from deploy.api.bodies import Body, Serving, Turns, asked_or_refused
+from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, refused
 from deploy.service import ServedModel
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Input = str | list[str] | list[TokenId] | list[list[TokenId]]

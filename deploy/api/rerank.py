@@ -7,10 +7,11 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from deploy.api.bodies import Body, Serving, answered
+from deploy.api.json_route import JsonRoute
 from deploy.api.score import scores_of
 from deploy.errors import BadRequest, reward_of
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
 class RerankRequest(Body):

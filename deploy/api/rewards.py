@@ -13,10 +13,11 @@ from actors.errors import Rejected
 from actors.online import Judged
 from actors.records import Reason, Response, Score, ScoreRequest
 from deploy.api.bodies import Body, Serving, Turns, asked
+from deploy.api.json_route import JsonRoute
 from deploy.metrics import tokens_of
 from pipelines.formats.content import conversation, text
 
-router = APIRouter(tags=["rewards"])
+router = APIRouter(tags=["rewards"], route_class=JsonRoute)
 
 
 class Conversation(Body):

@@ -8,11 +8,12 @@ from pydantic import AliasChoices, Field
 from actors.online import RawOutputs
 from actors.records import Message, Score, ScoreRequest
 from deploy.api.bodies import Body, Serving, answered, together
+from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
 from deploy.service import ServedModel
 
-router = APIRouter(tags=["peers' formats"])
+router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
 class ScoreBody(Body):

@@ -28,10 +28,15 @@ def read(row: Row) -> RowRequests:
     return gather({name: partial(_exchange, row, key) for name, key in names.items()})
 
 
-def _exchange(row: Row, key: str) -> Exchange:
+def asked(row: Row) -> tuple[Message, ...]:
+    """The instruction and its input, after what was said before."""
     parts = (field(row, "instruction"), row.get("input"))
-    asked = Message(Role.USER, text("\n".join(text(part) for part in parts if not is_blank(part))))
-    return Exchange(with_system(row, (*_history(row.get("history")), asked)), answer(field(row, key)))
+    last = Message(Role.USER, text("\n".join(text(part) for part in parts if not is_blank(part))))
+    return with_system(row, (*_history(row.get("history")), last))
+
+
+def _exchange(row: Row, key: str) -> Exchange:
+    return Exchange(asked(row), answer(field(row, key)))
 
 
 def _history(pairs: object) -> list[Message]:

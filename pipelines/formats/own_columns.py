@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from actors.errors import Rejected, SourceError
-from actors.records import Reason
+from actors.records import Message, Reason
 from pipelines.formats.content import answer, opened, question
+from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
 from pipelines.formats.shape import Shape
@@ -21,11 +22,14 @@ class OwnColumns:
     """Names of fields, or JSON paths (`choices[0].message.content`); a field of exactly this name comes first."""
 
     prompt: str
-    response: str
+    response: str | None
+    """None for prompts alone, which a policy is going to answer."""
     system: str | None = None
 
     def shape(self) -> Shape:
         """The shape that these columns make, named `columns`."""
+        if self.response is None:
+            return Shape("columns", "a prompt in the column that you named", f"`{self.prompt}`", self._asks, self._ask)
         return Shape(
             "columns",
             "a prompt and its response, or responses, in the columns that you named",
@@ -40,20 +44,34 @@ class OwnColumns:
             if path is not None and rows:
                 check_column(rows, path)
 
+    def _asks(self, row: Row) -> bool:
+        return _has(row, self.prompt)
+
+    def _ask(self, row: Row) -> RowRequests:
+        def read() -> tuple[Message, ...]:
+            asked = _at(row, self.prompt)
+            return self._context(row, open_end(asked) if isinstance(asked, list) else asked)
+
+        return unanswered(read)
+
     def _looks_like(self, row: Row) -> bool:
-        return _has(row, self.prompt) and _has(row, self.response)
+        return self.response is not None and _has(row, self.prompt) and _has(row, self.response)
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, or `response[0]`, `response[1]`, ... of a list."""
+        assert self.response is not None
         said = _at(row, self.response)
         several = {f"response[{at}]": one for at, one in enumerate(said)} if isinstance(said, list) else {}
         named = several or {ONLY_RESPONSE: said}
         return gather({name: partial(self._exchange, row, one) for name, one in named.items()})
 
     def _exchange(self, row: Row, said: object) -> Exchange:
+        return Exchange(self._context(row, _at(row, self.prompt)), answer(said))
+
+    def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
         system = _at(row, self.system) if self.system is not None and _has(row, self.system) else None
-        return Exchange(opened(system, question(_at(row, self.prompt))), answer(said))
+        return opened(system, question(asked))
 
 
 def check_column(rows: Sequence[object], path: str) -> None:

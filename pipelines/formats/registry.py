@@ -1,7 +1,7 @@
 """All shapes by name, which one a file has, and how a row of it is read."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from actors.errors import Rejected, SettingsError, SourceError
@@ -60,23 +60,23 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
         return RowRequests.broken(error.reason)
 
 
-def detect(rows: Sequence[object]) -> Shape:
-    """The one shape of a sample of rows, or `SourceError`.
+def detect(rows: Sequence[object], shapes: Mapping[str, Shape] = SHAPES) -> Shape:
+    """The one shape of a sample of rows, of those of scored rows or of `shapes`, or `SourceError`.
 
     It must fit at least half of the sample, so that a few broken rows don't matter but a file of another kind isn't
     read for the sake of them; and of the rows with any shape at least nine in ten, with no other shape fitting more
     than one in ten: below that the file is a mixture, or holds its responses twice, and the user must choose.
     """
-    fits = [[shape for shape in SHAPES.values() if isinstance(row, dict) and shape.looks_like(row)] for row in rows]
+    fits = [[shape for shape in shapes.values() if isinstance(row, dict) and shape.looks_like(row)] for row in rows]
     fitting = sum(map(bool, fits))
     votes = Counter(shape.name for found in fits for shape in found).most_common()
     if not votes or 2 * fitting < len(rows):
-        raise SourceError(_none_fits(rows, fitting))
+        raise SourceError(_none_fits(rows, fitting, shapes))
     rivals = [name for name, count in votes[1:] if count > STRAY * fitting]
     if rivals or votes[0][1] < (1 - STRAY) * fitting:
         counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
         raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME")
-    return SHAPES[votes[0][0]]
+    return shapes[votes[0][0]]
 
 
 def why(shape: Shape, rows: Sequence[object]) -> str:
@@ -94,10 +94,11 @@ def keys_seen(rows: Sequence[object]) -> str:
     return seen + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
-def _none_fits(rows: Sequence[object], fitting: int) -> str:
-    known = "".join(f"\n  {shape.name}: {shape.needs}" for shape in SHAPES.values())
+def _none_fits(rows: Sequence[object], fitting: int, shapes: Mapping[str, Shape]) -> str:
+    known = "".join(f"\n  {shape.name}: {shape.needs}" for shape in shapes.values())
+    columns = "--prompt-column and --response-column" if shapes is SHAPES else "--prompt-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
-        f"Keys seen: {keys_seen(rows)}. Name the fields with --prompt-column and --response-column, or choose with "
+        f"Keys seen: {keys_seen(rows)}. Name the fields with {columns}, or choose with "
         f"--format NAME. Shapes, and what they need:{known}"
     )

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from actors.batch_actor import BatchActor, _Gate
+from actors.batch_actor import BatchActor
 from actors.crash_guard import SUSPECT, Ledger
+from actors.engine_process import EngineProcess, _Gate
 from actors.errors import CrashLoop
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import families
@@ -225,22 +226,30 @@ class ProcessEnded(Exception):
     """In place of a process's end."""
 
 
-class Actor(BatchActor):
-    """A batch actor without Ray."""
+class Process(EngineProcess):
+    """An engine's process without Ray."""
 
-    def __init__(self, ledger: Ledger, die_after: int | None) -> None:
+    def __init__(self, ledger: Ledger, engine: FakeEngine) -> None:
         ledger.starting("actor-1")
-        family = families()["scalar"]
         self._ledger = ledger
         self._gate = _Gate()
-        self._engine = FakeEngine(1, 100, faults=Faults({DEADLY: Fault.DIE}, die_after))
-        self._scorer = HeadScorer(family, family.card_weights(), self._engine)
+        self.engine = engine
 
     def _call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._ledger, method)(*arguments)
 
+
+class Actor(BatchActor):
+    """A batch actor without Ray."""
+
+    def __init__(self, ledger: Ledger, die_after: int | None) -> None:
+        family = families()["scalar"]
+        engine = FakeEngine(1, 100, faults=Faults({DEADLY: Fault.DIE}, die_after))
+        self._process = Process(ledger, engine)
+        self._scorer = HeadScorer(family, family.card_weights(), engine)
+
     def stop(self) -> None:
-        self._engine.close()
+        self._process.engine.close()
 
 
 @pytest.fixture(autouse=True)

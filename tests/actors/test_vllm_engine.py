@@ -17,6 +17,9 @@ from actors.engine import Generation, Pooled, Sampling, Task
 from actors.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.last_words import LastWords
+from actors.models import families
+from actors.records import Prompt, RenderedRequest, RenderedResponse
+from actors.scorer import HeadScorer
 from actors.settings import EngineSettings
 from tests.engines import (
     BLOCK,
@@ -106,6 +109,26 @@ def greedy(judge: Path, prompt: Sequence[int], count: int, merged: Path | None =
             ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
         rows = torch.log_softmax(model(torch.tensor([ids])).logits[0, len(prompt) - 1 : -1], dim=-1)
     return ids[len(prompt) :], rows
+
+
+def test_candidates_of_a_prompt_pay_for_it_once(classify_engine: "VllmEngine") -> None:
+    """16 candidates of 40 tokens each to prompts of 400: at most a fifth of what they take one by one is computed."""
+    family = families()["attributes"]
+    rng = random.Random(7)
+    requests = []
+    for number in range(10):
+        asked = [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(400)]
+        ids = [asked + [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(40)] for _ in range(16)]
+        prompts = tuple(Prompt(one, (at,)) for at, one in enumerate(ids))
+        requests.append(
+            RenderedRequest(f"{number}", tuple(RenderedResponse(f"candidate[{at}]") for at in range(16)), prompts)
+        )
+    scores = [one for own in HeadScorer(family, family.card_weights(), classify_engine).score_block(requests) for one in own]
+    tokens = sum(one.prompt_tokens or 0 for one in scores)
+    cached = sum(one.cached_tokens or 0 for one in scores)
+    assert tokens == 10 * 16 * 440
+    assert tokens - cached <= 0.2 * tokens
+    assert cached == 10 * 15 * 384, "whole blocks of the prompt, for all but its first candidate"
 
 
 def test_verdict_log_probabilities_are_those_of_transformers(judge_engine: "VllmEngine", judge: Path) -> None:

@@ -169,6 +169,22 @@ def test_other_bodies_are_refused(app: Any, wrong: dict[str, Any]) -> None:
     assert "failing" not in response.text
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"input": "\ud800"},
+        {"questions": [{**ANGER, "id": "\ud800"}]},
+        {"questions": [{**ANGER, "question": "\ud800"}]},
+        {"questions": [{**ANGER, "levels": ["a", "\ud800"]}]},
+        {"questions": [{**TEAM, "options": [{"name": "a"}, {"name": "\ud800"}]}]},
+        {"questions": [{**TEAM, "options": [{"name": "a"}, {"name": "b", "description": "\ud800"}]}]},
+    ],
+)
+def test_half_a_character_is_refused(app: Any, wrong: dict[str, Any]) -> None:
+    """JSON can name it, and no answer could hold it."""
+    assert post(app, "/v1/decisions", {"input": "It keeps failing.", "questions": [ANGER], **wrong}).status_code == 400
+
+
 def test_what_changes_nothing_may_be_said(app: Any) -> None:
     plain = decided(app, TEAM)
     assert decided(app, TEAM, prompt_format_version="assay-1", chat_template_kwargs={"enable_thinking": False}) == plain

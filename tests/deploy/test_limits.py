@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from actors.online import OnlineScorer
 from actors.settings import EngineSettings
 from deploy.auth import Keys, check_reach, read_keys
 from deploy.settings import AccessSettings, LimitSettings
-from tests.endpoints import ANSWERED, application, client, listening, post, scorer, wait
+from tests.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}
 KEY = "a-key-of-more-than-sixteen"
@@ -49,16 +48,6 @@ def code(answer: httpx.Response) -> tuple[int, str | None]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-def raw(address: str) -> socket.socket:
-    host, port = address.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=20)
-
-
-def request_line(length: int) -> bytes:
-    headers = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
-    return f"POST /v1/rewards HTTP/1.1\r\n{headers}\r\n".encode()
-
-
 def works(address: str) -> bool:
     return httpx.post(f"{address}/v1/rewards", json=BODY, timeout=20).status_code == 200
 
@@ -68,7 +57,7 @@ def works(address: str) -> bool:
 
 def test_a_body_that_says_it_is_too_long_isnt_read(address: str) -> None:
     with raw(address) as one:
-        one.sendall(request_line(100 * 2**20))
+        one.sendall(head(100 * 2**20))
         assert one.recv(1000).startswith(b"HTTP/1.1 413")
     assert works(address)
 
@@ -92,7 +81,7 @@ def test_a_body_that_becomes_too_long_is_cut(address: str) -> None:
 
 def test_a_client_that_doesnt_send_its_body_is_told_so(address: str) -> None:
     with raw(address) as one:
-        one.sendall(request_line(50) + b'{"conv')
+        one.sendall(head(50) + b'{"conv')
         answer = one.recv(1000)
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"body_timeout" in answer
@@ -198,7 +187,7 @@ def test_the_documentation_needs_no_other_host(quick: OnlineScorer) -> None:
 
 def test_a_wrong_key_is_refused_before_its_body_is_read(quick: OnlineScorer) -> None:
     with listening(application([quick], LIMITS, keys=[KEY])) as url, raw(url) as one:
-        one.sendall(request_line(50))
+        one.sendall(head(50))
         assert one.recv(1000).startswith(b"HTTP/1.1 401")
 
 
@@ -264,6 +253,6 @@ def test_a_client_that_leaves_frees_its_place(slow: OnlineScorer) -> None:
     with listening(app) as url:
         with raw(url) as one:
             content = json.dumps(BODY).encode()
-            one.sendall(request_line(len(content)) + content[:-5])
+            one.sendall(head(len(content)) + content[:-5])
             wait(lambda: app.under_way == 1)
         wait(lambda: app.under_way == 0)

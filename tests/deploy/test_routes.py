@@ -15,6 +15,7 @@ from actors.models import resolve
 from actors.online import OnlineScorer
 from actors.records import Message, Reason, Role
 from actors.settings import ModelSettings, RenderSettings
+from deploy.api.json_route import DEEPEST
 from deploy.errors import unscored
 from tests.endpoints import ANSWERED, QUESTION, application, client, post, scorer
 
@@ -159,19 +160,36 @@ def test_what_isnt_understood_is_refused_with_its_place(app: Any, body: Any, pla
         b"[" * 10_000,
         b'{"conversations": ' * 10_000,
         b'{"conversations": [{"messages": [{"role": "user", "content": "\xff"}]}]}',
-        b'{"conversations": [{"messages": [{"role": "user", "content": "\\ud800"}], "responses": ["a"]}]}',
-        b'{"conversations": NaN}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "\xed\xa0\x80"}], "responses": ["a"]}]}',
         b"",
         b"null",
+        b"{",
+        # Where nobody reads it, it is as wrong.
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": NaN}], "responses": ["a"]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": -Infinity}], "responses": ["a"]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": 1e999}], "responses": ["a"]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": %s1%s}]}]}' % (b"[" * 200, b"]" * 200),
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": %s}]}]}' % (b"1" * 5000),
+        '{"conversations": [{"messages": [{"role": "user", "content": "a"}], "responses": ["a"]}]}'.encode("utf-16"),
     ],
-    ids=["deep", "deep objects", "no UTF-8", "half a character", "NaN", "nothing", "null"],
-)
+    ids=[
+        "deep", "deep objects", "no UTF-8", "half a character", "nothing", "null", "cut off", "NaN", "infinity",
+        "more than a float", "deeper than anybody means", "many digits", "UTF-16",
+    ],
+)  # fmt: skip
 def test_broken_json_is_the_clients_mistake(app: Any, content: bytes) -> None:
-    async def sent() -> httpx.Response:
-        async with client(app) as own:
-            return await own.post("/v1/rewards", content=content, headers={"Content-Type": "application/json"})
+    assert error(post(app, "/v1/rewards", content), 400)["code"] == "invalid_request"
 
-    error(asyncio.run(sent()), 400)
+
+DEPTHS = [1, DEEPEST - 1, DEEPEST, *range(900, 1000)]
+
+
+def test_what_python_may_not_be_able_to_write_again_is_refused(app: Any) -> None:
+    """Between what its reader and its writer can do lies a depth or two, wherever that is just now."""
+    question = b'"questions": [{"id": "a", "type": "score", "question": "?", "levels": ["a", "b"]}]'
+    bodies = (b'{"model": "%s", "input": %s1%s, %s}' % (JUDGE.encode(), b"[" * one, b"]" * one, question) for one in DEPTHS)
+    statuses = [post(app, "/v1/decisions", body).status_code for body in bodies]
+    assert statuses == [200 if depth < DEEPEST else 400 for depth in DEPTHS]
 
 
 def test_errors_hold_nobodys_text(app: Any) -> None:

@@ -8,14 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
-import ray
 from ray import serve
-from ray.serve.config import HTTPOptions
 
-from deploy.app import build
-from deploy.auth import Keys
-from deploy.settings import EndpointSettings
-from tests.endpoints import QUESTION, application, free_port, post, scorer, wait
+from tests.endpoints import QUESTION, application, deploy, post, ray_serve, rewards, scorer, wait
 
 MODEL = "tiny-attributes"
 CLIENTS = 32
@@ -23,23 +18,8 @@ CLIENTS = 32
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A private Ray with Serve on it."""
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
-    port = free_port()
-    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
-    yield f"http://127.0.0.1:{port}"
-    stop: Any = serve.shutdown
-    stop()
-    ray.shutdown()
-
-
-def deploy(*, ingresses: int = 1, limits: dict[str, Any] | None = None, **model: Any) -> None:
-    """The endpoint as these settings say; what is there already is changed to it."""
-    engine = {"engine": "fake", **model.pop("engine", {})}
-    settings = EndpointSettings.model_validate(
-        {"models": [{"model": MODEL, "engine": engine, **model}], "ingresses": ingresses, "limits": limits or {}}
-    )
-    serve.run(build(settings, Keys([])), name="assay", route_prefix="/")
+    with ray_serve() as own:
+        yield own
 
 
 def body(number: int) -> dict[str, Any]:
@@ -53,16 +33,12 @@ def expected() -> Callable[[int], list[float]]:
     app = application([one])
     known: dict[int, list[float]] = {}
 
-    def rewards(number: int) -> list[float]:
+    def those(number: int) -> list[float]:
         if number not in known:
-            known[number] = _rewards(post(app, "/v1/rewards", body(number)))
+            known[number] = rewards(post(app, "/v1/rewards", body(number)))
         return known[number]
 
-    return rewards
-
-
-def _rewards(answer: httpx.Response) -> list[float]:
-    return [one["reward"] for one in answer.json()["data"][0]["responses"]]
+    return those
 
 
 class Load:
@@ -105,7 +81,7 @@ class Load:
         """Every answer is right, or an error; how many there are of each status."""
         for number, answer in self.answers:
             if answer.status_code == 200:
-                assert _rewards(answer) == expected(number)
+                assert rewards(answer) == expected(number)
             else:
                 assert answer.json()["error"]["type"] in {"server_error", "rate_limit_error"}
         return Counter(answer.status_code for _, answer in self.answers)
@@ -124,14 +100,14 @@ def tokens_under_way() -> float:
 
 def test_a_replacement_under_load_fails_nobody(address: str, expected: Callable[[int], list[float]]) -> None:
     two = {"min_replicas": 2, "max_replicas": 2}
-    deploy(ingresses=2, scaling=two)
+    deploy(MODEL, ingresses=2, scaling=two)
     load = Load(address)
 
     async def replaced() -> None:
         async with load.running():
             await load.answered(200)
             # Another length limit is another deployment: both replicas, and both ingresses, are replaced.
-            await asyncio.to_thread(deploy, ingresses=2, scaling=two, render={"max_model_len": 1000})
+            await asyncio.to_thread(deploy, MODEL, ingresses=2, scaling=two, render={"max_model_len": 1000})
             await load.answered(200)
 
     asyncio.run(replaced())
@@ -140,7 +116,7 @@ def test_a_replacement_under_load_fails_nobody(address: str, expected: Callable[
 
 
 def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expected: Callable[[int], list[float]]) -> None:
-    deploy(engine={"engine_args": {"die_after": 200}})
+    deploy(MODEL, engine={"engine_args": {"die_after": 200}})
     load = Load(address)
 
     async def killed() -> None:
@@ -157,14 +133,14 @@ def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expec
 
 
 def test_a_client_that_hangs_up_frees_the_engine(address: str) -> None:
-    deploy(engine={"engine_args": {"latency_s": 120.0}})
+    deploy(MODEL, engine={"engine_args": {"latency_s": 120.0}})
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{address}/v1/rewards", json=body(1), timeout=3)
     wait(lambda: tokens_under_way() == 0)
 
 
 def test_a_deadline_frees_the_engine(address: str) -> None:
-    deploy(engine={"engine_args": {"latency_s": 120.0}})
+    deploy(MODEL, engine={"engine_args": {"latency_s": 120.0}})
     answer = httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60, headers={"X-Timeout-Seconds": "1"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
     wait(lambda: tokens_under_way() == 0)
@@ -172,7 +148,7 @@ def test_a_deadline_frees_the_engine(address: str) -> None:
 
 def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
     limits = {"max_requests": 8, "max_replica_requests": 2, "answer_timeout_s": 20.0}
-    deploy(engine={"engine_args": {"latency_s": 0.2}}, limits=limits)
+    deploy(MODEL, engine={"engine_args": {"latency_s": 0.2}}, limits=limits)
 
     async def many() -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=address, timeout=60) as own:
@@ -187,7 +163,7 @@ def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
 
 def test_there_are_more_replicas_under_load_and_fewer_after_it(address: str, expected: Callable[[int], list[float]]) -> None:
     scaling = {"max_replicas": 3, "target_requests": 4, "upscale_delay_s": 0.0, "downscale_delay_s": 1.0}
-    deploy(scaling=scaling, engine={"engine_args": {"latency_s": 0.5}})
+    deploy(MODEL, scaling=scaling, engine={"engine_args": {"latency_s": 0.5}})
     assert replicas() == 1
     load = Load(address)
 
@@ -203,7 +179,7 @@ def test_there_are_more_replicas_under_load_and_fewer_after_it(address: str, exp
 
 
 def test_a_model_that_nobody_asks_is_scaled_to_zero_and_back(address: str) -> None:
-    deploy(scaling={"min_replicas": 0, "max_replicas": 1, "upscale_delay_s": 0.0, "downscale_delay_s": 1.0})
+    deploy(MODEL, scaling={"min_replicas": 0, "max_replicas": 1, "upscale_delay_s": 0.0, "downscale_delay_s": 1.0})
     wait(lambda: replicas() == 0)
     assert httpx.get(f"{address}/ready", timeout=60).status_code == 200, "the next request starts one"
     assert httpx.post(f"{address}/v1/rewards", json=body(1), timeout=120).status_code == 200

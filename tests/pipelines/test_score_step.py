@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from pipelines.preparing import prepared_rows
 from pipelines.readers import END, FILE, PREPARED, START
 from pipelines.score_step import stretches
 
@@ -26,7 +27,8 @@ def neighbours(count: int, file: int = 0, start: int = 0) -> list[tuple[int, int
 
 def cut(ranges: Sequence[tuple[int, int, int]], most_rows: int) -> list[tuple[int, int, int]]:
     """File, start and end of each stretch."""
-    found = list(stretches(block(ranges), most_rows))
+    table = block(ranges)
+    found = list(stretches(table, most_rows, prepared_rows(table)))
     assert all(len(one.table) == len(one.rows) == one.range.end - one.range.start for one in found)
     return [(one.file, one.range.start, one.range.end) for one in found]
 

@@ -1,0 +1,29 @@
+"""Sampled answers to arithmetic questions, and whether they are right."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from pipelines.parts import Parts
+from tiny_models.arithmetic import is_right
+
+
+class Answered(NamedTuple):
+    """A candidate: whether it is right, and its reward if it has one."""
+
+    right: bool
+    reward: float | None
+
+
+def answered(output: Path) -> list[list[Answered]]:
+    """The candidates of each prompt, in order, of a corpus that `tiny_models.arithmetic` wrote."""
+    parts = Parts(str(output))
+    tables = [pq.read_table(parts.parts_folder.file(part.name)) for part in parts.listing()]
+    rows = [row for table in tables for row in table.to_pylist()]
+    return [
+        [Answered(is_right(json.loads(row["record"])["answer"], row["candidate"] or ""), row["reward"]) for row in own]
+        for _, own in itertools.groupby(rows, key=lambda row: row["row"])
+    ]

@@ -1,0 +1,98 @@
+"""Rows that ask and aren't answered: the shapes of prompts that a policy is to answer. Each row is one prompt.
+
+A conversation that ends with the assistant is asked again from the turn before: what it said there is left out.
+"""
+
+from collections.abc import Callable
+
+from actors.records import Message, Role
+from pipelines.formats.alpaca import asked
+from pipelines.formats.content import conversation, entries, field, is_conversation, question, with_system
+from pipelines.formats.rows import Exchange, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+from pipelines.formats.sharegpt import is_talk, openai
+from pipelines.formats.turns import numbered
+
+CANDIDATE = "candidate"
+"""The name of what a policy is going to answer."""
+
+_FIELDS = ("prompt", "question", "problem", "query", "input")
+
+
+def unanswered(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
+    """A row that asks what `read` gives, and whose one response isn't there yet. `read` raises `Rejected`."""
+    return gather({CANDIDATE: lambda: Exchange(read(), "")})
+
+
+def open_end(turns: list[object]) -> list[object]:
+    """Without the assistant's last turn, which may be empty, or anything: it isn't read."""
+    last = turns[-1] if turns else None
+    return turns[:-1] if isinstance(last, dict) and last.get("role") == Role.ASSISTANT.value else turns
+
+
+def _messages(row: Row) -> RowRequests:
+    return unanswered(lambda: with_system(row, conversation(open_end(entries(row.get("messages"))))))
+
+
+def _sharegpt(row: Row) -> RowRequests:
+    def read() -> tuple[Message, ...]:
+        turns = numbered([openai(entry) for entry in entries(field(row, "conversations"))], row.get("system"))
+        return conversation(open_end([turn.value for turn in turns]))
+
+    return unanswered(read)
+
+
+def _named(row: Row) -> RowRequests:
+    names = _prompts(row)
+
+    def read() -> tuple[Message, ...]:
+        asked = field(row, names[0] if names else _FIELDS[0])
+        return with_system(row, question(open_end(asked) if isinstance(asked, list) else asked))
+
+    return unanswered(read)
+
+
+def _prompts(row: Row) -> list[str]:
+    return [name for name in _FIELDS if isinstance(row.get(name), str) or is_conversation(row.get(name))]
+
+
+def _is_named(row: Row) -> bool:
+    """One such field: of two, nobody could tell which is the prompt."""
+    others = ("messages", "conversations", "instruction")
+    return len(_prompts(row)) == 1 and not any(row.get(name) is not None for name in others)
+
+
+PROMPT_SHAPES: dict[str, Shape] = {
+    shape.name: shape
+    for shape in (
+        Shape(
+            "messages",
+            "a conversation in OpenAI's form, to be answered",
+            "`messages`, a list of {role, content}",
+            lambda row: is_conversation(row.get("messages")),
+            _messages,
+        ),
+        Shape(
+            "sharegpt",
+            "a conversation in ShareGPT's form, to be answered",
+            "`conversations`, a list of {from, value}",
+            lambda row: is_talk(row.get("conversations")),
+            _sharegpt,
+        ),
+        Shape(
+            "alpaca",
+            "an instruction with an input",
+            "`instruction`, and perhaps `input`",
+            lambda row: isinstance(row.get("instruction"), str),
+            lambda row: unanswered(lambda: asked(row)),
+        ),
+        Shape(
+            "prompt",
+            "a prompt, with an optional system prompt",
+            f"one of {', '.join(f'`{name}`' for name in _FIELDS)}, text or messages; `system` is optional",
+            _is_named,
+            _named,
+        ),
+    )
+}
+"""All shapes of prompts by name."""

@@ -1,0 +1,30 @@
+"""How the rows of one corpus are read, settled once: the shape, or the user's own columns, and what else was asked for."""
+
+from dataclasses import dataclass
+
+from pipelines.formats.own_columns import OwnColumns, judged_by
+from pipelines.formats.prompts import PROMPT_SHAPES
+from pipelines.formats.registry import SHAPES, Turns, requests
+from pipelines.formats.rows import RowRequests
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """A shape by its name, for which `own_columns` stand if there are any. Small and picklable.
+
+    Rows are `unanswered` if they are prompts that a policy answers: each is a request with a response that isn't there yet.
+    """
+
+    name: str
+    turns: Turns = "final"
+    own_columns: OwnColumns | None = None
+    principle_column: str | None = None
+    unanswered: bool = False
+
+    def requests(self, row: object) -> RowRequests:
+        """What a row asks for."""
+        known = (PROMPT_SHAPES if self.unanswered else SHAPES).get(self.name)
+        shape = self.own_columns.shape() if self.own_columns else known
+        assert shape is not None
+        found = requests(shape, row, self.turns)
+        return found if self.principle_column is None else judged_by(found, row, self.principle_column)

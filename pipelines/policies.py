@@ -1,0 +1,90 @@
+"""What sampling and refining have in common: models that write, as pools of engines or behind an endpoint."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.batch_actor import BatchActor
+from actors.errors import SettingsError
+from actors.models import RewardModel
+from actors.policy import Policy, resolve_policy
+from actors.policy_actor import PolicyActor
+from actors.settings import EngineSettings, PolicySettings
+from pipelines.drawing import FromEndpoint, FromPool
+from pipelines.pools import Pool, pool
+from pipelines.scoring import cluster_gpus, gpus_per_engine, ledger
+from pipelines.settings import RefineSettings, SampleSettings, Turns
+
+
+def policy_of(settings: PolicySettings) -> Policy | None:
+    """The policy as workers need it; None for an endpoint. Raises `ModelError`."""
+    return None if settings.is_endpoint else resolve_policy(settings)
+
+
+def recorded(settings: PolicySettings, policy: Policy | None) -> dict[str, Any]:
+    """What decides what it writes, for a run's identity."""
+    return policy.recorded() if policy is not None else settings.recorded()
+
+
+def check(settings: SampleSettings | RefineSettings, texts: int) -> None:
+    """Raise `SettingsError` unless what is asked of a policy goes together; it draws so many texts of one prompt."""
+    policy = settings.policy
+    if not policy.policy_temperature and texts > 1:
+        raise SettingsError(
+            f"--policy-temperature 0 draws the same text each time, and {texts} are asked for: give a higher one"
+        )
+    if settings.corpus.turns is not Turns.FINAL:
+        raise SettingsError("--turns all judges what the rows hold, and with --policy their last turn is drawn anew")
+    if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision):
+        raise SettingsError("--policy-adapter and --policy-revision are for a policy that runs here, not for an endpoint")
+    if policy.policy_name and not policy.is_endpoint:
+        raise SettingsError("--policy-name is what an endpoint calls its model, and --policy is none")
+
+
+def policy_engine(settings: SampleSettings | RefineSettings) -> EngineSettings:
+    """How an engine of a policy is started."""
+    own = settings.policy_engine
+    return EngineSettings(
+        engine=settings.engine.engine,
+        tensor_parallel=own.policy_tensor_parallel,
+        pipeline_parallel=own.policy_pipeline_parallel,
+        max_in_flight=own.policy_max_in_flight,
+        request_timeout_s=settings.engine.request_timeout_s,
+        engine_args=own.policy_engine_args,
+    )
+
+
+@dataclass
+class Engines:
+    """The pools of a run, which end with the stack. `ledgers` know of engines that died."""
+
+    stack: ExitStack
+    settings: SampleSettings | RefineSettings
+    ledgers: list[Any] = field(default_factory=list)
+
+    def drawer(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
+        """What draws from a policy."""
+        engine = policy_engine(self.settings)
+        if policy is None:
+            return FromEndpoint(settings, engine.max_in_flight, engine.request_timeout_s or 600.0)
+        return FromPool(self._pool(PolicyActor, policy, engine, replicas))
+
+    def judges(self, model: RewardModel, replicas: int) -> Pool:
+        """What judges."""
+        return self._pool(BatchActor, model, self.settings.engine, replicas)
+
+    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
+        self.ledgers.append(ledger(self.settings.work))
+        arguments = (model, engine, self.ledgers[-1])
+        return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=gpus_per_engine(engine)))
+
+
+def sizes(settings: SampleSettings | RefineSettings, writers: int) -> tuple[int, int]:
+    """How many engines each of so many writers has, and the judge: a quarter of the GPUs is its, since it writes less.
+
+    Without a writer all are the judge's.
+    """
+    judge, policy, there = gpus_per_engine(settings.engine), gpus_per_engine(policy_engine(settings)), cluster_gpus()
+    judges = max(1, there // (4 if writers else 1) // judge) if judge else 1
+    policies = max(1, (there - judges * judge) // (policy * writers)) if policy and writers else 1
+    return settings.policy_engine.policy_replicas or policies, settings.work.replicas or judges

@@ -1,0 +1,246 @@
+"""Rejection sampling: prompts in, candidates of a policy and what a judge makes of them out.
+
+1. Settle the plan: which rows are prompts, the policy, the judge; and open the output folder with it.
+2. Start an engine of each, or as many as the GPUs carry. Where they carry only one, all is drawn first, and judged then.
+3. While something is missing: read it, render it for the policy, draw, judge and commit, part by part.
+4. Audit the parts, sum them up, and close the manifest.
+
+The folder is a scored corpus like any other, with a row for each candidate: filters, choices and pairs are made of it. What
+is committed is never drawn again. What isn't is drawn with the same seeds: the same text, but for the last bits of a
+probability, which depend on what else is in the batch.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ray.data import ActorPoolStrategy, Dataset
+
+from actors.errors import SettingsError
+from actors.judge import Judge
+from pipelines import planning, policies, storage
+from pipelines.asking import Asking, ask
+from pipelines.budget import Budget
+from pipelines.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
+from pipelines.drawing import Drawer, FromParts
+from pipelines.manifest import Manifest
+from pipelines.parts import Part, Parts
+from pipelines.policies import Engines
+from pipelines.pools import Pool
+from pipelines.progress import Progress, Silent
+from pipelines.recipe import write_recipe
+from pipelines.sample_step import SampleStep, SampleStepSettings, Usage
+from pipelines.scoring import (
+    Flow,
+    Run,
+    carry_out,
+    cluster_gpus,
+    gpus_per_engine,
+    open_run,
+    read_units,
+    step_settings,
+)
+from pipelines.session import ray_session
+from pipelines.settings import SampleSettings
+from pipelines.sources import InputFile, Unit
+from pipelines.summary import Summary, connected
+
+__all__ = ["SampleSummary", "sample"]
+
+_DRAWN = "drawn"
+"""The folder, inside the run's, of a first pass that only draws."""
+
+
+@dataclass(frozen=True)
+class SampleSummary:
+    """What came of a run: of all candidates, and of the prompts.
+
+    `drawn` of at most `possible` candidates were drawn, of so many `tokens`. `mean_reward` is that of all that were scored,
+    `mean_best` that of the best of each prompt. `usage` counts prompt tokens of this run alone, not of what it went on with.
+    """
+
+    scored: Summary
+    prompts: int
+    drawn: int
+    possible: int
+    tokens: int
+    mean_reward: float | None
+    mean_best: float | None
+    usage: Usage
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest and for `--json`: as `score` tells of a corpus, and the rest beside it."""
+        own = {name: value for name, value in asdict(self).items() if name not in ("scored", "usage")}
+        return {**self.scored.as_json(), "sampling": {**own, "usage": self.usage._asdict()}}
+
+
+def sample(settings: SampleSettings, progress: Progress | None = None) -> SampleSummary:
+    """Answer prompts and judge the answers, into a folder, or go on where an earlier run of the same settings ended.
+
+    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
+    what was written doesn't add up to the input.
+    """
+    counting = Counting(progress or Silent())
+    check(settings)
+    policy = policies.policy_of(settings.policy)
+    plan = planning.plan(settings, unanswered=True)
+    family = plan.preparation.model.family
+    together = isinstance(family, Judge) and family.together
+    if together and (settings.draw.adaptive or settings.draw.n == 1):
+        raise SettingsError(
+            f"{settings.model.model} compares candidates with each other: give -n 2 or more, without --enough and --min-gain"
+        )
+    counting.planned(plan.shape_found)
+    identity = {"policy": policies.recorded(settings.policy, policy), "draw": settings.draw.model_dump(mode="json")}
+    run = open_run(settings, plan, Manifest.of(plan, settings, identity))
+    if settings.overwrite:
+        _delete_drawn(settings.output)
+    write_recipe(settings.output, sample=settings)
+    asking = Asking(run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens)
+    work = _Sampling(asking, settings)
+    with ray_session() if run.missing() else nullcontext():
+        if run.missing() and _in_turns(settings):
+            _draw_first(run, work, counting)
+        summary = carry_out(run, work.judging, counting)
+    _delete_drawn(settings.output)
+    found = _summed_up(run, summary, settings, counting.usage)
+    replace(run.manifest, summary=found.as_json()).write(settings.output)
+    return found
+
+
+def check(settings: SampleSettings) -> None:
+    """Raise `SettingsError` unless what is asked for goes together."""
+    if settings.policy.policy is None:
+        raise SettingsError("there is no --policy; candidates that are in the rows already are judged by `assay score`")
+    policies.check(settings, settings.draw.n)
+    if settings.in_turns and settings.draw.adaptive:
+        raise SettingsError("--enough and --min-gain need the rewards while candidates are drawn: not with --in-turns")
+
+
+def _in_turns(settings: SampleSettings) -> bool:
+    """Whether the policy and the judge can't be there at the same time, or aren't to."""
+    if settings.in_turns or settings.policy.is_endpoint:
+        return settings.in_turns
+    judge, policy, there = (
+        gpus_per_engine(settings.engine),
+        gpus_per_engine(policies.policy_engine(settings)),
+        cluster_gpus(),
+    )
+    if judge + policy <= there:
+        return False
+    if settings.draw.adaptive:
+        raise SettingsError(
+            f"--enough and --min-gain need the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster "
+            f"has {there} GPUs"
+        )
+    return True
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """What does the work of a run: pools of engines, and the step that asks them and commits."""
+
+    asking: Asking
+    settings: SampleSettings
+
+    @contextmanager
+    def judging(self, run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
+        """Draw and judge, or judge what a first pass has drawn."""
+        settings, first = self.settings, _first_pass(self.settings)
+        writers, judges = policies.sizes(settings, writers=0 if first else 1)
+        with ExitStack() as stack:
+            engines = Engines(stack, settings)
+            own = (settings.policy, self.asking.policy, writers)
+            drawer = FromParts(first, settings.prefix) if first else engines.drawer(*own)
+            judge = engines.judges(run.preparation.model, judges)
+            yield Flow(self._dataset(run, units, drawer, judge), engines.ledgers)
+
+    @contextmanager
+    def drawing(self, run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
+        """Draw, and leave judging for later."""
+        writers, _ = policies.sizes(self.settings, writers=1)
+        with ExitStack() as stack:
+            engines = Engines(stack, self.settings)
+            drawer = engines.drawer(self.settings.policy, self.asking.policy, writers)
+            yield Flow(self._dataset(run, units, drawer, None), engines.ledgers)
+
+    def _dataset(self, run: Run, units: Sequence[Unit], drawer: Drawer | FromParts, judges: Pool | None) -> Dataset:
+        settings = self.settings
+        step = SampleStepSettings(step_settings(run), Budget(settings.draw), settings.policy.policy_seed, drawer, judges)
+        return stepped(run, units, self.asking, SampleStep, step)
+
+
+def stepped(run: Run, units: Sequence[Unit], asking: Asking, step: type, settings: Any) -> Dataset:
+    """Read, ask, and what a step makes of it: a step asks the pools, and holds no engine itself."""
+    steps = max(1, cluster_gpus() // 8)  # each keeps the engines of a node busy
+    asked = read_units(run, units).map_batches(
+        functools.partial(ask, asking=asking), batch_size=None, batch_format="pyarrow"
+    )
+    return asked.map_batches(
+        step,
+        fn_constructor_args=(settings,),
+        batch_size=None,
+        batch_format="pyarrow",
+        num_cpus=0.25,
+        compute=ActorPoolStrategy(size=steps, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
+    )
+
+
+def _draw_first(run: Run, work: _Sampling, progress: Progress) -> None:
+    """The first pass of two: the policy's engines alone, and its candidates in a folder of their own."""
+    folder = storage.folder(run.settings.output).sub(_DRAWN).path
+    first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=Parts(folder))
+    first.manifest.write(folder)
+    first.parts.create()
+    carry_out(first, work.drawing, progress)
+
+
+def _first_pass(settings: SampleSettings) -> Parts | None:
+    """What a first pass has drawn, if there was one."""
+    folder = storage.folder(settings.output).sub(_DRAWN)
+    return None if folder.is_empty() else Parts(folder.path)
+
+
+def _delete_drawn(output: str) -> None:
+    storage.folder(output).sub(_DRAWN).delete_all()
+
+
+def _summed_up(run: Run, summary: Summary, settings: SampleSettings, usage: Usage) -> SampleSummary:
+    prefix, outcome = settings.prefix, None
+    if summary.responses:
+        with connected(run.parts.parts_folder.path) as connection:
+            outcome = connection.execute(
+                f"""
+                with drawn as (
+                    select "{prefix}{ROW}" as row, "{prefix}{REWARD}" as reward, "{prefix}{CANDIDATE_TOKENS}" as tokens
+                    from parts where "{prefix}{RESPONSE}" like '{CANDIDATE}[%'
+                ), best as (select max(reward) as best from drawn group by row)
+                select (select count(distinct row) from drawn), (select count(*) from drawn),
+                    (select sum(tokens) from drawn), (select avg(reward) from drawn), (select avg(best) from best)
+                """
+            ).fetchone()
+    prompts, drawn, tokens, mean, best = outcome or (0, 0, 0, None, None)
+    return SampleSummary(summary, prompts, drawn, prompts * settings.draw.n, int(tokens or 0), mean, best, usage)
+
+
+class Counting:
+    """A progress that also counts prompt tokens."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.usage = Usage()
+
+    def planned(self, shape_found: str) -> None:
+        self._progress.planned(shape_found)
+
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+        return self._progress.running(files, done)
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        self.usage += Usage(**{name: part[name] for name in Usage._fields})
+        self._progress.part_done(part)
+
+    def engines_restarted(self, times: int, cause: str) -> None:
+        self._progress.engines_restarted(times, cause)

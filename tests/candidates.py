@@ -1,0 +1,185 @@
+"""Candidates, and scored corpora that hold them, made without an engine and without Ray."""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from actors.policy import Drawn
+from actors.records import Message, Reading, Reason, RenderedRequest, Role, Score, ScoreRequest
+from pipelines.asking import with_system
+from pipelines.candidates import Candidate
+from pipelines.columns import Columns
+from pipelines.formats import CANDIDATE, RowShape
+from pipelines.manifest import Manifest
+from pipelines.parts import Counts, Part, Parts
+from pipelines.planning import plan
+from pipelines.preparing import prepare, prepared_rows
+from pipelines.readers import START, read
+from pipelines.score_step import outcomes_of, requests_of, scored_table, stretches
+from pipelines.scoring import open_run
+from pipelines.settings import ScoreSettings
+from pipelines.sources import InputFile, Kind, Range
+
+Given = float | Mapping[str, float] | None
+"""What a response came to: its reward, or its named scores with the reward among them; None if it was rejected."""
+
+Response = tuple[str, str | None, Score, Drawn | None]
+
+
+def candidate(reward: float, text: str = "", *, prompt: str = "p", name: str = "final", **scores: float) -> Candidate:
+    """A scored response; without a text of its own it says what it is worth."""
+    context = (Message(Role.USER, prompt),)
+    return Candidate("c:0", name, ScoreRequest(context, ()).prompt_hash, context, text or f"worth {reward}", reward, scores)
+
+
+def candidates(*rewards: float) -> list[Candidate]:
+    """Different responses to one prompt, named by their places."""
+    return [candidate(reward, f"text {at}", name=f"candidate[{at}]") for at, reward in enumerate(rewards)]
+
+
+def judged_corpus(
+    folder: Path,
+    rows: Sequence[Mapping[str, Any]],
+    rewards: Sequence[Sequence[Given]],
+    shape: RowShape,
+    **how: Any,
+) -> str:
+    """A scored corpus of rows that hold their responses; `rewards` are those of each row's responses, by its shape."""
+    return _corpus(folder, rows, shape, [_of_row(row, own, shape) for row, own in zip(rows, rewards, strict=True)], **how)
+
+
+def drawn_corpus(
+    folder: Path,
+    rows: Sequence[Mapping[str, Any]],
+    drawn: Sequence[Sequence[tuple[str, Given]]],
+    shape: RowShape,
+    system: str | None = None,
+    **how: Any,
+) -> str:
+    """A scored corpus of prompts and what a policy wrote: the text of each candidate, and what it came to."""
+    found = [_drawn_of_row(row, own, shape, system) for row, own in zip(rows, drawn, strict=True)]
+    return _corpus(folder, rows, shape, found, policy={"policy": "m", **({"system": system} if system else {})}, **how)
+
+
+def scored_corpus(settings: ScoreSettings) -> str:
+    """A corpus read, rendered and written as `score` does it, with numbers made up here."""
+    planned = plan(settings)
+    run = open_run(settings, planned, Manifest.of(planned, settings))
+    outputs = run.preparation.columns.outputs
+    for unit in run.missing():
+        for raw in read(unit, settings.corpus.max_record_bytes, run.parts.end_seen):
+            prepared = prepare(raw, run.preparation)
+            for stretch in stretches(prepared, run.part_rows, prepared_rows(prepared)):
+                outcomes = outcomes_of(stretch.rows, [_made_up(one, outputs) for one in requests_of(stretch.rows)])
+                names = [f"{unit.file.name}:{start}" for start in stretch.table.column(START).to_pylist()]
+                scores = [outcome.score for row in outcomes for outcome in row]
+                part = Part(stretch.file, stretch.range, Counts.of(len(names), scores))
+                run.parts.commit(part, scored_table(run.preparation.columns, stretch.table, names, outcomes), {})
+    return settings.output
+
+
+def _made_up(request: RenderedRequest, outputs: Sequence[str]) -> tuple[Score, ...]:
+    """Numbers that differ from response to response, and are the same every time."""
+    rewards = iter(zlib.crc32(str(list(map(int, prompt.ids))).encode()) / 2**30 - 2 for prompt in request.prompts)
+    return tuple(
+        Score.rejected(one.reason)
+        if one.reason
+        else Score.scored(Reading(reward := next(rewards), {name: reward + at for at, name in enumerate(outputs)}), 7)
+        for one in request.responses
+    )
+
+
+def prompts(shape: str = "prompt") -> RowShape:
+    """How rows are read that a policy has answered."""
+    return RowShape(shape, unanswered=True)
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """What was made, in the order of the files."""
+    return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """What was made, byte by byte."""
+    return {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
+
+
+def _of_row(row: Mapping[str, Any], rewards: Sequence[Given], shape: RowShape) -> list[Response]:
+    asked = shape.requests(row)
+    hashes = {own.name: request.prompt_hash for request in asked.requests for own in request.responses}
+    refused = {bad.name: bad.reason for bad in asked.rejected}
+    given = zip(asked.names, rewards, strict=True)
+    return [
+        (name, hashes.get(name), Score.rejected(refused[name]) if name in refused else _score(reward), None)
+        for name, reward in given
+    ]
+
+
+def _drawn_of_row(
+    row: Mapping[str, Any], drawn: Sequence[tuple[str, Given]], shape: RowShape, system: str | None
+) -> list[Response]:
+    asked = shape.requests(row)
+    if not asked.requests:
+        return [(CANDIDATE, None, Score.rejected(asked.rejected[0].reason), None)]
+    (request,) = asked.requests
+    own = ScoreRequest(with_system(request.context, system), (), request.principles).prompt_hash
+    return [
+        (f"{CANDIDATE}[{at}]", own, _score(reward), Drawn(text, "stop", 1, 1, 0)) for at, (text, reward) in enumerate(drawn)
+    ]
+
+
+def _score(given: Given) -> Score:
+    if given is None:
+        return Score.rejected(Reason.TOO_LONG)
+    scores = given if isinstance(given, Mapping) else {"reward": given}
+    return Score.scored(Reading(scores["reward"], scores), 7)
+
+
+def _corpus(
+    folder: Path,
+    rows: Sequence[Mapping[str, Any]],
+    shape: RowShape,
+    found: Sequence[Sequence[Response]],
+    *,
+    outputs: tuple[str, ...] = ("reward",),
+    prefix: str = "",
+    parquet: bool = False,
+    part_rows: int = 2,
+    ensemble: bool = False,
+    **more: Any,
+) -> str:
+    whole = pa.Table.from_pylist(list(rows)) if parquet else pa.table({"record": _records(rows)})
+    columns = Columns(whole.schema, outputs, prefix, drawn=shape.unanswered)
+    parts = Parts(str(folder))
+    parts.create()
+    for start in range(0, len(rows), part_rows):
+        own = found[start : start + part_rows]
+        flat = [(start + at, *response) for at, responses in enumerate(own) for response in responses]
+        carried = whole.take(pa.array([at for at, *_ in flat], pa.int64()))
+        named = [(f"c:{at}", name, prompt_hash, score) for at, name, prompt_hash, score, _ in flat]
+        part = Part(0, Range(start, start + len(own)), Counts.of(len(own), [score for *_, score in named]))
+        parts.commit(part, columns.table(carried, named, [drawn for *_, drawn in flat]), {})
+    identity = {
+        "model": "m",
+        "prefix": prefix,
+        "shape": shape.name,
+        "own_columns": shape.own_columns and asdict(shape.own_columns),
+        "turns": shape.turns,
+        **({"principle_column": shape.principle_column} if shape.principle_column else {}),
+        **more,
+    }
+    if ensemble:
+        identity = {"prefix": prefix, "members": {"a": {"identity": identity, "run": ""}}}
+    kind = Kind.PARQUET if parquet else Kind.JSONL
+    file = InputFile(0, "c", "/c", kind, 1, "sha256-of-ends:0", len(rows))
+    Manifest(identity, (file,), columns, {}).write(str(folder))
+    return str(folder)
+
+
+def _records(rows: Sequence[Mapping[str, Any]]) -> pa.Array:
+    return pa.array([json.dumps(row).encode() for row in rows], pa.large_binary())

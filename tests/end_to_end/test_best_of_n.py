@@ -1,0 +1,87 @@
+"""Rejection sampling on real vLLM, as a user runs it: right more often with more candidates, repeatable, safe from kills."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench._answers import answered
+from bench.sampling import best, expectation
+from tests.commands import engines_of, kill, parts_of, running, summary, told, wait_until
+from tests.corpora import lines, scored, write
+from tiny_models.arithmetic import questions
+
+PROMPTS = 48
+SAMPLE = ("--policy", "tiny-policy", "--policy-max-tokens", 48, "--judge", "tiny-attributes", "-n", 16, "--part-rows", 8)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"messages": one.context, "answer": one.answer} for one in questions(5, PROMPTS, "held-out")]
+    return write(tmp_path_factory.mktemp("questions") / "prompts.jsonl", lines(rows))
+
+
+@pytest.fixture(scope="module")
+def calm(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run to its end, with the best of each prompt kept."""
+    output = tmp_path_factory.mktemp("calm") / "out"
+    counts = summary("sample", corpus, output, *SAMPLE, "--keep", "best")
+    assert counts["sampling"]["prompts"] == counts["kept"]["rows"] == PROMPTS
+    assert counts["sampling"]["drawn"] == 16 * PROMPTS
+    return output
+
+
+def texts(output: Path) -> list[tuple[str, str, str]]:
+    return [(row["row"], row["response_name"], row["candidate"]) for row in scored(output)]
+
+
+def share(rights: Sequence[float]) -> float:
+    return sum(rights) / len(rights)
+
+
+def test_the_best_of_more_candidates_is_right_more_often(calm: Path) -> None:
+    rows = answered(calm)
+    alone, four, sixteen = (share([best(own[:n]) for own in rows]) for n in (1, 4, 16))
+    assert 0.3 < alone < 0.7
+    assert alone + 0.15 < four < sixteen + 0.05
+    assert sixteen >= alone + 0.25
+    expected = share([expectation(own, 4) for own in rows])
+    assert four == pytest.approx(expected, abs=4 * (expected * (1 - expected) / PROMPTS) ** 0.5), "four deviations"
+
+
+def test_the_best_are_kept_as_conversations(calm: Path) -> None:
+    kept = [json.loads(line) for file in (calm / "kept").glob("*.jsonl") for line in file.read_text().splitlines()]
+    chosen = {row["row"]: (row["response_name"], row["messages"][-1]["content"], row["reward"]) for row in kept}
+    for row in scored(calm):
+        assert row["reward"] is None or row["reward"] <= chosen[row["row"]][2]
+        if row["response_name"] == chosen[row["row"]][0]:
+            assert chosen[row["row"]][1:] == (row["candidate"], row["reward"])
+
+
+def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: Path, calm: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with running("sample", corpus, output, *SAMPLE, "--policy-max-in-flight", 32) as driver:
+        wait_until(lambda: len(parts_of(output)) >= 1 and len(engines_of(driver)) == 2, driver)
+        committed = {path.name: path.read_bytes() for path in parts_of(output)}
+        engines = engines_of(driver)
+        assert len(engines) == 2, f"the command is {told(driver)}"
+        kill(engines[0])
+        wait_until(lambda: len(parts_of(output)) > len(committed), driver)
+        kill(driver)
+    counts = summary("sample", corpus, output, *SAMPLE)
+    now = {path.name: path.read_bytes() for path in parts_of(output)}
+    assert {name: now[name] for name in committed} == committed
+    rows = scored(output)
+    assert len({(row["row"], row["response_name"]) for row in rows}) == len(rows) == 16 * PROMPTS
+    assert counts["responses"] == len(rows)
+    # Another company in the batch moves the last bits of a probability, and so, once in a while, a token.
+    same = share([one == other for one, other in zip(texts(output), texts(calm), strict=True)])
+    assert same >= 0.98
+
+
+def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
+    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--enough", 6.5)["sampling"]
+    assert counts["drawn"] <= 0.6 * counts["possible"]
+    fewer, all_of = (share(list(map(best, answered(output)))) for output in (tmp_path / "out", calm))
+    assert fewer >= all_of - 0.05
