@@ -32,6 +32,10 @@ READY := $(VENV)/.ready-$(EXTRA)
 INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check install -qq --no-compile
 ARGS ?=
 
+# Python must keep what it compiled: `make setup` doesn't compile, and to compile vLLM and torch again for each process takes
+# longer than most tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Nothing here reports to anybody's statistics.
 export DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
@@ -61,10 +65,10 @@ demo: $(READY)
 # Tests and the demo use what the repository ships: a request to a model hub is a mistake, and fails at once.
 test chaos demo: export HF_HUB_OFFLINE := 1
 
-# Two processes: most of a test's time is the start of an engine or of Ray, which one core does. `tests/conftest.py` says what
-# may run beside what.
+# Two processes: most of a test's time is the start of an engine or of Ray, which one core does. A file's tests stay together,
+# and share what they start; the last files are the quick ones.
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 chaos: $(READY)
 	$(VENV)/bin/python -m pytest -m chaos $(ARGS)

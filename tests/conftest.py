@@ -14,6 +14,9 @@ os.environ.setdefault("RAY_enable_metrics_collection", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")  # else what runs beside the tests, and they themselves, starve it
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+# Every engine would bind itself to the first core, whoever sits there already.
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 # Found by vLLM's processes: what we spawn takes our path, what Ray and the commands start takes the variable.
@@ -29,19 +32,6 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-_APART = ("actors/models/", "pipelines/")
-"""Folders whose files may run beside all others: each holds no more than one engine, or one small Ray, at a time."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests run in one process, one after another, where there are two: these share engines and ports."""
-    tests = REPOSITORY / "tests"
-    for item in items:
-        place = item.path.relative_to(tests).as_posix()
-        item.add_marker(pytest.mark.xdist_group(place if place.startswith(_APART) else "one by one"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Tiny random models and the engines on them, one of each kind for the whole test run: an engine takes half a minute.
+"""Tiny random models and the engines on them, one of each kind for the tests of a file: an engine takes a quarter of a minute.
 
 A conftest imports the fixtures. Everything heavy is imported where it is used.
 """
@@ -195,7 +195,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def classify_engine(classifier: Path) -> Iterator["VllmEngine"]:
     """A nine-label reward model on vLLM."""
     engine = start_vllm(classifier, Task.CLASSIFY)
@@ -203,7 +203,7 @@ def classify_engine(classifier: Path) -> Iterator["VllmEngine"]:
     close_vllm(engine)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def judge_engine(judge: Path) -> Iterator["VllmEngine"]:
     """A language model on vLLM, ready for adapters."""
     engine = start_vllm(judge, Task.GENERATE, engine_args={"enable_lora": True, "max_lora_rank": 8})
