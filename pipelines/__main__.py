@@ -1,10 +1,12 @@
 """The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
 
+import functools
 import importlib
 import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import click
@@ -167,27 +169,36 @@ def filter_(as_json: bool, **options: Any) -> None:
 @click.argument("recipe")
 @json_option
 def run(recipe: str, as_json: bool) -> None:
-    """Do what the file RECIPE says, step by step: sample or score, filter, choose, make pairs, export."""
-    from pipelines import sampling_commands
+    """Do what the file RECIPE says: sample, refine, score or ensemble, filter, choose, make pairs, export.
+
+    What is chosen, paired or exported row by row (`per: row`) of the recipe's own sample, refine or score is made while that
+    runs, part by part; the other steps follow one after another.
+    """
+    from pipelines import made, sampling_commands
     from pipelines.recipe import read_recipe
 
-    steps = read_recipe(recipe)
-    if steps.sample is not None:
-        sampling_commands.do_sample(steps.sample, as_json)
-    if steps.refine is not None:
-        sampling_commands.do_refine(steps.refine, as_json)
-    if steps.score is not None:
-        _score(steps.score, as_json)
-    if steps.ensemble is not None:
-        _ensemble(steps.ensemble, as_json)
-    if steps.filter is not None:
-        _filter(steps.filter, as_json)
-    if steps.choose is not None:
-        sampling_commands.do_choose(steps.choose, as_json)
-    if steps.pairs is not None:
-        sampling_commands.do_pairs(steps.pairs, as_json)
-    if steps.export is not None:
-        sampling_commands.do_export(steps.export, as_json)
+    steps = read_recipe(recipe).steps
+    own_run = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
+    along = made.while_running(own_run, steps)
+    run_with = {"jobs": list(along.values())}
+    for name, step in steps.items():
+        match name:
+            case "sample":
+                sampling_commands.do_sample(step, as_json, **run_with)
+            case "refine":
+                sampling_commands.do_refine(step, as_json, **run_with)
+            case "score":
+                _score(step, as_json, **run_with)
+            case "ensemble":
+                _ensemble(step, as_json)
+            case "filter":
+                _filter(step, as_json)
+            case "choose" if name not in along:
+                sampling_commands.do_choose(step, as_json)
+            case "pairs" if name not in along:
+                sampling_commands.do_pairs(step, as_json)
+            case "export" if name not in along:
+                sampling_commands.do_export(step, as_json)
 
 
 @cli.command()
@@ -205,17 +216,13 @@ def status(scored: str, as_json: bool) -> None:
         show_status(found)
 
 
-def _score(settings: ScoreSettings, as_json: bool) -> None:
-    from pipelines import scoring
+def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
+    from pipelines import report, sampling_commands, scoring
     from pipelines.progress import Lines
-    from pipelines.report import show_scored
 
     with no_words_of_ray():
-        summary = scoring.score(settings, Lines())
-    if as_json:
-        click.echo(json.dumps(summary.as_json()))
-    else:
-        show_scored(summary, settings)
+        summary = scoring.score(settings, Lines(), jobs=jobs)
+    sampling_commands.tell(summary, as_json, functools.partial(report.show_scored, summary, settings), summary)
 
 
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from actors.records import Message
 
@@ -21,6 +22,13 @@ class Candidate:
     text: str
     reward: float
     scores: Mapping[str, float] = field(default_factory=dict)
+
+
+class LeftOut(StrEnum):
+    """Why a response is no candidate."""
+
+    UNSCORED = "without a reward"
+    UNMET = "outside --where"
 
 
 @dataclass(frozen=True, slots=True)

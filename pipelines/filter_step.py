@@ -243,7 +243,7 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
                 raise AuditError(f"{part.name} holds {seen.responses} responses, and its name says {part.counts}")
             summary += seen
     for target in step.targets:
-        kept_folder.note_done(target.folder, output.index, summary.as_json())
+        kept_folder.note_done(target.folder, kept_folder.numbered(output.index), summary.as_json())
     return summary
 
 

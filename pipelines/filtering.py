@@ -68,7 +68,12 @@ def keep(settings: FilterSettings) -> KeepSummary:
             documents = {target.folder: _document(settings, manifest, target, outputs, work) for target in step.targets}
             done = [kept_folder.start(folder, document) for folder, document in documents.items()]
             # An output is done if all its files are: somebody may have deleted one of the folders.
-            written = {at: KeepSummary(**found) for at, found in done[0].items() if all(at in other for other in done)}
+            noted = done[0].keys() & done[-1].keys()
+            written = {
+                output.index: KeepSummary(**done[0][number])
+                for output in outputs
+                if (number := kept_folder.numbered(output.index)) in noted
+            }
             written |= work.write([output for output in outputs if output.index not in written])
             if summary not in (None, total := sum(written.values(), KeepSummary())):
                 raise AuditError(f"what was written isn't what was counted before: {total}, {summary}")

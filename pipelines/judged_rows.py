@@ -8,56 +8,71 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from actors.errors import Rejected, SourceError
 from pipelines.asking import with_system
-from pipelines.candidates import Candidate
+from pipelines.candidates import Candidate, LeftOut
 from pipelines.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, Columns
+from pipelines.expressions import Condition, Evaluator
 from pipelines.formats import OwnColumns, RowRequests, RowShape, parse
 from pipelines.manifest import Manifest
 from pipelines.members import MEMBERS
 from pipelines.readers import RECORD
 
+_MET = "met"
+
+Found = Candidate | LeftOut
+
 
 @dataclass(frozen=True)
 class Reader:
-    """How the rows of a scored corpus are read back. Small and picklable."""
+    """How the rows of a scored corpus are read back. Small and picklable.
+
+    `where` is what a response must meet to be a candidate, beside having a reward.
+    """
 
     columns: Columns
     shape: RowShape
-    system: str | None
+    system: str | None = None
+    where: Condition | None = None
 
     @classmethod
-    def of(cls, manifest: Manifest) -> "Reader":
-        """For a scored folder. Of an ensemble every member read the same rows."""
+    def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
+        """For a scored folder. Of an ensemble every member read the same rows. Raises `ExpressionError`."""
         members = manifest.identity.get(MEMBERS)
         identity = next(iter(members.values()))["identity"] if members else manifest.identity
         own, policy = identity["own_columns"], identity.get("policy") or {}
         principles, drawn = identity.get("principle_column"), manifest.columns.drawn
         shape = RowShape(identity["shape"], identity["turns"], own and OwnColumns(**own), principles, drawn)
-        return cls(manifest.columns, shape, policy.get("system"))
+        condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
+        return cls(manifest.columns, shape, policy.get("system"), condition)
 
     @property
     def reads(self) -> list[str]:
         """The columns of the parts that it needs."""
         own = (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *([CANDIDATE] if self.columns.drawn else []))
         carried = [RECORD] if self.columns.is_json else self.columns.carried.names
-        return [*carried, *(self.columns.prefix + name for name in own)]
+        needed = [*carried, *(self.columns.prefix + name for name in own), *(self.where.columns if self.where else ())]
+        return list(dict.fromkeys(needed))
 
-    def candidates(self, responses: Iterable[Mapping[str, Any]]) -> Iterator[list[Candidate | None]]:
-        """Those of each row of the corpus, in order; None for one that has no reward. A row's must be neighbours."""
-        for _, own in itertools.groupby(responses, key=lambda response: response[self.columns.prefix + ROW]):
+    def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[Found]]:
+        """Those of each row of the corpus, in order, or why one is none. A row's responses must be neighbours."""
+        evaluate = Evaluator({_MET: self.where.text}, self.where.columns) if self.where is not None else None
+        responses = itertools.chain.from_iterable(_responses(table, evaluate) for table in tables)
+        for _, own in itertools.groupby(responses, key=lambda one: one[0][self.columns.prefix + ROW]):
             yield self._of_row(list(own))
 
-    def _of_row(self, responses: Sequence[Mapping[str, Any]]) -> list[Candidate | None]:
-        prefix = self.columns.prefix
-        if all(response[prefix + REWARD] is None for response in responses):
-            return [None] * len(responses)
-        asked = self._asked(responses[0])
-        return [
-            self._candidate(response, asked) if response[prefix + REWARD] is not None else None for response in responses
+    def _of_row(self, responses: Sequence[tuple[dict[str, Any], bool]]) -> list[Found]:
+        why = [
+            LeftOut.UNSCORED if response[self.columns.prefix + REWARD] is None else None if met else LeftOut.UNMET
+            for response, met in responses
         ]
+        asked = self._asked(responses[0][0]) if None in why else None
+        return [left or self._candidate(response, asked) for (response, _), left in zip(responses, why, strict=True)]
 
-    def _candidate(self, response: Mapping[str, Any], asked: RowRequests) -> Candidate:
+    def _candidate(self, response: Mapping[str, Any], asked: RowRequests | None) -> Candidate:
+        assert asked is not None
         prefix = self.columns.prefix
         name = response[prefix + RESPONSE]
         if self.columns.drawn:
@@ -80,3 +95,9 @@ class Reader:
         else:
             row = {name: response[name] for name in self.columns.carried.names}
         return self.shape.requests(row)
+
+
+def _responses(table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Each response, and whether it meets the condition."""
+    met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
+    return zip(table.to_pylist(), met, strict=True)

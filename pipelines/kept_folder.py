@@ -6,6 +6,8 @@ kept/
   filter.json          what was filtered by which condition; at the end, the counts
   kept-00000.jsonl     the first of the kept rows, if there are any; or .parquet
   done/00000.json      while it is under way: the files of this number are complete, and their counts
+
+What is made part by part is numbered as the parts are: pairs-000000-000000000000-000000065536.jsonl
 """
 
 import itertools
@@ -34,13 +36,14 @@ class Kind:
 
     def is_file(self, name: str) -> bool:
         """Whether a file of the folder is one that it wrote."""
-        return re.fullmatch(rf"({'|'.join(self.stems)})-\d{{5,}}\.(jsonl|parquet)", name) is not None
+        return re.fullmatch(rf"({'|'.join(self.stems)})-{_NUMBER}\.(jsonl|parquet)", name) is not None
 
 
 FILTER = Kind("filter", ("kept", "rest"))
 
 _DONE = "done"
-_DONE_NAME = re.compile(r"(\d{5,})\.json")
+_NUMBER = r"\d{5,}(?:-\d{12,}){0,2}"
+_DONE_NAME = re.compile(rf"({_NUMBER})\.json")
 _VERSION = 1
 
 
@@ -70,7 +73,7 @@ def check_free(folder: str, overwrite: bool, kind: Kind = FILTER) -> None:
         raise OutputError(f"{folder} holds what {earlier.get('asked')!r} gave; --overwrite replaces it")
 
 
-def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict[int, dict[str, Any]]:
+def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict[str, dict[str, Any]]:
     """Make the folder, and mark it as ours. Returns what was noted as done, if the same was asked for here before.
 
     What another one left is deleted.
@@ -81,7 +84,7 @@ def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict
         if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _whole(document, None, kind):
             done = place.sub(_DONE)
             names = (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())  # a killed worker leaves others
-            return {int(name[1]): json.loads(done.read(name[0])) for name in names if name}
+            return {name[1]: json.loads(done.read(name[0])) for name in names if name}
         _write(folder, document, None, kind)
         place.sub(_DONE).delete_all()
         for entry in place.entries():
@@ -92,10 +95,15 @@ def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict
     return {}
 
 
-def note_done(folder: str, index: int, summary: Mapping[str, Any]) -> None:
+def numbered(index: int) -> str:
+    """How a file's number is written."""
+    return f"{index:05d}"
+
+
+def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
     """Say that the files of a number are complete."""
     try:
-        storage.folder(folder).sub(_DONE).replace(f"{index:05d}.json", json.dumps(summary).encode())
+        storage.folder(folder).sub(_DONE).replace(f"{number}.json", json.dumps(summary).encode())
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {told(error)}") from error
 

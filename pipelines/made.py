@@ -1,14 +1,13 @@
 """The three things that are made of scored candidates: a choice, pairs for a trainer, and other exports for trainers."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.errors import SettingsError
-from pipelines import choosing, making
+from pipelines import choosing, making, storage
 from pipelines.candidates import Candidate, Pair
-from pipelines.filtering import scored_manifest
 from pipelines.kept_folder import Kind
 from pipelines.make_settings import (
     ChoiceOfCandidates,
@@ -18,11 +17,12 @@ from pipelines.make_settings import (
     PairSettings,
     PairsOf,
 )
-from pipelines.making import Job, Made, MadeSummary
+from pipelines.making import Job, Made, MadeSummary, Maker
 from pipelines.pairing import pairs
+from pipelines.settings import JudgingSettings, RefineSettings, SampleSettings
 from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels, PairFormat, ResponseFormat, scale_advice
 
-__all__ = ["choose", "export", "make_pairs"]
+__all__ = ["advice", "choose", "export", "jobs_of_run", "make_pairs", "while_running"]
 
 CHOSEN, PAIRS, EXPORTED = Kind("choose", ("chosen",)), Kind("pairs", ("pairs",)), Kind("export", ("rows",))
 _NOT_CHOSEN, _NO_PAIR = "not chosen", "no two that differ enough"
@@ -67,35 +67,38 @@ class _Exporting:
 
 def choose(settings: ChooseSettings) -> MadeSummary:
     """Keep the candidates of each prompt that are asked for, as conversations for supervised training. Raises as `make`."""
-    choosing.check(settings)
-    making.check_scores(scored_manifest(settings.scored), settings.voters, "--voters")
-    own = ChoiceOfCandidates(**{name: getattr(settings, name) for name in ChoiceOfCandidates.model_fields})
-    return making.make(
-        Job(
-            CHOSEN,
-            settings.scored,
-            settings.output,
-            settings.per,
-            _Choosing(own),
-            _told(own.model_dump(mode="json", exclude_defaults=True)),
-            settings.model_dump(mode="json", exclude={"overwrite"}),
-            settings.partial,
-            settings.overwrite,
-        )
-    )
+    return making.make(choosing_job(settings))
 
 
 def make_pairs(settings: PairSettings) -> MadeSummary:
     """Make preference pairs in a trainer's format. Raises as `make`, and `SettingsError` for a format that isn't known."""
-    return making.make(_pairs_job(PAIRS, settings, settings.trainer, pair_format(settings.trainer)))
+    return making.make(pairing_job(settings))
 
 
 def export(settings: ExportSettings) -> MadeSummary:
     """Write single responses, or pairs, in a trainer's format. Raises as `make_pairs`."""
+    return making.make(exporting_job(settings))
+
+
+def choosing_job(settings: ChooseSettings) -> Job:
+    """What `choose` does. Raises `SettingsError` unless what is asked for goes together."""
+    choosing.check(settings)
+    own = ChoiceOfCandidates(**{name: getattr(settings, name) for name in ChoiceOfCandidates.model_fields})
+    asked = own.model_dump(mode="json", exclude_defaults=True)
+    return _job(CHOSEN, settings, _Choosing(own), asked, needs=own.voters)
+
+
+def pairing_job(settings: PairSettings) -> Job:
+    """What `pairs` does. Raises `SettingsError` unless what is asked for goes together."""
+    return _pairs_job(PAIRS, settings, pair_format(settings.trainer))
+
+
+def exporting_job(settings: ExportSettings) -> Job:
+    """What `export` does. Raises `SettingsError` unless what is asked for goes together."""
     if settings.trainer in PAIR_FORMATS:
         if settings.threshold is not None:
             raise SettingsError(f"--for {settings.trainer} is made of pairs, and has no use for --threshold")
-        return making.make(_pairs_job(EXPORTED, settings, settings.trainer, PAIR_FORMATS[settings.trainer]))
+        return _pairs_job(EXPORTED, settings, PAIR_FORMATS[settings.trainer])
     form = response_format(settings.trainer)
     if form.needs_threshold and settings.threshold is None:
         raise SettingsError(f"--for {form.name} tells desirable responses from others: give --threshold, a reward")
@@ -105,37 +108,67 @@ def export(settings: ExportSettings) -> MadeSummary:
         raise SettingsError(f"--for {form.name} is made of single responses, and has no use for {flags}")
     if not form.needs_threshold and settings.threshold is not None:
         raise SettingsError(f"--for {form.name} has no use for --threshold")
-    making.check_scores(scored_manifest(settings.scored), form.needs_scores, f"--for {form.name}")
-    return making.make(
-        Job(
-            EXPORTED,
-            settings.scored,
-            settings.output,
-            "conversation",
-            _Exporting(form.name, Labels(settings.threshold)),
-            _told({"for": form.name, "threshold": settings.threshold}),
-            settings.model_dump(mode="json", exclude={"overwrite"}),
-            settings.partial,
-            settings.overwrite,
-        )
-    )
+    asked = {"for": form.name, "threshold": settings.threshold}
+    labels = Labels(settings.threshold)
+    maker = _Exporting(form.name, labels)
+    return _job(EXPORTED, settings, maker, asked, per="conversation", needs=form.needs_scores)
 
 
-def _pairs_job(kind: Kind, settings: PairSettings | ExportSettings, trainer: str, form: PairFormat) -> Job:
+def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[Job]:
+    """What a run chooses of its own candidates, into a folder inside its own. Raises as `choosing_job`."""
+    choice = settings.choice
+    if choice.keep is None:
+        if choice.model_dump(exclude_defaults=True):
+            raise SettingsError("there is nothing to choose by: give --keep, too")
+        return []
+    folder = storage.folder(settings.output).sub(making.OWN).path
+    own = ChooseSettings(scored=settings.output, output=folder, per="row", overwrite=True, **choice.model_dump())
+    return [replace(choosing_job(own), by_part=True)]
+
+
+def while_running(run: JudgingSettings | None, steps: Mapping[str, Any]) -> dict[str, Job]:
+    """Those of a recipe's steps, by name, that can be done while its run is under way: they read its folder, row by row.
+
+    Raises as the jobs do.
+    """
+    if run is None:
+        return {}
+    of: dict[str, Callable[[Any], Job]] = {"choose": choosing_job, "pairs": pairing_job, "export": exporting_job}
+    folder = storage.absolute(run.output)
+    asked = {name: step for name, step in steps.items() if name in of and storage.absolute(step.scored) == folder}
+    jobs = {name: replace(of[name](step), by_part=True) for name, step in asked.items()}
+    return {name: job for name, job in jobs.items() if job.per != "prompt"}
+
+
+def _pairs_job(kind: Kind, settings: PairSettings | ExportSettings, form: PairFormat) -> Job:
     if settings.length_balanced and settings.pairs in (PairsOf.ALL, PairsOf.CONSECUTIVE):
         raise SettingsError(f"--length-balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
     own = PairingSettings(**{name: getattr(settings, name) for name in PairingSettings.model_fields})
-    return Job(
-        kind,
-        settings.scored,
-        settings.output,
-        settings.per,
-        _Pairing(own, form.name),
-        _told({"for": trainer, **own.model_dump(mode="json", exclude_defaults=True)}),
-        settings.model_dump(mode="json", exclude={"overwrite"}),
-        settings.partial,
-        settings.overwrite,
-    )
+    asked = {"for": form.name, **own.model_dump(mode="json", exclude_defaults=True)}
+    return _job(kind, settings, _Pairing(own, form.name), asked)
+
+
+def _job(
+    kind: Kind,
+    settings: ChooseSettings | PairSettings | ExportSettings,
+    maker: Maker,
+    asked: Mapping[str, Any],
+    **more: Any,
+) -> Job:
+    told = {**asked, "where": settings.where}
+    own = {
+        "kind": kind,
+        "scored": settings.scored,
+        "output": settings.output,
+        "per": settings.per,
+        "maker": maker,
+        "asked": ", ".join(f"{name}: {value}" for name, value in told.items() if value is not None),
+        "settings": settings.model_dump(mode="json", exclude={"overwrite"}),
+        "where": settings.where,
+        "partial": settings.partial,
+        "overwrite": settings.overwrite,
+    }
+    return Job(**{**own, **more})
 
 
 def pair_format(name: str) -> PairFormat:
@@ -158,7 +191,3 @@ def advice(trainer: str, summary: MadeSummary) -> dict[str, Any] | None:
     if trainer != _RPO or not summary.measures:
         return None
     return {**scale_advice(summary.measures).as_json(), "pairs": summary.rows}
-
-
-def _told(asked: dict[str, Any]) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in asked.items() if value is not None)

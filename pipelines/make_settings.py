@@ -16,8 +16,11 @@ class FoldersSettings(Settings):
 
 
 class OutputSettings(Settings):
-    """How they deal with the folders."""
+    """What they look at, and how they deal with the folders."""
 
+    where: str | None = Field(
+        default=None, description="only responses that meet this, in SQL, e.g. 'scores.correctness > 2'; as `filter --keep`"
+    )
     partial: bool = Field(default=False, description="of a run that isn't complete")
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folder first")
 

@@ -7,29 +7,37 @@
 4. Say in the document what came of it: every scored candidate was looked at once.
 
 What is written doesn't depend on how many workers there are.
+
+Where rows stand alone it can be done while the corpus is still being scored: `begin` before the first part, `follow` for
+each part as it is committed, and `make` at the end, which finds nothing left to do but to count.
 """
 
 import hashlib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import duckdb
+import pyarrow as pa
 
 from actors.errors import AuditError, OutputError, SettingsError, SourceError
 from pipelines import kept_folder, storage
-from pipelines.candidates import Candidate
+from pipelines.candidates import Candidate, LeftOut
 from pipelines.columns import PROMPT_HASH, ROW
 from pipelines.filtering import audited, scored_manifest
-from pipelines.judged_rows import Reader
+from pipelines.judged_rows import Found, Reader
 from pipelines.kept_folder import Kind
 from pipelines.manifest import Manifest
 from pipelines.parts import Counts, Part, Parts, read_tables
+from pipelines.sources import Range
 from pipelines.summary import connected
 from pipelines.workers import workers
+
+OWN = "kept"
+"""The folder inside a sampled corpus for what `sample --keep` chooses."""
 
 _BYTES = 64 * 2**20
 _PARTS = 256
@@ -58,7 +66,8 @@ class Maker(Protocol):
 class MadeSummary:
     """Counts: the candidates that were looked at, in how many groups (prompts or rows), and the rows made of them.
 
-    `unscored` responses have no reward, and are none. `left` says why what wasn't made wasn't.
+    `unscored` responses have no reward, and are none. `left` says why what wasn't made wasn't. Candidates that don't meet a
+    condition are counted there, and in no group.
     """
 
     groups: int = 0
@@ -97,7 +106,10 @@ class MadeSummary:
 
 @dataclass(frozen=True)
 class Job:
-    """What is made of which folder: `asked` says it in a line, `settings` in full."""
+    """What is made of which folder: `asked` says it in a line, `settings` in full.
+
+    `needs` are scores that the corpus must have, `where` is a condition in SQL that a response must meet to be looked at.
+    """
 
     kind: Kind
     scored: str
@@ -107,8 +119,68 @@ class Job:
     maker: Maker
     asked: str
     settings: Mapping[str, Any]
+    needs: Sequence[str] = ()
+    where: str | None = None
     partial: bool = False
     overwrite: bool = False
+    by_part: bool = False
+    """A file for each part, which can be made as soon as the part is there."""
+
+    @property
+    def name(self) -> str:
+        """What it is called among those of a run."""
+        return OWN if _inside(self) else self.kind.name
+
+
+class Done(NamedTuple):
+    """A job and what came of it."""
+
+    job: Job
+    summary: MadeSummary
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest of the run that did it, and for `--json`."""
+        return {"asked": self.job.asked, "output": self.job.output, **self.summary.as_json()}
+
+
+@dataclass(frozen=True)
+class Making:
+    """A job that was begun: the output folder is there and marked. Small and picklable."""
+
+    job: Job
+    reader: Reader
+    folder: str
+    document: Mapping[str, Any]
+
+
+def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Making, dict[str, MadeSummary]]:
+    """Check a job, and open its output folder. Returns what an earlier time has done, by number, too.
+
+    `parts` are those that it reads, if it doesn't go by part. Raises a `UserError`.
+    """
+    if job.by_part and job.per == "prompt":
+        raise SettingsError(
+            "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
+        )
+    check_scores(manifest, job.needs, f"`{job.kind.name}` with {job.asked}")
+    reader = Reader.of(manifest, job.where)
+    kept_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
+    kept_folder.check_free(job.output, job.overwrite, job.kind)
+    document = _document(job, manifest, parts)
+    done = kept_folder.start(job.output, document, job.kind)
+    written = {number: MadeSummary(**found) for number, found in done.items()}
+    return Making(job, reader, storage.absolute(job.scored), document), written
+
+
+def follow(parts: pa.Table, steps: Sequence[Making]) -> pa.Table:
+    """Ray Data's function: make of parts that were just committed what is asked for, and pass on what was told of them."""
+    for told in parts.to_pylist():
+        part = Part(
+            told["file"], Range(told["start"], told["end"]), Counts(*(told[name] for name in Counts._fields))
+        )  # fmt: skip
+        for step in steps:
+            _make_piece(step, _Piece(_number(part), (part,)))
+    return parts
 
 
 def make(job: Job) -> MadeSummary:
@@ -119,25 +191,30 @@ def make(job: Job) -> MadeSummary:
     """
     manifest = scored_manifest(job.scored)
     entries = audited(job.scored, manifest, job.partial)
-    kept_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
-    kept_folder.check_free(job.output, job.overwrite, job.kind)
-    pieces = list(_pieces(job, entries))
-    document = _document(job, manifest, [part for part, _ in entries])
     try:
-        done = kept_folder.start(job.output, document, job.kind)
-        step = _Step(job, Reader.of(manifest), storage.absolute(job.scored))
-        written = {at: MadeSummary(**found) for at, found in done.items()}
-        with workers(len(pieces)) as hands:
-            todo = [(step, at, piece) for at, piece in enumerate(pieces) if at not in written]
+        step, written = begin(job, manifest, [part for part, _ in entries])
+        pieces = list(_pieces(job, entries))
+        todo = [(step, piece) for piece in pieces if piece.number not in written]
+        with workers(len(todo)) as hands:
             written |= dict(hands.map(_make_piece, todo))
+        _delete_others(job, {piece.number for piece in pieces})
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.told(error)}") from error
-    summary = sum(written.values(), MadeSummary())
+    summary = sum((written[piece.number] for piece in pieces), MadeSummary())
     expected = sum((part.counts for part, _ in entries), Counts())
     if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
         raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
-    kept_folder.finish(job.output, document, summary.as_json(), job.kind)
+    kept_folder.finish(job.output, step.document, summary.as_json(), job.kind)
     return summary
+
+
+def _delete_others(job: Job, numbers: Collection[str]) -> None:
+    """Delete what was made of parts that were dropped later: of a dead driver's late writer."""
+    folder, stem = storage.folder(job.output), f"{job.kind.stems[0]}-"
+    for entry in folder.entries():
+        number = entry.name.removeprefix(stem).partition(".")[0]
+        if job.kind.is_file(entry.name) and number not in numbers:
+            folder.delete(entry.name)
 
 
 def _inside(job: Job) -> bool:
@@ -145,76 +222,78 @@ def _inside(job: Job) -> bool:
     return storage.absolute(job.output) == storage.folder(storage.absolute(job.scored)).sub(OWN).path
 
 
-OWN = "kept"
-"""The folder inside a sampled corpus for what `sample --keep` chooses."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Work of one file: some parts, or of all of them the prompts of one bucket of so many."""
+    """Work of one file, by its number: some parts, or of all of them the prompts of one bucket of so many."""
 
+    number: str
     parts: tuple[Part, ...] = ()
     bucket: int = 0
     buckets: int = 0
 
 
 def _pieces(job: Job, entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[_Piece]:
-    if not entries:
+    if job.by_part:
+        yield from (_Piece(_number(part), (part,)) for part, _ in entries)
         return
     size = sum(entry.size for _, entry in entries)
     if job.per == "prompt":
-        buckets = max(1, -(-size // _BYTES))
-        yield from (_Piece(bucket=bucket, buckets=buckets) for bucket in range(buckets))
+        buckets = -(-size // _BYTES)
+        yield from (_Piece(kept_folder.numbered(bucket), (), bucket, buckets) for bucket in range(buckets))
         return
+    for at, group in enumerate(_groups(entries)):
+        yield _Piece(kept_folder.numbered(at), tuple(group))
+
+
+def _groups(entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[list[Part]]:
+    """Neighbouring parts that make a file of a useful size."""
     group, size = list[Part](), 0
     for part, entry in entries:
         if group and (size + entry.size > _BYTES or len(group) == _PARTS):
-            yield _Piece(tuple(group))
+            yield group
             group, size = [], 0
         size += entry.size
         group.append(part)
-    yield _Piece(tuple(group))
+    if group:
+        yield group
 
 
-@dataclass(frozen=True)
-class _Step:
-    job: Job
-    reader: Reader
-    folder: str
+def _number(part: Part) -> str:
+    return f"{part.file:06d}-{part.range.start:012d}-{part.range.end:012d}"
 
 
-def _make_piece(step: _Step, at: int, piece: _Piece) -> tuple[int, MadeSummary]:
+def _make_piece(step: Making, piece: _Piece) -> tuple[str, MadeSummary]:
     job, summary, measures = step.job, MadeSummary(), list[float]()
     groups = _by_prompt(step, piece) if piece.buckets else _by_row(step, piece)
-    name = f"{job.kind.stems[0]}-{at:05d}.jsonl"
+    name = f"{job.kind.stems[0]}-{piece.number}.jsonl"
     folder = storage.folder(job.output)
     with folder.writing(name) as stream:
-        for candidates in groups:
-            there = [one for one in candidates if one is not None]
+        for found in groups:
+            there = [one for one in found if isinstance(one, Candidate)]
+            unscored, unmet = found.count(LeftOut.UNSCORED), found.count(LeftOut.UNMET)
             made = job.maker(there) if there else Made(())
+            left = {**made.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
             stream.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in made.rows)
-            unscored = len(candidates) - len(there)
-            summary += MadeSummary(int(bool(there)), len(there), unscored, len(made.rows), made.left)
+            summary += MadeSummary(int(bool(there)), len(there) + unmet, unscored, len(made.rows), left)
             measures += made.measures
     summary += MadeSummary(measures=measures)
     if not summary.rows:
         folder.delete(name)
-    kept_folder.note_done(job.output, at, asdict(summary))
-    return at, summary
+    kept_folder.note_done(job.output, piece.number, asdict(summary))
+    return piece.number, summary
 
 
-Groups = Iterator[Sequence[Candidate | None]]
+Groups = Iterator[Sequence[Found]]
 
 
-def _by_row(step: _Step, piece: _Piece) -> Groups:
+def _by_row(step: Making, piece: _Piece) -> Groups:
     parts = Parts(step.folder).parts_folder
     tables = (table for part in piece.parts for table in read_tables(parts.file(part.name), step.reader.reads))
-    found = step.reader.candidates(response for table in tables for response in table.to_pylist())
-    for row in found:
+    for row in step.reader.candidates(tables):
         yield from [row] if step.job.per == "conversation" else _same_prompt([row])
 
 
-def _by_prompt(step: _Step, piece: _Piece) -> Groups:
+def _by_prompt(step: Making, piece: _Piece) -> Groups:
     """Prompts one after another: sorted by DuckDB, which holds on disk what doesn't fit into memory."""
     own, reads = step.reader.columns, step.reader.reads
     # By their places: SQL can't tell the columns `Prompt` and `prompt` of an input from each other.
@@ -228,20 +307,21 @@ def _by_prompt(step: _Step, piece: _Piece) -> Groups:
                 f"where hash(coalesce({key}, {row})) % {piece.buckets} = {piece.bucket} "
                 f"order by {key}, filename, file_row_number"  # parts are named in the order of the corpus
             ).to_arrow_reader(_BATCH_ROWS)
-            responses = (response for batch in batches for response in batch.rename_columns(reads).to_pylist())
-            yield from _same_prompt(step.reader.candidates(responses))
+            tables = (pa.Table.from_batches([batch]).rename_columns(reads) for batch in batches)
+            yield from _same_prompt(step.reader.candidates(tables))
     except duckdb.Error as error:
         raise SourceError(f"{parts} can't be read: {error}") from error
 
 
-def _same_prompt(rows: Iterable[Sequence[Candidate | None]]) -> Groups:
-    """Neighbours that answer the same prompt. Those without a reward don't part them: they go with the ones before them."""
-    group, prompt = list[Candidate | None](), None
+def _same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
+    """Neighbours that answer the same prompt. Those that are no candidates don't part them: they go with the ones before."""
+    group, prompt = list[Found](), None
     for one in itertools.chain.from_iterable(rows):
-        if one is not None and prompt not in (None, one.prompt_hash):
-            yield group
-            group = []
-        prompt = one.prompt_hash if one is not None else prompt
+        if isinstance(one, Candidate):
+            if prompt not in (None, one.prompt_hash):
+                yield group
+                group = []
+            prompt = one.prompt_hash
         group.append(one)
     if group:
         yield group
@@ -249,7 +329,7 @@ def _same_prompt(rows: Iterable[Sequence[Candidate | None]]) -> Groups:
 
 def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, Any]:
     identity = json.dumps([manifest.identity, [file.as_json() for file in manifest.files]], sort_keys=True)
-    names = json.dumps([part.name for part in parts])
+    names = json.dumps([] if job.by_part else [part.name for part in parts])
     return {
         "asked": job.asked,
         "settings": job.settings,
@@ -264,7 +344,7 @@ def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, 
 
 
 def check_scores(manifest: Manifest, needed: Sequence[str], what: str) -> None:
-    """Raise `SettingsError` if a corpus lacks scores that are needed."""
+    """Raise `SettingsError` if a corpus lacks scores that are needed for what is asked for."""
     if missing := [name for name in needed if name not in manifest.columns.outputs]:
         raise SettingsError(
             f"{what} needs the scores {', '.join(missing)}, which the corpus hasn't: it has "

@@ -1,6 +1,7 @@
 """A recipe: sampling or scoring, and what is made of it, in one YAML file, with the settings of the command line."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,16 +15,21 @@ from pipelines.storage import told
 
 
 class Recipe(Settings):
-    """What a recipe file holds."""
+    """What a recipe file holds, in the order in which it is done."""
 
-    score: ScoreSettings | None = None
-    ensemble: EnsembleSettings | None = None
     sample: SampleSettings | None = None
     refine: RefineSettings | None = None
+    score: ScoreSettings | None = None
+    ensemble: EnsembleSettings | None = None
     filter: FilterSettings | None = None
     choose: ChooseSettings | None = None
     pairs: PairSettings | None = None
     export: ExportSettings | None = None
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """The settings of what is asked for, by name."""
+        return {name: step for name in type(self).model_fields if (step := getattr(self, name)) is not None}
 
 
 NAME = "recipe.yaml"
@@ -54,6 +60,6 @@ def read_recipe(path: str) -> Recipe:
         recipe = validated(Recipe, document)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
-    if recipe == Recipe():
+    if not recipe.steps:
         raise SettingsError(f"{path} asks for nothing: give it one or more of {', '.join(Recipe.model_fields)}")
     return recipe

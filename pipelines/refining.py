@@ -25,6 +25,8 @@ from pipelines.asking import Asking
 from pipelines.budget import Budget
 from pipelines.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.drawing import Drawer
+from pipelines.made import jobs_of_run
+from pipelines.making import Job
 from pipelines.manifest import Manifest
 from pipelines.policies import Engines
 from pipelines.progress import Progress, Silent
@@ -64,12 +66,14 @@ class RefineSummary:
         return {**self.scored.as_json(), "refining": {**own, "usage": self.usage._asdict()}}
 
 
-def refine(settings: RefineSettings, progress: Progress | None = None) -> RefineSummary:
+def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Sequence[Job] = ()) -> RefineSummary:
     """Draft, criticise, edit and judge, into a folder, or go on where an earlier run of the same settings ended.
 
-    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
-    what was written doesn't add up to the input.
+    `jobs` are done with each part as it comes, as is what the settings say of keeping candidates. Raises a `UserError` if
+    the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if what was written doesn't
+    add up to the input.
     """
+    jobs = [*jobs_of_run(settings), *jobs]
     counting = Counting(progress or Silent())
     if settings.policy.policy is None:
         raise SettingsError("there is no --policy to draft; edits of responses that are there aren't made")
@@ -82,7 +86,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None) -> Refine
     counting.planned(plan.shape_found)
     run = open_run(settings, plan, Manifest.of(plan, settings, work.recorded()))
     write_recipe(settings.output, refine=settings)
-    summary = carry_out(run, work.flow, counting)
+    summary = carry_out(run, work.flow, counting, jobs)
     found = _summed_up(run, summary, settings, counting.usage)
     replace(run.manifest, summary=found.as_json()).write(settings.output)
     return found

@@ -25,6 +25,8 @@ from pipelines.asking import Asking, ask
 from pipelines.budget import Budget
 from pipelines.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
 from pipelines.drawing import Drawer, FromParts
+from pipelines.made import jobs_of_run
+from pipelines.making import Job
 from pipelines.manifest import Manifest
 from pipelines.parts import Part, Parts
 from pipelines.policies import Engines
@@ -76,12 +78,14 @@ class SampleSummary:
         return {**self.scored.as_json(), "sampling": {**own, "usage": self.usage._asdict()}}
 
 
-def sample(settings: SampleSettings, progress: Progress | None = None) -> SampleSummary:
+def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Sequence[Job] = ()) -> SampleSummary:
     """Answer prompts and judge the answers, into a folder, or go on where an earlier run of the same settings ended.
 
-    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
-    what was written doesn't add up to the input.
+    `jobs` are done with each part as it comes, as is what the settings say of keeping candidates. Raises a `UserError` if
+    the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if what was written doesn't
+    add up to the input.
     """
+    jobs = [*jobs_of_run(settings), *jobs]
     counting = Counting(progress or Silent())
     check(settings)
     policy = policies.policy_of(settings.policy)
@@ -103,7 +107,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None) -> Sample
     with ray_session() if run.missing() else nullcontext():
         if run.missing() and _in_turns(settings):
             _draw_first(run, work, counting)
-        summary = carry_out(run, work.judging, counting)
+        summary = carry_out(run, work.judging, counting, jobs)
     _delete_drawn(settings.output)
     found = _summed_up(run, summary, settings, counting.usage)
     replace(run.manifest, summary=found.as_json()).write(settings.output)

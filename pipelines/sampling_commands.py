@@ -2,8 +2,8 @@
 
 import functools
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,11 @@ from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.options import build
 from pipelines.settings import RefineSettings, SampleSettings, ScoreSettings
 
-_CANDIDATES = "candidates"
+if TYPE_CHECKING:
+    from pipelines.summary import Summary
+
+_WHAT = {"choose": "candidates", "pairs": "pairs", "export": "rows"}
+"""What each step makes."""
 
 
 @click.command()
@@ -75,55 +79,42 @@ def export(as_json: bool, **options: Any) -> None:
     do_export(build(ExportSettings, given(options)), as_json)
 
 
-def do_sample(settings: SampleSettings, as_json: bool) -> None:
-    """Sample, and then choose where that is asked for."""
-    from pipelines import report, sampling, scoring
+def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
+    """Sample; `jobs` are done along the way."""
+    from pipelines import made, report, sampling, scoring
     from pipelines.progress import Lines
 
-    _check_choice(settings)
     if settings.policy.policy is None:
-        own = _score_settings(settings)
+        own, choosing = _score_settings(settings), made.jobs_of_run(settings)
         with no_words_of_ray():
-            scored = scoring.score(own, Lines())
-        _finish(settings, scored, as_json, functools.partial(report.show_scored, scored, own))
+            scored = scoring.score(own, Lines(), jobs=[*choosing, *jobs])
+        tell(scored, as_json, functools.partial(report.show_scored, scored, own), scored)
         return
     with no_words_of_ray():
-        sampled = sampling.sample(settings, Lines())
-    _finish(settings, sampled, as_json, functools.partial(report.show_sampled, sampled, settings))
+        sampled = sampling.sample(settings, Lines(), jobs)
+    tell(sampled, as_json, functools.partial(report.show_sampled, sampled, settings), sampled.scored)
 
 
-def do_refine(settings: RefineSettings, as_json: bool) -> None:
-    """Refine, and then choose where that is asked for."""
+def do_refine(settings: RefineSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
+    """Refine; `jobs` are done along the way."""
     from pipelines import refining, report
     from pipelines.progress import Lines
 
-    _check_choice(settings)
     with no_words_of_ray():
-        refined = refining.refine(settings, Lines())
-    _finish(settings, refined, as_json, functools.partial(report.show_refined, refined, settings))
+        refined = refining.refine(settings, Lines(), jobs)
+    tell(refined, as_json, functools.partial(report.show_refined, refined, settings), refined.scored)
 
 
-def _check_choice(settings: SampleSettings | RefineSettings) -> None:
-    """Raise `SettingsError` before anything runs."""
-    from pipelines import choosing
-
-    if settings.choice.keep is not None:
-        choosing.check(settings.choice)
-    elif settings.choice.model_dump(exclude_defaults=True):
-        raise SettingsError("there is nothing to choose by: give --keep, too")
-
-
-def _finish(settings: SampleSettings | RefineSettings, summary: Any, as_json: bool, show: Callable[[], None]) -> None:
-    """Choose, where that is asked for, and say what came of it all."""
+def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary") -> None:
+    """Say what came of a run, and of what was done along the way."""
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+        return
     from pipelines import made, report
 
-    chosen = made.choose(_choice(settings)) if settings.choice.keep is not None else None
-    if as_json:
-        click.echo(json.dumps(summary.as_json() | ({"kept": chosen.as_json()} if chosen else {})))
-        return
     show()
-    if chosen is not None:
-        report.show_made(_choice(settings).output, chosen, _CANDIDATES)
+    for job, found in scored.made:
+        report.show_made(job.output, found, _WHAT[job.kind.name], made.advice(job.settings.get("trainer"), found))
 
 
 def _score_settings(settings: SampleSettings) -> ScoreSettings:
@@ -140,20 +131,11 @@ def _score_settings(settings: SampleSettings) -> ScoreSettings:
     return ScoreSettings(**{name: getattr(settings, name) for name in ScoreSettings.model_fields})
 
 
-def _choice(settings: SampleSettings | RefineSettings) -> ChooseSettings:
-    from pipelines import storage
-    from pipelines.making import OWN
-
-    folder = storage.folder(settings.output).sub(OWN).path
-    own = settings.choice.model_dump()
-    return ChooseSettings(scored=settings.output, output=folder, per="row", overwrite=True, **own)
-
-
 def do_choose(settings: ChooseSettings, as_json: bool) -> None:
     """Choose, and say what was."""
     from pipelines import made
 
-    _told(settings.output, made.choose(settings), as_json, _CANDIDATES)
+    _told(settings.output, made.choose(settings), as_json, "choose")
 
 
 def do_pairs(settings: PairSettings, as_json: bool) -> None:
@@ -169,7 +151,7 @@ def do_export(settings: ExportSettings, as_json: bool) -> None:
     from pipelines import made
 
     summary = made.export(settings)
-    _told(settings.output, summary, as_json, "rows", made.advice(settings.trainer, summary))
+    _told(settings.output, summary, as_json, "export", made.advice(settings.trainer, summary))
 
 
 def _told(output: str, summary: Any, as_json: bool, what: str, advice: dict[str, Any] | None = None) -> None:
@@ -178,4 +160,4 @@ def _told(output: str, summary: Any, as_json: bool, what: str, advice: dict[str,
     if as_json:
         click.echo(json.dumps(summary.as_json() | ({"scale": advice} if advice else {})))
     else:
-        show_made(output, summary, what, advice)
+        show_made(output, summary, _WHAT[what], advice)

@@ -1,7 +1,8 @@
 """The main job: a corpus in, a scored corpus out.
 
 1. Settle the plan, and open the output folder with it.
-2. While something is missing: read it, prepare it on CPUs, score it on the engines and commit it, part by part.
+2. While something is missing: read it, prepare it on CPUs, score it on the engines and commit it, part by part. What is to
+   be made of the corpus row by row (`making`) is made of each part then.
 3. Audit the parts, sum them up, and close the manifest.
 
 A killed run, a lost part and new input are all the same case of step 2.
@@ -22,8 +23,9 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 from actors.crash_guard import Ledger
 from actors.errors import OutputError, RunStopped
 from actors.settings import EngineSettings
-from pipelines import planning, storage
+from pipelines import making, planning, storage
 from pipelines.datasource import CorpusSource
+from pipelines.making import Done, Job, Making
 from pipelines.manifest import Manifest, made_with, read_manifest
 from pipelines.parts import Counts, Parts, audit, by_file, gaps
 from pipelines.preparing import Preparation, prepare
@@ -40,6 +42,7 @@ _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
 _FEWEST_CALLS, _MOST_CALLS = 4, 32  # batches at a time in an actor, each of which is a thread
+_FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest machine too
 _PASSES = 3
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
 
@@ -79,10 +82,16 @@ Flows = Callable[[Run, Sequence[Unit]], AbstractContextManager[Flow]]
 """Starts what does some units of work; the context ends what it holds."""
 
 
-def score(settings: ScoreSettings, progress: Progress | None = None, reserved: tuple[str, ...] = ()) -> Summary:
+def score(
+    settings: ScoreSettings,
+    progress: Progress | None = None,
+    reserved: tuple[str, ...] = (),
+    jobs: Sequence[Job] = (),
+) -> Summary:
     """Score a corpus into a folder, or go on where an earlier run of the same settings ended.
 
-    `reserved` are names of columns that the input may not have, beside ours: of what will be made of this run.
+    `reserved` are names of columns that the input may not have, beside ours: of what will be made of this run. `jobs` are
+    done with each part as it comes.
     Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError`
     if what was written doesn't add up to the input.
     """
@@ -91,17 +100,22 @@ def score(settings: ScoreSettings, progress: Progress | None = None, reserved: t
     progress.planned(plan.shape_found)
     run = open_run(settings, plan, Manifest.of(plan, settings))
     write_recipe(settings.output, score=settings)
-    return carry_out(run, _scoring, progress)
+    return carry_out(run, _scoring, progress, jobs)
 
 
-def carry_out(run: Run, flows: Flows, progress: Progress) -> Summary:
-    """Do what is missing of a run, prove that nothing is, and sum it up. Raises as `score` does."""
+def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = ()) -> Summary:
+    """Do what is missing of a run, prove that nothing is, and sum it up. Raises as `score` does.
+
+    With each part, and at the end with what a killed run left of that, `jobs` are done, which go by part.
+    """
+    steps = [making.begin(job, run.manifest)[0] for job in jobs]
     run.parts.repair()
     if run.missing():
         with ray_session():
-            _complete(run, flows, progress)
+            _complete(run, flows, steps, progress)
     counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
     summary = summarise(run.parts.parts_folder.path, run.manifest.columns, counts)
+    summary = replace(summary, made=[Done(job, making.make(job)) for job in jobs])
     replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
     return summary
 
@@ -137,7 +151,7 @@ def unused(folder: str) -> bool:
         raise OutputError(f"{folder} can't be read: {told(error)}") from error
 
 
-def _complete(run: Run, flows: Flows, progress: Progress) -> None:
+def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progress) -> None:
     with progress.running(run.manifest.files, run.parts.listing()):
         for _ in range(_PASSES):
             run.parts.repair()
@@ -145,7 +159,16 @@ def _complete(run: Run, flows: Flows, progress: Progress) -> None:
             if not units:
                 return
             with flows(run, units) as flow:
-                _flow(run, flow, progress)
+                _flow(run, _followed(flow, steps), progress)
+
+
+def _followed(flow: Flow, steps: Sequence[Making]) -> Flow:
+    if not steps:
+        return flow
+    following = functools.partial(making.follow, steps=steps)
+    return flow._replace(
+        dataset=flow.dataset.map_batches(following, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
+    )
 
 
 def _flow(run: Run, flow: Flow, progress: Progress) -> None:

@@ -7,7 +7,7 @@ to `_EXACT` responses; of more it holds a sketch (t-digest), not the rewards, an
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -47,10 +47,12 @@ class Summary:
     flags: Mapping[str, int] = field(default_factory=dict)
     completion_tokens: int = 0
     orders: Mapping[str, int] = field(default_factory=dict)
+    made: Sequence[Any] = ()
+    """What was made of the corpus while it was scored: of each job a `pipelines.making.Done`."""
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
-        return asdict(self)
+        return {**asdict(replace(self, made=())), "made": {done.job.name: done.as_json() for done in self.made}}
 
 
 def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:

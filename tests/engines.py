@@ -1,4 +1,4 @@
-"""Tiny random models and the engines on them, one of each kind for the tests of a file: an engine takes a quarter of a minute.
+"""Tiny random models and the engines on them, one of each kind for a file's tests: an engine takes a quarter of a minute.
 
 A conftest imports the fixtures. Everything heavy is imported where it is used.
 """

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from actors.errors import AuditError, OutputError, SettingsError, SourceError
+from actors.errors import AuditError, ExpressionError, OutputError, SettingsError, SourceError
 from pipelines import kept_folder, made, making
 from pipelines.__main__ import cli
 from pipelines.formats import OwnColumns, RowShape
@@ -307,11 +307,9 @@ def test_what_a_format_cant_say_is_counted(tmp_path: Path) -> None:
 
 def test_scores_that_a_format_needs(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", *SIX, outputs=("reward", "helpfulness"))
-    with pytest.raises(SettingsError, match=r"--for steerlm needs the scores .*correctness.* it has reward, helpfulness"):
+    with pytest.raises(SettingsError, match=r"for: steerlm needs the scores .*correctness.* it has reward, helpfulness"):
         export(folder, tmp_path / "out", "steerlm")
-    with pytest.raises(
-        SettingsError, match="--voters needs the scores nobody, which the corpus hasn't: it has reward, help"
-    ):
+    with pytest.raises(SettingsError, match=r"needs the scores nobody, which the corpus hasn't"):
         choose(folder, tmp_path / "out", keep="majority", voters=("helpfulness", "nobody"))
     assert not (tmp_path / "out").exists()
 
@@ -451,6 +449,28 @@ def equal_prompts(folder: Path) -> str:
     """Eight prompts, three rows of each far from each other."""
     rows = [{"prompt": f"p{at % 8}"} for at in range(24)]
     return drawn_corpus(folder, rows, told_of(MANY), prompts())
+
+
+@PER
+def test_only_what_meets_a_condition_is_looked_at(tmp_path: Path, per: str) -> None:
+    folder = drawn(tmp_path / "in", [1.0, 5.0, 3.0], [None, 2.0, 4.0], [0.0, 1.0], outputs=("reward", "a"))
+    summary = choose(folder, tmp_path / "out", keep="best", per=per, where="reward < 5 and (response_name <> 'x')")
+    assert (summary.groups, summary.candidates, summary.unscored, summary.rows) == (3, 7, 1, 3)
+    assert summary.left == {"not chosen": 3, "outside --where": 1}
+    assert sorted(texts(tmp_path / "out")) == ["0.2", "1.2", "2.1"]
+    assert {row["of"] for row in rows_in(tmp_path / "out")} == {2}, "what doesn't meet it counts for nothing"
+    none = pair(folder, tmp_path / "none", per=per, where="reward is null")
+    assert (none.groups, none.candidates, none.rows) == (0, 7, 0)
+    assert document(tmp_path / "none", "pairs")["asked"] == "for: trl, where: reward is null"
+
+
+@KIND
+def test_a_condition_may_name_the_columns_of_the_input(as_scored: Mapping[str, str], parquet: bool, tmp_path: Path) -> None:
+    folder = as_scored["parquet" if parquet else "jsonl"]
+    assert export(folder, tmp_path / "out", "sft", where="chosen = 'good 4'").rows == 2
+    with pytest.raises(ExpressionError, match="nothing"):
+        export(folder, tmp_path / "other", "sft", where="nothing = 1")
+    assert not (tmp_path / "other").exists()
 
 
 @PER
