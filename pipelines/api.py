@@ -1,8 +1,8 @@
 """The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, `score` and the filters return a Dataset (`pipelines.datasets`). Options are those of `assay score --help` and so on,
-with underscores.
+output, all but `ensemble` and `refine` return a Dataset (`pipelines.datasets`, `pipelines.dataset_sampling`). Options are
+those of `assay score --help` and so on, with underscores.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from ray.data import Dataset
 
-from pipelines import datasets, ensembling, filtering, made, refining, sampling, scoring
+from pipelines import dataset_sampling, datasets, ensembling, filtering, made, refining, sampling, scoring
 from pipelines.datasets import read_scored
 from pipelines.ensembling import EnsembleSummary
 from pipelines.filtering import KeepSummary
@@ -107,13 +107,19 @@ def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | Keep
     return _top_fraction_folder(scored, *arguments, **options)
 
 
-def sample(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
+@overload
+def sample(inputs: Dataset, *, policy: str, judge: str, **options: Any) -> Dataset: ...
+@overload
+def sample(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary: ...
+def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary:
     """Answer prompts and judge the answers: `sample("prompts.jsonl", "out/", policy="a", judge="b", n=16)`.
 
-    Raises what `pipelines.sampling.sample` raises.
+    Of a dataset: `sample(dataset, policy="a", judge="b", n=16)`. Raises what `pipelines.sampling.sample` and
+    `pipelines.dataset_sampling.sample` raise.
     """
-    flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": judge, **options}
-    return sampling.sample(build(SampleSettings, flat))
+    if isinstance(inputs, Dataset):
+        return dataset_sampling.sample(inputs, *output, **options)
+    return _sample_folder(inputs, *output, **options)
 
 
 def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str, **options: Any) -> RefineSummary:
@@ -125,18 +131,62 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
     return refining.refine(build(RefineSettings, flat))
 
 
-def choose(scored: str, output: str, keep: str, **options: Any) -> MadeSummary:
-    """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Raises what `pipelines.made.choose` raises."""
+@overload
+def choose(scored: Dataset, keep: str, **options: Any) -> Dataset: ...
+@overload
+def choose(scored: str, output: str, keep: str, **options: Any) -> MadeSummary: ...
+def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
+    """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
+
+    Raises what `pipelines.made.choose` and `pipelines.dataset_sampling.choose` raise.
+    """
+    if isinstance(scored, Dataset):
+        return dataset_sampling.choose(scored, *arguments, **options)
+    return _choose_folder(scored, *arguments, **options)
+
+
+@overload
+def pairs(scored: Dataset, trainer: str = "trl", **options: Any) -> Dataset: ...
+@overload
+def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> MadeSummary: ...
+def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
+    """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Of a dataset: `pairs(dataset, "trl")`.
+
+    Raises what `pipelines.made` and `pipelines.dataset_sampling.pairs` raise.
+    """
+    if isinstance(scored, Dataset):
+        return dataset_sampling.pairs(scored, *arguments, **options)
+    return _pairs_folder(scored, *arguments, **options)
+
+
+@overload
+def export(scored: Dataset, trainer: str, **options: Any) -> Dataset: ...
+@overload
+def export(scored: str, output: str, trainer: str, **options: Any) -> MadeSummary: ...
+def export(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
+    """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Of a dataset: `export(dataset, "sft")`.
+
+    Raises what `pipelines.made` and `pipelines.dataset_sampling.export` raise.
+    """
+    if isinstance(scored, Dataset):
+        return dataset_sampling.export(scored, *arguments, **options)
+    return _export_folder(scored, *arguments, **options)
+
+
+def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
+    flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": judge, **options}
+    return sampling.sample(build(SampleSettings, flat))
+
+
+def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> MadeSummary:
     return made.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
 
 
-def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> MadeSummary:
-    """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Raises what `pipelines.made` raises."""
+def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> MadeSummary:
     return made.make_pairs(build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 
-def export(scored: str, output: str, trainer: str, **options: Any) -> MadeSummary:
-    """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Raises what `pipelines.made` raises."""
+def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> MadeSummary:
     return made.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 

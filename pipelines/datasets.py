@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +27,8 @@ from pipelines import filtering, planning, selecting, storage
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.expressions import Condition, Evaluator
 from pipelines.filter_step import Judge, Judged, Selection
+from pipelines.judged_rows import Reader
+from pipelines.known_datasets import known_schema, reader_of, remember, schema_of
 from pipelines.options import build
 from pipelines.parts import Parts
 from pipelines.preparing import Preparation
@@ -41,9 +42,6 @@ _SAMPLE_ROWS = 1000
 _MET = "met"
 _JUDGED_BY = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON)
 
-_SCHEMAS: "WeakKeyDictionary[Dataset, pa.Schema]" = WeakKeyDictionary()
-"""The columns of datasets that we made. Ray would start an engine and score a row to find them out."""
-
 
 def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     """Score the responses in a dataset: every column as it is, a row per response, and Assay's columns.
@@ -53,9 +51,8 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     or the model.
     """
     settings = build(DatasetSettings, {"model": model, **options})
-    schema, sample = _look(dataset)
-    if taken := {PREPARED, ROW_ID}.intersection(schema.names):
-        raise SourceError(f"the dataset has a column {min(taken)!r}, a name that Assay needs while it works; rename it")
+    schema, sample = look(dataset)
+    check_names(schema)
     own_columns = planning.own_columns_of(settings.rows)
     shape = planning.shape_of(settings.rows, own_columns, sample)
     resolved = resolve(settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel)
@@ -75,8 +72,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
-    _SCHEMAS[scored] = columns.schema
-    return scored
+    return remember(scored, columns.schema, Reader(columns, preparation.row_shape))
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:
@@ -84,14 +80,13 @@ def keep(dataset: Dataset, condition: str) -> Dataset:
 
     Raises `ExpressionError` at once if the condition can't be used, with the columns that there are.
     """
-    schema = _schema(dataset)
+    schema = schema_of(dataset)
     checked = Condition.check(condition, schema)
     needed = pa.schema([schema.field(name) for name in checked.columns])
     kept = dataset.map_batches(
         functools.partial(_met, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
     )
-    _SCHEMAS[kept] = schema
-    return kept
+    return remember(kept, schema, reader_of(dataset))
 
 
 def top_fraction(
@@ -134,18 +129,23 @@ def read_scored(folder: str, *, partial: bool = False) -> Dataset:
         dataset = ray.data.read_parquet(paths, filesystem=system, partitioning=None)
     else:
         dataset = ray.data.from_arrow(schema.empty_table())
-    _SCHEMAS[dataset] = schema
-    return dataset
+    return remember(dataset, schema, Reader.of(manifest))
 
 
-def _look(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
-    """The columns of a dataset, and its first rows."""
+def look(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
+    """The columns of a dataset, and its first rows. Raises `SourceError` if they don't go together."""
     try:
         first: Any = dataset.take_batch(_SAMPLE_ROWS, batch_format="pyarrow")
     except ValueError:  # Ray's way to say that there are no rows
-        return _schema(dataset), []
+        return schema_of(dataset), []
     # Ray says what the first block holds, or what the files do; a block of nulls alone has no types.
-    return _unified([_schema(dataset), first.schema]), first.to_pylist()
+    return _unified([schema_of(dataset), first.schema]), first.to_pylist()
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Raise `SourceError` if a dataset has a column of a name that is ours."""
+    if taken := {PREPARED, ROW_ID}.intersection(schema.names):
+        raise SourceError(f"the dataset has a column {min(taken)!r}, a name that Assay needs while it works; rename it")
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -153,17 +153,6 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
         return pa.unify_schemas(list(schemas), promote_options="permissive").remove_metadata()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SourceError(f"the rows of the dataset don't have the same columns: {error}") from error
-
-
-def _schema(dataset: Dataset) -> pa.Schema:
-    if dataset in _SCHEMAS:
-        return _SCHEMAS[dataset]
-    found = dataset.schema()
-    if found is None:
-        return pa.schema([])
-    if isinstance(found.base_schema, pa.Schema):
-        return found.base_schema.remove_metadata()
-    return pa.schema(list(zip(found.names, found.types, strict=True)))
 
 
 def _met(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
@@ -187,7 +176,7 @@ class _Block:
 
 def _chosen(dataset: Dataset, asked: dict[str, Any], prefix: str | None) -> Dataset:
     choice = build(ChoiceSettings, asked)
-    if (known := _SCHEMAS.get(dataset)) is not None:
+    if (known := known_schema(dataset)) is not None:
         Judge.of(choice, _prefix(known, prefix), known)  # what can't be asked for should be told before anything runs
     with _told_as_ours():
         blocks = dataset.materialize().to_arrow_refs()
@@ -207,8 +196,7 @@ def _chosen(dataset: Dataset, asked: dict[str, Any], prefix: str | None) -> Data
             for (own, block, _), pieces in zip(sources, won, strict=True)
         ]
         chosen = ray.data.from_arrow_refs(kept) if kept else ray.data.from_arrow(schema.empty_table())
-    _SCHEMAS[chosen] = schema
-    return chosen
+    return remember(chosen, schema, reader_of(dataset))
 
 
 def _schema_of(table: pa.Table) -> pa.Schema:

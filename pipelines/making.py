@@ -26,7 +26,7 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError, SourceError
 from pipelines import kept_folder, storage
 from pipelines.candidates import Candidate, LeftOut
-from pipelines.columns import PROMPT_HASH, ROW
+from pipelines.columns import PROMPT_HASH, ROW, Columns
 from pipelines.filtering import audited, scored_manifest
 from pipelines.judged_rows import Found, Reader
 from pipelines.kept_folder import Kind
@@ -162,7 +162,7 @@ def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Mak
         raise SettingsError(
             "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
         )
-    check_scores(manifest, job.needs, f"`{job.kind.name}` with {job.asked}")
+    check_scores(manifest.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     reader = Reader.of(manifest, job.where)
     kept_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
     kept_folder.check_free(job.output, job.overwrite, job.kind)
@@ -290,7 +290,7 @@ def _by_row(step: Making, piece: _Piece) -> Groups:
     parts = Parts(step.folder).parts_folder
     tables = (table for part in piece.parts for table in read_tables(parts.file(part.name), step.reader.reads))
     for row in step.reader.candidates(tables):
-        yield from [row] if step.job.per == "conversation" else _same_prompt([row])
+        yield from [row] if step.job.per == "conversation" else same_prompt([row])
 
 
 def _by_prompt(step: Making, piece: _Piece) -> Groups:
@@ -308,12 +308,12 @@ def _by_prompt(step: Making, piece: _Piece) -> Groups:
                 f"order by {key}, filename, file_row_number"  # parts are named in the order of the corpus
             ).to_arrow_reader(_BATCH_ROWS)
             tables = (pa.Table.from_batches([batch]).rename_columns(reads) for batch in batches)
-            yield from _same_prompt(step.reader.candidates(tables))
+            yield from same_prompt(step.reader.candidates(tables))
     except duckdb.Error as error:
         raise SourceError(f"{parts} can't be read: {error}") from error
 
 
-def _same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
+def same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
     """Neighbours that answer the same prompt. Those that are no candidates don't part them: they go with the ones before."""
     group, prompt = list[Found](), None
     for one in itertools.chain.from_iterable(rows):
@@ -343,10 +343,9 @@ def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, 
     }
 
 
-def check_scores(manifest: Manifest, needed: Sequence[str], what: str) -> None:
+def check_scores(columns: Columns, needed: Sequence[str], what: str) -> None:
     """Raise `SettingsError` if a corpus lacks scores that are needed for what is asked for."""
-    if missing := [name for name in needed if name not in manifest.columns.outputs]:
+    if missing := [name for name in needed if name not in columns.outputs]:
         raise SettingsError(
-            f"{what} needs the scores {', '.join(missing)}, which the corpus hasn't: it has "
-            f"{', '.join(manifest.columns.outputs)}"
+            f"{what} needs the scores {', '.join(missing)}, which the corpus hasn't: it has {', '.join(columns.outputs)}"
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from actors.batch_actor import BatchActor
 from actors.errors import SettingsError
+from actors.judge import Judge
 from actors.models import RewardModel
 from actors.policy import Policy, resolve_policy
 from actors.policy_actor import PolicyActor
@@ -13,7 +14,17 @@ from actors.settings import EngineSettings, PolicySettings
 from pipelines.drawing import FromEndpoint, FromPool
 from pipelines.pools import Pool, pool
 from pipelines.scoring import cluster_gpus, gpus_per_engine, ledger
-from pipelines.settings import RefineSettings, SampleSettings, Turns
+from pipelines.settings import (
+    DatasetSampleSettings,
+    DrawSettings,
+    PoolSettings,
+    RefineSettings,
+    RowSettings,
+    SampleSettings,
+    Turns,
+)
+
+Sampling = SampleSettings | RefineSettings | DatasetSampleSettings
 
 
 def policy_of(settings: PolicySettings) -> Policy | None:
@@ -26,14 +37,14 @@ def recorded(settings: PolicySettings, policy: Policy | None) -> dict[str, Any]:
     return policy.recorded() if policy is not None else settings.recorded()
 
 
-def check(settings: SampleSettings | RefineSettings, texts: int) -> None:
+def check(settings: Sampling, texts: int) -> None:
     """Raise `SettingsError` unless what is asked of a policy goes together; it draws so many texts of one prompt."""
     policy = settings.policy
     if not policy.policy_temperature and texts > 1:
         raise SettingsError(
             f"--policy-temperature 0 draws the same text each time, and {texts} are asked for: give a higher one"
         )
-    if settings.corpus.turns is not Turns.FINAL:
+    if rows_of(settings).turns is not Turns.FINAL:
         raise SettingsError("--turns all judges what the rows hold, and with --policy their last turn is drawn anew")
     if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision):
         raise SettingsError("--policy-adapter and --policy-revision are for a policy that runs here, not for an endpoint")
@@ -41,7 +52,26 @@ def check(settings: SampleSettings | RefineSettings, texts: int) -> None:
         raise SettingsError("--policy-name is what an endpoint calls its model, and --policy is none")
 
 
-def policy_engine(settings: SampleSettings | RefineSettings) -> EngineSettings:
+def check_judge(model: RewardModel, draw: DrawSettings) -> None:
+    """Raise `SettingsError` if a judge needs candidates together that aren't."""
+    together = isinstance(model.family, Judge) and model.family.together
+    if together and (draw.adaptive or draw.n == 1):
+        raise SettingsError(
+            f"{model.model} compares candidates with each other: give -n 2 or more, without --enough and --min-gain"
+        )
+
+
+def rows_of(settings: Sampling) -> RowSettings:
+    """How rows are understood."""
+    return settings.rows if isinstance(settings, DatasetSampleSettings) else settings.corpus
+
+
+def pool_of(settings: Sampling) -> PoolSettings:
+    """How many engines the judge has."""
+    return settings.pool if isinstance(settings, DatasetSampleSettings) else settings.work
+
+
+def policy_engine(settings: Sampling) -> EngineSettings:
     """How an engine of a policy is started."""
     own = settings.policy_engine
     return EngineSettings(
@@ -59,7 +89,7 @@ class Engines:
     """The pools of a run, which end with the stack. `ledgers` know of engines that died."""
 
     stack: ExitStack
-    settings: SampleSettings | RefineSettings
+    settings: Sampling
     ledgers: list[Any] = field(default_factory=list)
 
     def drawer(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
@@ -74,12 +104,12 @@ class Engines:
         return self._pool(BatchActor, model, self.settings.engine, replicas)
 
     def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
-        self.ledgers.append(ledger(self.settings.work))
+        self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1])
         return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=gpus_per_engine(engine)))
 
 
-def sizes(settings: SampleSettings | RefineSettings, writers: int) -> tuple[int, int]:
+def sizes(settings: Sampling, writers: int) -> tuple[int, int]:
     """How many engines each of so many writers has, and the judge: a quarter of the GPUs is its, since it writes less.
 
     Without a writer all are the judge's.
@@ -87,4 +117,4 @@ def sizes(settings: SampleSettings | RefineSettings, writers: int) -> tuple[int,
     judge, policy, there = gpus_per_engine(settings.engine), gpus_per_engine(policy_engine(settings)), cluster_gpus()
     judges = max(1, there // (4 if writers else 1) // judge) if judge else 1
     policies = max(1, (there - judges * judge) // (policy * writers)) if policy and writers else 1
-    return settings.policy_engine.policy_replicas or policies, settings.work.replicas or judges
+    return settings.policy_engine.policy_replicas or policies, pool_of(settings).replicas or judges

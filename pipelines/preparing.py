@@ -34,10 +34,14 @@ class Preparation:
     unanswered: bool = False
     """Whether rows are prompts that a policy is going to answer."""
 
+    @property
+    def row_shape(self) -> RowShape:
+        """How rows are read."""
+        return RowShape(self.shape, self.turns.value, self.own_columns, self.principle_column, self.unanswered)
+
     def requests(self, row: object) -> RowRequests:
         """What a row asks for; of a prompt, a request with a response that isn't there yet."""
-        shape = RowShape(self.shape, self.turns.value, self.own_columns, self.principle_column, self.unanswered)
-        return shape.requests(row)
+        return self.row_shape.requests(row)
 
 
 class Outcome(NamedTuple):

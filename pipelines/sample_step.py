@@ -23,7 +23,7 @@ from pipelines.drawing import Asked, Drawer, FromParts, pieces, same
 from pipelines.formats import CANDIDATE
 from pipelines.parts import Counts, Part
 from pipelines.pools import Pool
-from pipelines.preparing import renderer
+from pipelines.preparing import Preparation, renderer
 from pipelines.readers import START
 from pipelines.score_step import StepSettings, Stretch, stretches, told
 
@@ -93,52 +93,29 @@ class Sampled:
         return [(text.name, score, text.drawn) for text, score in zip(self.texts, self.scores, strict=True)]
 
 
-class SampleStep:
-    """Ray Data's actor class."""
+class Sampler:
+    """Draws candidates of rows and has them judged. `judges` may be None: candidates wait for their turn then."""
 
-    def __init__(self, settings: SampleStepSettings) -> None:
-        self._settings = settings
+    def __init__(self, preparation: Preparation, budget: Budget, seed: int, judges: Pool | None) -> None:
+        self._preparation = preparation
+        self._budget = budget
+        self._seed = seed
+        self._judges = judges
         self._loop = LoopThread("sampling")
         self._rendering = ThreadPoolExecutor(1, "rendering")
 
-    def __call__(self, block: pa.Table) -> pa.Table:
-        """Sample and commit a block; returns one row per part."""
-        rows = asked_rows(block)
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:
-            cut = stretches(block, self._settings.step.part_rows, rows)
-            return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
+    def sampled(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
+        """Fill rows, some at a time. `work` names the call, the same whenever it is made again."""
+        return self._loop.submit(self._sampled(work, rows, drawer)).result()
 
-    def _commit(self, stretch: Stretch[AskedRow]) -> dict[str, Any]:
-        step = self._settings.step
-        name, starts = step.names[stretch.file], stretch.table.column(START).to_pylist()
-        places = [(at, f"{name}:{start}") for at, start in enumerate(starts)]
-        rows = {at: Sampled(row, asked) for at, row in places if (asked := stretch.rows[at]) is not None}
-        usage = self._loop.submit(self._sample(stretch, list(rows.values()))).result()
-        responses = [(at, *own) for at, sampled in rows.items() for own in sampled.responses]
-        scores = [score for _, _, score, _ in responses]
-        part = Part(stretch.file, stretch.range, Counts.of(len(rows), scores))
-        columns = step.preparation.columns
-        carried = stretch.table.select(columns.carried.names).take(pa.array([at for at, *_ in responses], pa.int64()))
-        table = columns.table(
-            carried,
-            [(rows[at].row, response, rows[at].prompt_hash, score) for at, response, score, _ in responses],
-            [drawn for *_, drawn in responses],
-        )
-        step.parts.commit(part, table, step.metadata)
-        return {**told(part, scores), **usage._asdict()}
-
-    async def _sample(self, stretch: Stretch[AskedRow], rows: Sequence[Sampled]) -> Usage:
+    async def _sampled(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
         asked = [row for row in rows if row.asked.reason is None]
-        work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
-        drawer: Any = self._settings.drawer
-        if isinstance(drawer, FromParts):
-            drawer = _Given(await asyncio.to_thread(drawer.of, stretch.file, stretch.range))
         together = enumerate(pieces(asked, _ROWS_TOGETHER))
         return sum(await gathered(self._answer(f"{work}/{at}", own, drawer) for at, own in together), Usage())
 
     async def _answer(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
         """Draw candidates for some rows and have them judged, as often as the budget says."""
-        usage, budget, number = Usage(), self._settings.budget, 0
+        usage, budget, number = Usage(), self._budget, 0
         while wanted := [(row, more) for row in rows if (more := budget.more(len(row.texts), row.rewards)) > 0]:
             asked = [Asked(row.row, row.asked, self.seeds(row.row, more, len(row.texts))) for row, more in wanted]
             drawn = await drawer.draw(f"{work}/{number}", asked)
@@ -152,7 +129,7 @@ class SampleStep:
 
     def seeds(self, what: str, count: int, first: int = 0) -> tuple[int, ...]:
         """Seeds for so many texts of a row, or of another thing by its name."""
-        return tuple(seed_of(self._settings.seed, what, at) for at in range(first, first + count))
+        return tuple(seed_of(self._seed, what, at) for at in range(first, first + count))
 
     async def judge(self, work: str, rows: Sequence[Sampled], texts: Sequence[Sequence[Text]]) -> Usage:
         """Take new texts of some rows in, with what they come to."""
@@ -168,16 +145,56 @@ class SampleStep:
         return Usage(judge=sum(score.prompt_tokens or 0 for score in new), judge_cached=cached)
 
     async def _scores(self, work: str, requests: Sequence[ScoreRequest]) -> Any:
-        if self._settings.judges is None:
+        if self._judges is None:
             return iter([(Score.rejected(Reason.UNJUDGED),) * len(request.responses) for request in requests])
         if not requests:
             return iter(())
         rendered = await asyncio.get_running_loop().run_in_executor(self._rendering, self._rendered, requests)
-        return iter(await self._settings.judges.by(same(work)).score.remote(work, rendered))
+        return iter(await self._judges.by(same(work)).score.remote(work, rendered))
 
     def _rendered(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
-        preparation = self._settings.step.preparation
-        return renderer(preparation.model, preparation.render).render(requests)
+        return renderer(self._preparation.model, self._preparation.render).render(requests)
+
+    def table(self, carried: pa.Table, rows: Sequence[Sampled | None]) -> tuple[pa.Table, list[Score]]:
+        """The rows of a part: of each row of `carried` its responses, and what they came to."""
+        columns = self._preparation.columns
+        responses = [(at, row, *own) for at, row in enumerate(rows) if row is not None for own in row.responses]
+        taken = carried.select(columns.carried.names).take(pa.array([at for at, *_ in responses], pa.int64()))
+        told = [(row.row, name, row.prompt_hash, score) for _, row, name, score, _ in responses]
+        return columns.table(taken, told, [drawn for *_, drawn in responses]), [score for *_, score in told]
+
+
+class SampleStep(Sampler):
+    """Ray Data's actor class: it commits what it sampled."""
+
+    def __init__(self, settings: SampleStepSettings) -> None:
+        super().__init__(settings.step.preparation, settings.budget, settings.seed, settings.judges)
+        self._settings = settings
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """Sample and commit a block; returns one row per part."""
+        rows = asked_rows(block)
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:
+            cut = stretches(block, self._settings.step.part_rows, rows)
+            return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
+
+    def _commit(self, stretch: Stretch[AskedRow]) -> dict[str, Any]:
+        step = self._settings.step
+        name, starts = step.names[stretch.file], stretch.table.column(START).to_pylist()
+        rows = [
+            Sampled(f"{name}:{start}", asked) if asked is not None else None
+            for start, asked in zip(starts, stretch.rows, strict=True)
+        ]
+        there = [row for row in rows if row is not None]
+        usage = self.sampled(f"{stretch.file}-{stretch.range.start}-{stretch.range.end}", there, self._drawer(stretch))
+        table, scores = self.table(stretch.table, rows)
+        part = Part(stretch.file, stretch.range, Counts.of(len(there), scores))
+        step.parts.commit(part, table, step.metadata)
+        return {**told(part, scores), **usage._asdict()}
+
+    def _drawer(self, stretch: Stretch[AskedRow]) -> Drawer:
+        drawer = self._settings.drawer
+        return _Given(drawer.of(stretch.file, stretch.range)) if isinstance(drawer, FromParts) else drawer
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from typing import Any
 from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError
-from actors.judge import Judge
 from pipelines import planning, policies, storage
 from pipelines.asking import Asking, ask
 from pipelines.budget import Budget
@@ -90,12 +89,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     check(settings)
     policy = policies.policy_of(settings.policy)
     plan = planning.plan(settings, unanswered=True)
-    family = plan.preparation.model.family
-    together = isinstance(family, Judge) and family.together
-    if together and (settings.draw.adaptive or settings.draw.n == 1):
-        raise SettingsError(
-            f"{settings.model.model} compares candidates with each other: give -n 2 or more, without --enough and --min-gain"
-        )
+    policies.check_judge(plan.preparation.model, settings.draw)
     counting.planned(plan.shape_found)
     identity = {"policy": policies.recorded(settings.policy, policy), "draw": settings.draw.model_dump(mode="json")}
     run = open_run(settings, plan, Manifest.of(plan, settings, identity))

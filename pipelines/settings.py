@@ -210,6 +210,15 @@ class DatasetSettings(Settings):
     batch_rows: int = Field(default=1024, ge=1, description="most input rows that an engine is given together")
 
 
+class DatasetSampleSettings(DatasetSettings):
+    """Everything that `sample` is told of a Ray Dataset."""
+
+    policy: PolicySettings = PolicySettings()
+    policy_engine: PolicyEngineSettings = PolicyEngineSettings()
+    draw: DrawSettings = DrawSettings()
+    batch_rows: int = Field(default=32, ge=1, description="most prompts that are worked on together")
+
+
 class ChoiceSettings(Settings):
     """Which responses are kept."""
 

@@ -78,7 +78,7 @@ def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
 def told(driver: psutil.Process) -> str:
     """What a command does, and what its processes are, for the message of a test that failed."""
     status = driver.status() if driver.is_running() else "gone"
-    return f"{status}, with {', '.join(_title(process)[-60:] for process in _family(driver)) or 'no process'} below it"
+    return f"{status}, with {', '.join(title(process)[-60:] for process in _family(driver)) or 'no process'} below it"
 
 
 def parts_of(folder: Path) -> list[Path]:
@@ -88,12 +88,12 @@ def parts_of(folder: Path) -> list[Path]:
 
 def actors_of(driver: psutil.Process) -> list[psutil.Process]:
     """The processes of a command that hold an engine."""
-    return [process for process in _family(driver) if ENGINE_ACTOR in _title(process)]
+    return [process for process in _family(driver) if ENGINE_ACTOR in title(process)]
 
 
 def engines_of(driver: psutil.Process) -> list[psutil.Process]:
     """vLLM's own processes of a command."""
-    return [process for process in _family(driver) if "EngineCore" in _title(process)]
+    return [process for process in _family(driver) if "EngineCore" in title(process)]
 
 
 def _family(driver: psutil.Process) -> list[psutil.Process]:
@@ -103,7 +103,8 @@ def _family(driver: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def _title(process: psutil.Process) -> str:
+def title(process: psutil.Process) -> str:
+    """The command line of a process; nothing of one that has ended."""
     try:
         return " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess):

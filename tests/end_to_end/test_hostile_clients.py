@@ -18,6 +18,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.commands import title
 from tests.endpoints import QUESTION, application, deploy, head, post, raw, ray_serve, rewards, scorer, wait
 
 MODEL = "tiny-attributes"
@@ -195,10 +196,14 @@ class Peaks:
 def processes(address: str) -> list[psutil.Process]:
     """The proxy, the ingress, and the model's replica."""
     wanted = ("ray::ProxyActor", "ray::ServeReplica:assay:ingress", "ray::ServeReplica:assay:model-0")
-    running = [(own, " ".join(own.cmdline())) for own in psutil.Process().children(recursive=True)]
-    found = [[own for own, title in running if title.startswith(name)] for name in wanted]
-    assert [len(own) for own in found] == [1, 1, 1]
-    return [own for (own,) in found]
+
+    def found() -> list[list[psutil.Process]]:
+        running = [(own, title(own)) for own in psutil.Process().children(recursive=True)]
+        return [[own for own, name in running if name.startswith(asked)] for asked in wanted]
+
+    # Those of an earlier Ray of this process may need a moment to end.
+    wait(lambda: [len(own) for own in found()] == [1, 1, 1])
+    return [own for (own,) in found()]
 
 
 def flood(address: str, length: int | None) -> int:

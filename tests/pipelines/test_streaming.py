@@ -53,7 +53,7 @@ def streamed(asked: SampleSettings, steps: Mapping[str, Any], progress: Any = No
     return sample(asked, progress, list(made.while_running(asked, steps).values()))
 
 
-def lines_in(folder: Path) -> list[str]:
+def lines_in(folder: Path) -> list[bytes]:
     return [line for _, content in sorted(files_in(folder).items()) for line in content.splitlines()]
 
 
