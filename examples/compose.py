@@ -12,7 +12,7 @@ from random import Random
 
 import ray
 
-from pipelines import keep, score, top_fraction, top_k
+from pipelines import keep, pairs, score, top_fraction, top_k
 from tiny_models.synthetic import draw_case
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -60,3 +60,7 @@ print(f"top_k: the best answers to {best.count()} questions, {sum(row['right'] f
 tenth = top_fraction(judged, 0.1)
 rewards = [row["reward"] for row in tenth.take_all()]
 print(f"top_fraction: the best {len(rewards)} answers, rewards from {min(rewards):.2f} to {max(rewards):.2f}")
+
+# %% Preference pairs, the best with the worst answer to each question. A step of our own came between: `of` tells of which.
+preferences = pairs(judged, "trl", of=scored, min_margin=0.5, partitions=4).take_all()
+print(f"pairs: {len(preferences)}, the first one prefers {preferences[0]['chosen'][0]['content']!r}")

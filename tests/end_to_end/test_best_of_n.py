@@ -1,4 +1,7 @@
-"""Rejection sampling on real vLLM, as a user runs it: right more often with more candidates, repeatable, safe from kills."""
+"""Rejection sampling and refining on real vLLM, as a user runs them.
+
+More candidates are right more often; the same command draws the same; kills cost nothing that is committed.
+"""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +30,7 @@ def calm(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run to its end, with the best of each prompt kept."""
     output = tmp_path_factory.mktemp("calm") / "out"
     counts = summary("sample", corpus, output, *SAMPLE, "--keep", "best")
-    assert counts["sampling"]["prompts"] == counts["kept"]["rows"] == PROMPTS
+    assert counts["sampling"]["prompts"] == counts["made"]["kept"]["rows"] == PROMPTS
     assert counts["sampling"]["drawn"] == 16 * PROMPTS
     return output
 
@@ -85,3 +88,37 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
     assert counts["drawn"] <= 0.6 * counts["possible"]
     fewer, all_of = (share(list(map(best, answered(output)))) for output in (tmp_path / "out", calm))
     assert fewer >= all_of - 0.05
+
+
+def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
+    """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
+    more = ("--policy-max-tokens", 48, "--drafts", 3, "--feedbacks", 2, "--limit", 12, "--keep", "best")
+    out = tmp_path / "out"
+    counts = summary("refine", corpus, out, "--policy", "tiny-policy", "--select", "tiny-attributes", *more)
+    rows = scored(out)
+    assert counts["refining"]["prompts"] == counts["made"]["kept"]["rows"] == 12
+    assert counts["responses"] == len(rows)
+    by_name = {(row["row"], row["response_name"]): row for row in rows}
+    assert len(by_name) == len(rows)
+    drafts = [row for row in rows if row["parent"] is None]
+    assert [row["response_name"] for row in drafts] == [f"draft[{at}]" for at in range(3)] * 12
+    edits = [row for row in rows if row["parent"] is not None]
+    good = [row for row in drafts if row["finish_reason"] == "stop"]
+    assert len(edits) == 2 * len(good) > 24
+    for row in edits:
+        name = row["response_name"].partition(".")[0]
+        assert row["parent"] == name
+        assert (row["row"], name) in by_name
+        assert row["feedback"] or row["reward"] is None
+    judged = [row for row in rows if row["reward"] is not None]
+    assert any(row["parent"] for row in judged)
+    assert len({row["candidate"] for row in judged}) > 24
+
+    told = [
+        {"messages": [*json.loads(row["record"])["messages"], {"role": "assistant", "content": row["candidate"]}]}
+        for row in judged
+    ]
+    again = write(tmp_path / "told.jsonl", lines(told))
+    summary("score", again, tmp_path / "again", "--model", "tiny-attributes")
+    rewards = [row["reward"] for row in scored(tmp_path / "again")]
+    assert rewards == pytest.approx([row["reward"] for row in judged], abs=1e-4)

@@ -24,3 +24,4 @@ def test_compose_runs_and_says_what_it_did() -> None:
     assert re.search(r"keep: \d+ good and brief answers", done.stdout)
     assert re.search(r"top_k: the best answers to \d+ questions, \d+ of them right", done.stdout)
     assert "top_fraction: the best 16 answers" in done.stdout
+    assert re.search(r"pairs: \d+, the first one prefers '", done.stdout)
