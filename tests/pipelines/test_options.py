@@ -163,7 +163,7 @@ def test_a_recipe_may_only_score(tmp_path: Path) -> None:
         (
             "score:",
             "scores:",
-            "scores is no setting; scores isn't known; did you mean score? There are score, ensemble, sample",
+            "scores is no setting; scores isn't known; did you mean score? There are sample, refine, score",
         ),
         (
             "output:",
@@ -211,7 +211,7 @@ def test_a_recipe_is_a_mapping(tmp_path: Path, text: str) -> None:
 
 
 def test_a_recipe_asks_for_something(tmp_path: Path) -> None:
-    assert "asks for nothing: give it one or more of score, ensemble" in refusal(tmp_path, "{}")
+    assert "asks for nothing: give it one or more of sample, refine" in refusal(tmp_path, "{}")
 
 
 def test_a_recipe_that_isnt_there_is_named(tmp_path: Path) -> None:
