@@ -135,8 +135,11 @@ class Contract:
     @pytest.fixture(scope="class")
     @classmethod
     def engine(cls, request: pytest.FixtureRequest) -> Iterator[Engine]:
-        with engine_of(cls().resolved(), EngineSettings(tensor_parallel=request.param)) as engine:
-            yield engine
+        with pytest.MonkeyPatch.context() as patch:
+            if request.param > 1:  # what several workers share the cores by is the engine's own doing
+                patch.delenv("VLLM_CPU_OMP_THREADS_BIND", raising=False)
+            with engine_of(cls().resolved(), EngineSettings(tensor_parallel=request.param)) as engine:
+                yield engine
 
     @pytest.fixture(scope="class")
     @classmethod
