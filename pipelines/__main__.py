@@ -54,6 +54,7 @@ class _Commands(click.Group):
         "choose": "pipelines.sampling_commands:choose",
         "pairs": "pipelines.sampling_commands:pairs",
         "export": "pipelines.sampling_commands:export",
+        "plan": "pipelines.plan_command:plan",
         "serve": "deploy.command:serve",
     }
 

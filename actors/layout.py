@@ -1,0 +1,147 @@
+"""How many GPUs an engine of a model takes, and how they share it: tensor parallel within a node, pipeline over nodes.
+
+An estimate before anything is loaded, on the safe side, with its arithmetic. What vLLM finds when it starts counts. Knows
+nothing of Ray and of vLLM.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from actors.errors import SettingsError
+
+GIB = 2**30
+GPUS = {"80GB": 81_559 * 2**20, "141GB": 143_771 * 2**20}
+"""Bytes of a card's memory, as nvidia-smi tells of an H100 and an H200; an A100 of 80 GB has 0.4 % more."""
+BYTES = {"bfloat16": 2.0, "fp8": 1.0}
+"""Of a parameter. What quantised checkpoints keep in 16 bits (norms, embeddings) is within the room that is left."""
+
+_USED = 0.9
+"""The share of a card that vLLM takes (`gpu_memory_utilization`)."""
+_OVERHEAD = 3 * GIB
+"""Of CUDA, NCCL's buffers, and what allocators can't use."""
+_STEP_TOKENS = 8192
+"""Tokens that vLLM computes in a step (`max_num_batched_tokens` on these cards)."""
+_FEWEST_CONTEXTS, _FEWEST_CACHED = 4, 65_536
+"""A cache for fewer prompts, or fewer tokens, would let an engine idle."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What decides how much memory a model takes. `source` is where the numbers are from."""
+
+    parameters: float
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    source: str
+
+
+class Layout(NamedTuple):
+    """So many GPUs of a node share each layer, and so many groups of them the layers."""
+
+    tensor_parallel: int
+    pipeline_parallel: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """In all."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    def __str__(self) -> str:
+        return f"TP {self.tensor_parallel}" + (f" x PP {self.pipeline_parallel}" if self.pipeline_parallel > 1 else "")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one GPU of a layout must hold, in bytes, and what it has for that."""
+
+    layout: Layout
+    weights: float
+    cache: float
+    activations: float
+    room: float
+    cached_tokens: int
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.weights + self.cache + self.activations + _OVERHEAD
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room."""
+        return self.total <= self.room
+
+    def __str__(self) -> str:
+        parts = {"weights": self.weights, f"cache of {self.cached_tokens:,} tokens": self.cache}
+        parts |= {"activations": self.activations, "CUDA and NCCL": float(_OVERHEAD)}
+        told = " + ".join(f"{size / GIB:.1f} {name}" for name, size in parts.items())
+        return f"{self.layout}: {told} = {self.total / GIB:.1f} of {self.room / GIB:.1f} GiB a GPU"
+
+
+def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float) -> Need:
+    """What a GPU must hold in a layout, where prompts and answers have up to `context` tokens."""
+    tensor, pipeline = layout
+    layers = math.ceil(size.layers / pipeline)  # of the fullest stage
+    cached = max(_FEWEST_CONTEXTS * context, _FEWEST_CACHED)
+    kv_heads = max(1, size.kv_heads / tensor)  # fewer heads than GPUs are held several times
+    return Need(
+        layout,
+        weights=size.parameters * parameter_bytes * layers / size.layers / tensor,
+        cache=2 * 2.0 * cached * layers * kv_heads * size.head_dim,
+        activations=2.0 * _STEP_TOKENS * (4 * size.hidden + 2 * size.intermediate / tensor),
+        room=_USED * gpu_bytes,
+        cached_tokens=cached,
+    )
+
+
+def smallest(size: Size, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8) -> Need:
+    """The layout of the fewest GPUs that fits. Raises `SettingsError` with the arithmetic if none does.
+
+    Layers are shared within a node, where GPUs are fast to each other, and nodes share the layers out.
+    """
+    needs = [
+        need(size, layout, context, parameter_bytes=parameter_bytes, gpu_bytes=gpu_bytes)
+        for layout in _layouts(size, per_node)
+    ]
+    fitting = next((one for one in needs if one.fits), None)
+    if fitting is None:
+        raise SettingsError(f"no layout holds it; the largest looked at is {needs[-1]}")
+    return fitting
+
+
+def checked(
+    size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8
+) -> Need:
+    """A layout of the user's own. Raises `SettingsError`, with the arithmetic and what would fit, if it doesn't."""
+    limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu_bytes}
+    if layout.tensor_parallel > per_node:
+        raise SettingsError(f"{layout}: a node has {per_node} GPUs, and the layers are shared within one")
+    if not _splits(size, layout.tensor_parallel):
+        raise SettingsError(
+            f"{layout}: {size.heads} attention heads, of {size.kv_heads} keys and values, can't be shared by "
+            f"{layout.tensor_parallel} GPUs"
+        )
+    if layout.pipeline_parallel > size.layers:
+        raise SettingsError(f"{layout}: there are {size.layers} layers to share out")
+    own = need(size, layout, context, **limits)
+    if not own.fits:
+        raise SettingsError(f"it doesn't fit. {own}. This does: {smallest(size, context, **limits, per_node=per_node)}")
+    return own
+
+
+def _layouts(size: Size, per_node: int) -> Iterator[Layout]:
+    """From the fewest GPUs to the most: more and more of one node, then whole nodes."""
+    tensor = [tp for tp in (2**power for power in range(per_node.bit_length())) if tp <= per_node and _splits(size, tp)]
+    yield from (Layout(tp) for tp in tensor)
+    yield from (Layout(tensor[-1], pp) for pp in range(2, size.layers + 1))
+
+
+def _splits(size: Size, tensor: int) -> bool:
+    """Whether so many GPUs can share each layer: whole heads each, and keys and values evenly, or each several times."""
+    return size.heads % tensor == 0 and (size.kv_heads % tensor == 0 or tensor % size.kv_heads == 0)

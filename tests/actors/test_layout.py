@@ -1,0 +1,135 @@
+"""Layouts: the arithmetic by hand, known answers for the large models, and what can't be."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.checkpoint import BUILT_IN, Checkpoint
+from actors.errors import SettingsError
+from actors.layout import BYTES, GIB, GPUS, Layout, Size, checked, need, smallest
+from actors.models import families
+from actors.sizes import SIZES, size_of
+
+LARGE = SIZES["nvidia/Nemotron-4-340B-Reward"]
+SMALL, BIG = GPUS["80GB"], GPUS["141GB"]
+SIMPLE = Size(10e9, 10, 1000, 4000, 16, 4, 64, "made up")
+
+
+def test_the_arithmetic_by_hand() -> None:
+    found = need(SIMPLE, Layout(2, 5), 1000, parameter_bytes=2.0, gpu_bytes=100e9)
+    assert found.weights == 10e9 * 2 / 10  # ten GPUs, ten layers: each has a tenth
+    assert found.cached_tokens == 65_536
+    assert found.cache == 65_536 * 2 * 2 * 2 * 2 * 64  # tokens, keys and values, bytes, two layers, two heads of 64
+    assert found.activations == 8192 * 2 * (4 * 1000 + 2 * 4000 / 2)
+    assert found.room == pytest.approx(90e9)
+    assert found.total == found.weights + found.cache + found.activations + 3 * GIB
+    assert str(found).startswith("TP 2 x PP 5: 1.9 weights + 0.1 cache of 65,536 tokens + ")
+    assert str(found).endswith(f" of {90e9 / GIB:.1f} GiB a GPU")
+
+
+def test_the_fullest_stage_and_the_longest_contexts_count() -> None:
+    uneven = need(SIMPLE, Layout(1, 4), 50_000, parameter_bytes=2.0, gpu_bytes=100e9)
+    assert uneven.weights == 10e9 * 2 * 3 / 10  # ten layers in four stages: three, three, two, two
+    assert uneven.cached_tokens == 200_000
+    assert need(SIMPLE, Layout(8), 1000, parameter_bytes=2.0, gpu_bytes=1e9).cache == 65_536 * 2 * 2 * 10 * 1 * 64
+
+
+@pytest.mark.parametrize(
+    ("precision", "gpu", "expected"),
+    [
+        ("bfloat16", SMALL, Layout(8, 2)),  # what its card says: 16 GPUs of 80 GB
+        ("fp8", SMALL, Layout(8)),
+        ("bfloat16", BIG, Layout(8)),
+        ("fp8", BIG, Layout(4)),
+    ],
+)
+def test_the_layouts_of_340b(precision: str, gpu: int, expected: Layout) -> None:
+    found = smallest(LARGE, 4096, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
+    assert found.layout == expected
+
+
+def test_a_70b_takes_four_cards_and_an_8b_one() -> None:
+    large, little = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"], SIZES["Skywork/Skywork-Reward-V2-Qwen3-8B"]
+    assert smallest(large, 4096, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(4)
+    assert smallest(large, 4096, parameter_bytes=2.0, gpu_bytes=BIG).layout == Layout(2)
+    assert smallest(little, 16384, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(1)
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+def test_heads_that_eight_cant_share(tensor: int) -> None:
+    """Qwen2.5-7B has 28."""
+    size = SIZES["Qwen/Qwen2.5-Math-PRM-7B"]
+    assert checked(size, Layout(tensor), 4096, parameter_bytes=2.0, gpu_bytes=SMALL).fits
+    with pytest.raises(SettingsError, match="28 attention heads, of 4 keys and values, can't be shared by 8 GPUs"):
+        checked(size, Layout(8), 4096, parameter_bytes=2.0, gpu_bytes=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        (Layout(8), r"it doesn't fit\. TP 8: 79\.\d weights .* of 71\.7 GiB a GPU\. This does: TP 8 x PP 2: 39\.\d weights"),
+        (Layout(16), "a node has 8 GPUs"),
+        (Layout(8, 97), "there are 96 layers to share out"),
+        (Layout(5), "96 attention heads, of 8 keys and values, can't be shared by 5 GPUs"),
+    ],
+)
+def test_a_layout_that_cant_be_is_told_with_the_arithmetic(layout: Layout, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        checked(LARGE, layout, 4096, parameter_bytes=2.0, gpu_bytes=SMALL)
+
+
+def test_what_no_layout_holds() -> None:
+    with pytest.raises(SettingsError, match="no layout holds it; the largest looked at is TP 8 x PP 96"):
+        smallest(LARGE, 4096, parameter_bytes=2.0, gpu_bytes=4 * GIB)
+
+
+@given(
+    parameters=st.floats(1e8, 1e12),
+    layers=st.integers(1, 128),
+    heads=st.sampled_from([8, 12, 28, 32, 40, 64, 96]),
+    kv_heads=st.sampled_from([1, 2, 4, 8]),
+    context=st.integers(512, 131_072),
+    per_node=st.sampled_from([1, 2, 4, 8]),
+    gpu=st.sampled_from([SMALL, BIG]),
+)
+def test_the_smallest_fits_and_nothing_smaller_that_was_looked_at_does(
+    parameters: float, layers: int, heads: int, kv_heads: int, context: int, per_node: int, gpu: int
+) -> None:
+    size = Size(parameters, layers, 4096, 16384, heads, kv_heads, 128, "drawn")
+    limits = {"parameter_bytes": 2.0, "gpu_bytes": float(gpu)}
+    try:
+        found = smallest(size, context, **limits, per_node=per_node)
+    except SettingsError as error:
+        assert "no layout holds it" in str(error)
+        assert not need(size, Layout(per_node, layers), context, **limits).fits, "the most that there could be"
+        return
+    tensor, pipeline = found.layout
+    assert found.fits
+    assert tensor <= per_node
+    assert heads % tensor == 0
+    assert checked(size, found.layout, context, **limits, per_node=per_node) == found
+    if pipeline > 1:
+        assert not need(size, Layout(tensor, pipeline - 1), context, **limits).fits
+    elif tensor > 1 and kv_heads % (tensor // 2) == 0:
+        assert not need(size, Layout(tensor // 2), context, **limits).fits
+
+
+def test_every_published_model_of_the_registry_has_a_size() -> None:
+    missing = [
+        known.id
+        for family in families().values()
+        for known in family.models
+        if "/" in known.id and not any(known.matches(name) for name in SIZES)
+    ]
+    assert missing == ["nvidia/*Nemotron-3-*GenRM*"], "which has no published config that we could read"
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in BUILT_IN.glob("*/config.json")))
+def test_the_size_of_a_checkpoint_is_that_of_its_weights(name: str) -> None:
+    checkpoint = Checkpoint.find(f"tiny-{name.replace('_', '-')}", None)
+    size = size_of(checkpoint)
+    assert size.parameters == sum(math.prod(shape) for shape in checkpoint.tensors.values() if shape is not None)
+    assert size.layers == checkpoint.config["num_hidden_layers"]
+    assert smallest(size, 1024, parameter_bytes=4.0, gpu_bytes=SMALL).layout == Layout(1)

@@ -1,0 +1,59 @@
+"""`assay plan`: layouts for people, and the table of the README."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from actors.errors import SettingsError
+from pipelines.__main__ import cli
+from pipelines.layouts import LayoutSettings, layout_of, table
+from tests.conftest import REPOSITORY
+
+LARGE = "nvidia/Nemotron-4-340B-Reward"
+
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(cli, ["plan", *map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_readme_has_the_table_of_the_code() -> None:
+    assert run("--table") == "\n".join(table()) + "\n"
+    assert run("--table") in (REPOSITORY / "README.md").read_text()
+
+
+def test_a_layout_with_its_arithmetic() -> None:
+    first, second = run("--model", LARGE).splitlines()
+    assert first == "TP 8 x PP 2: 16 GPUs for an engine"
+    assert second.startswith("TP 8 x PP 2: 39.7 weights + ")
+    found = json.loads(run("--model", LARGE.lower(), "--precision", "fp8", "--json"))
+    assert (found["tensor_parallel"], found["pipeline_parallel"], found["gpus"]) == (8, 1, 8)
+    assert "weights" in found["arithmetic"]
+
+
+def test_a_checkpoint_that_is_here() -> None:
+    assert run("--model", "tiny-attributes", "--gpu", "141GB").splitlines()[0] == "TP 1: 1 GPU for an engine"
+
+
+def test_a_longer_context_takes_more() -> None:
+    judge = "nvidia/Qwen3-Nemotron-32B-GenRM-Principle"
+    usual, long = (layout_of(LayoutSettings(model=judge, context=tokens)) for tokens in (None, 131_072))
+    assert (usual.cached_tokens, long.cached_tokens) == (65_536, 4 * 131_072)
+    assert long.layout.gpus > usual.layout.gpus
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "there is no --model; --table shows"),
+        ({"model": LARGE, "tensor_parallel": 8}, r"it doesn't fit\. TP 8: .* This does: TP 8 x PP 2"),
+        ({"model": LARGE, "tensor_parallel": 8, "gpus_per_node": 4}, "a node has 4 GPUs"),
+        ({"model": LARGE, "pipeline_parallel": 2}, "--pipeline-parallel goes with --tensor-parallel"),
+        ({"model": "somebody/something"}, "the size of somebody/something isn't known"),
+    ],
+)
+def test_what_cant_be_planned(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        layout_of(LayoutSettings(**asked))
