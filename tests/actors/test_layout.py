@@ -101,8 +101,7 @@ def test_the_smallest_fits_and_nothing_smaller_that_was_looked_at_does(
     limits = {"parameter_bytes": 2.0, "gpu_bytes": float(gpu)}
     try:
         found = smallest(size, context, **limits, per_node=per_node)
-    except SettingsError as error:
-        assert "no layout holds it" in str(error)
+    except SettingsError:
         assert not need(size, Layout(per_node, layers), context, **limits).fits, "the most that there could be"
         return
     tensor, pipeline = found.layout

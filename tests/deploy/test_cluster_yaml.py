@@ -1,0 +1,153 @@
+"""`cluster.yaml` by Ray's own schema, what it must say, and the drain of a spot worker on a real cluster."""
+
+import copy
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import ray
+import yaml
+from ray._private import state
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.cluster_utils import Cluster
+
+from deploy.spot import notice
+from tests.conftest import REPOSITORY
+from tests.endpoints import wait
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((REPOSITORY / "cluster.yaml").read_text())
+    return found
+
+
+def test_ray_takes_it(config: dict[str, Any]) -> None:
+    validate_config(prepare_config(copy.deepcopy(config)))
+
+
+def test_ray_would_refuse_a_slip_of_the_pen(config: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="max_worker"):
+        validate_config(prepare_config({**config, "max_worker": 2}))
+
+
+def test_the_head_runs_no_tasks_and_workers_are_as_many_as_may_be(config: dict[str, Any]) -> None:
+    types = config["available_node_types"]
+    head = types.pop(config["head_node_type"])
+    assert head["resources"] == {"CPU": 0, "GPU": 0}
+    assert sum(own["max_workers"] for own in types.values()) == config["max_workers"]
+    assert all(own["min_workers"] == 0 for own in types.values()), "nobody pays for what isn't used"
+    assert all(own["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"} for own in types.values())
+
+
+def test_nothing_is_open(config: dict[str, Any]) -> None:
+    starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
+    started = [command for command in starts if "ray start" in command]
+    assert len(started) == 2
+    assert all(". ~/.profile" in command and "--object-spilling-directory=" in command for command in started)
+    assert any("RAY_AUTH_MODE=token" in command for command in config["setup_commands"])
+    assert "--dashboard-host=127.0.0.1" in started[0]
+    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert "SecurityGroup" not in json.dumps(config), "Ray's own group lets nobody in but ssh"
+
+
+def test_every_flag_of_ray_start_is_one(config: dict[str, Any]) -> None:
+    shown = subprocess.run([sys.executable, "-m", "ray.scripts.scripts", "start", "--help"], capture_output=True, text=True,
+                           check=True).stdout  # fmt: skip
+    starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
+    flags = {word.partition("=")[0] for command in starts for word in command.split() if word.startswith("--")}
+    assert {flag for flag in flags if flag not in shown} == set()
+
+
+# Spot workers.
+
+
+class Metadata:
+    """AWS's metadata service of an instance, on loopback."""
+
+    def __init__(self) -> None:
+        self.taken_at: datetime | None = None
+        self.asked = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                self._answer(200, b"a-token")
+
+            def do_GET(self) -> None:
+                outer.asked += 1
+                if self.headers["X-aws-ec2-metadata-token"] != "a-token":
+                    self._answer(401, b"")
+                elif outer.taken_at is None:
+                    self._answer(404, b"")
+                else:
+                    when = outer.taken_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+                    self._answer(200, json.dumps({"action": "terminate", "time": when}).encode())
+
+            def _answer(self, status: int, content: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def metadata() -> Iterator[Metadata]:
+    own = Metadata()
+    yield own
+    own.server.shutdown()
+    own.server.server_close()
+
+
+def test_a_notice_is_read_and_nothing_else_is_one(metadata: Metadata) -> None:
+    assert notice(metadata.address) is None
+    metadata.taken_at = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert notice(metadata.address) == metadata.taken_at
+    assert notice("http://127.0.0.1:1") is None, "nobody is there"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Two nodes."""
+    own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    own.add_node(num_cpus=1)
+    ray.init(address=own.address, log_to_driver=False)
+    yield own
+    ray.shutdown()
+    own.shutdown()
+
+
+def test_a_spot_worker_that_is_taken_gets_no_more_work(cluster: Any, metadata: Metadata) -> None:
+    head, worker = cluster.head_node.node_id, next(iter(cluster.worker_nodes)).node_id
+    command = [sys.executable, str(REPOSITORY / "deploy" / "spot.py"), "--metadata", metadata.address, "--every", "0.1"]
+    with subprocess.Popen([*command, "--address", cluster.address, "--node-id", worker]) as watcher:
+        wait(lambda: metadata.asked >= 3)
+        assert watcher.poll() is None, "nobody said that it is taken"
+        assert not state.state.get_draining_nodes()
+        metadata.taken_at = datetime.now(UTC) + timedelta(minutes=2)
+        assert watcher.wait(60) == 0
+    wait(lambda: worker in state.state.get_draining_nodes() or not _alive(worker))
+
+    @ray.remote(num_cpus=1)
+    def here() -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    assert set(ray.get([here.remote() for _ in range(4)])) == {head}
+
+
+def _alive(node: str) -> bool:
+    nodes: Any = ray.nodes
+    return any(own["Alive"] for own in nodes() if own["NodeID"] == node)
