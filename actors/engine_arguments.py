@@ -57,12 +57,15 @@ def cpu_shares(cpus: Sequence[int], workers: int) -> str:
 
 
 def engine_arguments(
-    task: Task, settings: EngineSettings, *, on_cpu: bool, adapter_rank: int | None = None
+    task: Task, settings: EngineSettings, *, on_cpu: bool, adapter_rank: int | None = None, placed: bool = False
 ) -> dict[str, Any]:
-    """Arguments beside the model's own: defaults that the user's win over, then those that are Assay's."""
+    """Arguments beside the model's own: defaults that the user's win over, then those that are Assay's.
+
+    An engine that was `placed` has its GPUs in a placement group of Ray's.
+    """
     arguments: dict[str, Any] = {"disable_log_stats": True, "trust_remote_code": False}
     if settings.tensor_parallel * settings.pipeline_parallel > 1:
-        arguments["distributed_executor_backend"] = "mp"
+        arguments["distributed_executor_backend"] = "ray" if placed else "mp"
     if on_cpu:
         # Compiling takes longer than it saves, and its cache isn't safe between layouts. In a pipeline enforce_eager
         # fails on CPU (the tensors passed between stages are never allocated); a compilation that does nothing works.

@@ -1,6 +1,7 @@
 """Which engine a model runs on."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from actors.checkpoint import Adapter, locate
 from actors.engine import Engine
@@ -8,6 +9,9 @@ from actors.errors import EngineError
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.models import RewardModel
 from actors.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from actors.placement import Placement
 
 
 def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
@@ -18,18 +22,34 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
         except (TypeError, ValueError) as error:
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
     model.family.register()
+    placement = _placement(settings)
     from actors.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
 
-    return VllmEngine(
-        locate(model.model),
-        revision=model.revision,
-        task=model.task,
-        dtype=model.dtype,
-        max_model_len=model.context,
-        settings=settings,
-        hf_overrides=model.overrides,
-        adapter_rank=Adapter.find(model.adapter).rank if model.adapter else None,
-    )
+    try:
+        return VllmEngine(
+            locate(model.model),
+            revision=model.revision,
+            task=model.task,
+            dtype=model.dtype,
+            max_model_len=model.context,
+            settings=settings,
+            hf_overrides=model.overrides,
+            adapter_rank=Adapter.find(model.adapter).rank if model.adapter else None,
+            placement=placement,
+        )
+    except BaseException:
+        if placement is not None:
+            placement.release()
+        raise
+
+
+def _placement(settings: EngineSettings) -> "Placement | None":
+    """GPUs on several nodes. Where there is no Ray, all stages are on this machine."""
+    if settings.pipeline_parallel == 1:
+        return None
+    from actors.placement import place
+
+    return place(settings)
 
 
 def _fake_engine(

@@ -162,6 +162,9 @@ class EngineSettings(Settings):
         default=None, description="longest wait for one prompt once admitted; 600 for a head, 3600 for a judge"
     )
     max_in_flight: int = Field(default=512, ge=1, description="prompts given to the engine at a time")
+    placement_timeout_s: float = Field(
+        default=1800.0, gt=0, description="longest wait for GPUs of several nodes that others have"
+    )
     engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")
 
 

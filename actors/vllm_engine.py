@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, 
 from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.admission import Admission
 from actors.engine import Generation, Pooled, Sampling, Task, positions
@@ -46,8 +46,12 @@ from vllm.logger import DEFAULT_LOGGING_CONFIG
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+
+if TYPE_CHECKING:
+    from actors.placement import Placement
 
 T = TypeVar("T")
 
@@ -84,14 +88,19 @@ class VllmEngine:
         settings: EngineSettings,
         hf_overrides: Mapping[str, Any] | None = None,
         adapter_rank: int | None = None,
+        placement: "Placement | None" = None,
     ) -> None:
         """Returns when the engine is ready, for a LoRA adapter of some rank if one is going to be used.
+
+        Where its GPUs are in a placement group, they are given back when it is closed.
 
         Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
         if the model can't be started.
         """
         check_arguments(settings.engine_args, {field.name for field in fields(AsyncEngineArgs)})
-        arguments = engine_arguments(task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=adapter_rank) | {
+        arguments = engine_arguments(
+            task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=adapter_rank, placed=placement is not None
+        ) | {
             "model": model_path,
             "revision": revision,
             "dtype": dtype,
@@ -102,6 +111,7 @@ class VllmEngine:
             # Some classes would pick positions themselves (STEP): every one is had here, and picked by us.
             every = {"tok_pooling_type": "ALL"} if task.every_position else {}
             arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **every)
+        self._placement = placement
         self._workers = settings.tensor_parallel * settings.pipeline_parallel
         self._task = task
         self._admission = Admission(settings.max_in_flight, settings.request_timeout_s or task.deadline_s)
@@ -123,7 +133,10 @@ class VllmEngine:
         # engine core from the start.
         try:
             with self._last_words.listening(), self._tether.held(), _bound(self._workers):
-                self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+                config = AsyncEngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
+                if self._placement is not None:
+                    config.parallel_config.placement_group = self._placement.group
+                self._engine = AsyncLLM.from_vllm_config(config, disable_log_stats=arguments["disable_log_stats"])
         except Exception as error:
             cause = self._last_words.read() or _root_message(error)
             raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
@@ -223,6 +236,8 @@ class VllmEngine:
             except EngineDead:  # it was closed before
                 return
             self._clean_up()
+            if self._placement is not None:
+                self._placement.release()
 
     def _clean_up(self) -> None:
         self._thread.stop()

@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from actors.models import RewardModel, resolve
+from actors.placement import actor_gpus
 from actors.serve_actor import ServeActor
 from deploy import policy
 from deploy.auth import Keys, read_keys
@@ -83,6 +84,4 @@ def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: Li
 
 def _resources(own: ServedModelSettings) -> dict[str, Any]:
     """GPUs for the engine where there are any; on a CPU, next to nothing, since the engine's threads are its own."""
-    there: Any = ray.cluster_resources
-    gpus = own.engine.tensor_parallel if ray.is_initialized() and there().get("GPU") else 0
-    return {"num_cpus": 0.1, "num_gpus": gpus if own.engine.engine == "vllm" else 0}
+    return {"num_cpus": 0.1, "num_gpus": actor_gpus(own.engine) if ray.is_initialized() else 0}

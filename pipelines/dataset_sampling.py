@@ -14,6 +14,7 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError, SourceError
 from actors.models import resolve
+from actors.placement import cluster_gpus, engine_gpus
 from pipelines import made, making, planning, policies
 from pipelines.asking import Asking
 from pipelines.candidates import Candidate
@@ -29,7 +30,6 @@ from pipelines.options import build
 from pipelines.preparing import Preparation
 from pipelines.row_sampling import RowSampleStep, ask_rows
 from pipelines.row_step import conformed
-from pipelines.scoring import cluster_gpus, gpus_per_engine
 from pipelines.settings import DatasetSampleSettings
 
 _NUMBER = re.compile(r"(\d+)")
@@ -75,8 +75,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
 
 def _check_room(settings: DatasetSampleSettings) -> None:
     judge, policy, there = (
-        gpus_per_engine(settings.engine),
-        gpus_per_engine(policies.policy_engine(settings)),
+        engine_gpus(settings.engine),
+        engine_gpus(policies.policy_engine(settings)),
         cluster_gpus(),
     )
     if not settings.policy.is_endpoint and judge + policy > there:

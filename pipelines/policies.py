@@ -8,12 +8,13 @@ from actors.batch_actor import BatchActor
 from actors.errors import SettingsError
 from actors.judge import Judge
 from actors.models import RewardModel
+from actors.placement import actor_gpus, cluster_gpus, engine_gpus
 from actors.policy import Policy, resolve_policy
 from actors.policy_actor import PolicyActor
 from actors.settings import EngineSettings, PolicySettings
 from pipelines.drawing import FromEndpoint, FromPool
 from pipelines.pools import Pool, pool
-from pipelines.scoring import cluster_gpus, gpus_per_engine, ledger
+from pipelines.scoring import ledger
 from pipelines.settings import (
     DatasetSampleSettings,
     DrawSettings,
@@ -106,7 +107,7 @@ class Engines:
     def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1])
-        return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=gpus_per_engine(engine)))
+        return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=actor_gpus(engine)))
 
 
 def sizes(settings: Sampling, writers: int) -> tuple[int, int]:
@@ -114,7 +115,7 @@ def sizes(settings: Sampling, writers: int) -> tuple[int, int]:
 
     Without a writer all are the judge's.
     """
-    judge, policy, there = gpus_per_engine(settings.engine), gpus_per_engine(policy_engine(settings)), cluster_gpus()
+    judge, policy, there = engine_gpus(settings.engine), engine_gpus(policy_engine(settings)), cluster_gpus()
     judges = max(1, there // (4 if writers else 1) // judge) if judge else 1
     policies = max(1, (there - judges * judge) // (policy * writers)) if policy and writers else 1
     return settings.policy_engine.policy_replicas or policies, pool_of(settings).replicas or judges

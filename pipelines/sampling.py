@@ -19,6 +19,7 @@ from typing import Any
 from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError
+from actors.placement import cluster_gpus, engine_gpus
 from pipelines import planning, policies, storage
 from pipelines.asking import Asking, ask
 from pipelines.budget import Budget
@@ -37,8 +38,6 @@ from pipelines.scoring import (
     Flow,
     Run,
     carry_out,
-    cluster_gpus,
-    gpus_per_engine,
     open_run,
     read_units,
     step_settings,
@@ -122,8 +121,8 @@ def _in_turns(settings: SampleSettings) -> bool:
     if settings.in_turns or settings.policy.is_endpoint:
         return settings.in_turns
     judge, policy, there = (
-        gpus_per_engine(settings.engine),
-        gpus_per_engine(policies.policy_engine(settings)),
+        engine_gpus(settings.engine),
+        engine_gpus(policies.policy_engine(settings)),
         cluster_gpus(),
     )
     if judge + policy <= there:

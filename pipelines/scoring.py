@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
 
+from actors import placement
 from actors.crash_guard import Ledger
 from actors.errors import OutputError, RunStopped
 from actors.settings import EngineSettings
@@ -199,6 +200,7 @@ def ledger(settings: PoolSettings) -> Any:
 def _scoring(run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
     """The pipeline of Ray Data: read, prepare, score."""
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
+    placement.check(engine)
     prepared = read_units(run, units).map_batches(
         functools.partial(prepare, preparation=run.preparation), batch_size=None, batch_format="pyarrow"
     )
@@ -209,7 +211,10 @@ def _scoring(run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
         batch_format="pyarrow",
         **engine_pool(engine, work, run.part_rows),
     )
-    yield Flow(scored, [deaths])
+    try:
+        yield Flow(scored, [deaths])
+    finally:
+        placement.sweep()
 
 
 def read_units(run: Run, units: Sequence[Unit]) -> Dataset:
@@ -236,30 +241,20 @@ def step_settings(run: Run) -> StepSettings:
 
 def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
     """How `map_batches` runs a step that holds an engine, on batches of so many rows."""
-    gpus = gpus_per_engine(engine)
+    gpus = placement.engine_gpus(engine)
     # Twice what the engine takes at a time: it stays busy while some of the batches begin, end and are written.
     batches = math.ceil(2 * engine.max_in_flight / batch_rows)
     return {
         # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
         # actor that took a whole one would leave too few to read with.
         "num_cpus": 0.5,
-        "num_gpus": gpus or None,
+        "num_gpus": placement.actor_gpus(engine) or None,
         "compute": ActorPoolStrategy(
-            size=pool.replicas or max(1, cluster_gpus() // gpus if gpus else 1),
+            size=pool.replicas or max(1, placement.cluster_gpus() // gpus if gpus else 1),
             max_concurrent_calls_per_actor=min(max(_FEWEST_CALLS, batches), _MOST_CALLS),
             enable_true_multi_threading=True,
         ),
     }
-
-
-def gpus_per_engine(engine: EngineSettings) -> int:
-    """GPUs that an engine takes; none where there are none."""
-    return engine.tensor_parallel * engine.pipeline_parallel if engine.engine == "vllm" and cluster_gpus() else 0
-
-
-def cluster_gpus() -> int:
-    """All GPUs of the cluster."""
-    return int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
 
 
 def _check_failures(done: Counts, most: float) -> None:

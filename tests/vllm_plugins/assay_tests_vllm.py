@@ -14,3 +14,8 @@ def fork_workers() -> None:
     """
     if multiprocessing.current_process().name.startswith("EngineCore"):
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+
+
+def logical_gpus() -> str | None:
+    """A CPU that Ray's executor takes for GPUs, where a test asks for that: the shape of a cluster without one."""
+    return "assay_tests_platform.LogicalGpus" if os.environ.get("ASSAY_TESTS_LOGICAL_GPUS") else None
