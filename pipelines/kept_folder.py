@@ -7,7 +7,7 @@ kept/
   kept-00000.jsonl     the first of the kept rows, if there are any; or .parquet
   done/00000.json      while it is under way: the files of this number are complete, and their counts
 
-What is made part by part is numbered as the parts are: pairs-000000-000000000000-000000065536.jsonl
+What is made part by part is numbered as the parts are: pairs-000000-000000000000-000000065536-512-510-2-0.jsonl
 """
 
 import itertools
@@ -42,7 +42,7 @@ class Kind:
 FILTER = Kind("filter", ("kept", "rest"))
 
 _DONE = "done"
-_NUMBER = r"\d{5,}(?:-\d{12,}){0,2}"
+_NUMBER = r"\d{5,}(?:-\d+)*"
 _DONE_NAME = re.compile(rf"({_NUMBER})\.json")
 _VERSION = 1
 

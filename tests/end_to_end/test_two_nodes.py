@@ -1,19 +1,29 @@
-"""An engine over two nodes, tensor parallel within each and a pipeline over both: vLLM's Ray executor, on logical GPUs."""
+"""An engine over two nodes, tensor parallel within each and a pipeline over both: vLLM's Ray executor, on logical GPUs.
 
+And what becomes of the GPUs when actors wait for them, or die with them.
+"""
+
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 import ray
+from ray import serve
 from ray.cluster_utils import Cluster
+from ray.serve.config import HTTPOptions
 from ray.util import placement_group_table
 
 from actors.errors import EngineError
+from actors.placement import place, sweep
+from actors.settings import EngineSettings
 from pipelines.scoring import score
+from tests.commands import summary
 from tests.corpora import lines, scored, settings, write
-from tests.endpoints import wait
+from tests.endpoints import deploy, free_port, wait
 from tiny_models.synthetic import pairs
 
 MODEL = "tiny-attributes"
@@ -43,8 +53,6 @@ def two_nodes() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Rewards of one process, on a Ray without GPUs."""
-    from tests.commands import summary
-
     output = tmp_path_factory.mktemp("alone") / "out"
     summary("score", corpus, output, "--model", MODEL)
     return [row["reward"] for row in scored(output)]
@@ -74,3 +82,70 @@ def test_what_the_cluster_hasnt_is_refused_at_once(corpus: Path, two_nodes: Any,
     ):
         score(wrong)
     assert not [process for process in psutil.Process().children(recursive=True) if "EngineCore" in process.name()]
+
+
+def test_a_replica_over_two_nodes_gives_the_same_numbers(corpus: Path, expected: list[float], two_nodes: Any) -> None:
+    rows = [json.loads(line) for line in corpus.read_text().splitlines()]
+    conversations = [{"messages": row["prompt"], "responses": [row["chosen"], row["rejected"]]} for row in rows]
+    port = free_port()
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
+    try:
+        deploy(MODEL, engine={"engine": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2})
+        assert len(groups()) == 1
+        body = {"model": MODEL, "conversations": conversations}
+        answer = httpx.post(f"http://127.0.0.1:{port}/v1/rewards", json=body, timeout=300)
+        assert answer.status_code == 200, answer.text
+        rewards = [one["reward"] for own in answer.json()["data"] for one in own["responses"]]
+        assert rewards == pytest.approx(expected, abs=1e-4)
+    finally:
+        stop: Any = serve.shutdown
+        stop()
+    wait(all_swept)
+
+
+class Holder:
+    """An actor that gets the GPUs of an engine, and has no engine."""
+
+    def hold(self, timeout_s: float) -> bool:
+        own = EngineSettings(tensor_parallel=2, pipeline_parallel=2, placement_timeout_s=timeout_s)
+        self.placement = place(own)
+        return self.placement is not None
+
+    def release(self) -> None:
+        assert self.placement is not None
+        self.placement.release()
+
+
+def holder() -> Any:
+    return ray.remote(num_cpus=0)(Holder).options(max_concurrency=2).remote()
+
+
+def test_gpus_that_others_have_are_waited_for_up_to_a_limit(two_nodes: Any) -> None:
+    first, second = holder(), holder()
+    assert ray.get(first.hold.remote(60))
+    with pytest.raises(
+        EngineError, match=r"TP 2 x PP 2 waited 2 s for 2 times 2 GPUs, each time of one node; free are no GPU"
+    ):
+        ray.get(second.hold.remote(2))
+    waiting = second.hold.remote(60)
+    assert ray.wait([waiting], timeout=3)[0] == []
+    ray.get(first.release.remote())
+    assert ray.get(waiting)
+    ray.get(second.release.remote())
+    wait(lambda: not groups())
+
+
+def test_gpus_of_an_actor_that_is_gone_are_free_for_the_next(two_nodes: Any) -> None:
+    first, second = holder(), holder()
+    assert ray.get(first.hold.remote(60))
+    ray.kill(first)
+    assert len(groups()) == 1, "Ray doesn't free them"
+    assert ray.get(second.hold.remote(60))
+    ray.kill(second)
+    wait(all_swept)
+
+
+def all_swept() -> bool:
+    """Ray takes a moment to know that an actor is gone."""
+    sweep()
+    return not groups()
