@@ -62,6 +62,7 @@ def test_the_best_are_kept_as_conversations(calm: Path) -> None:
             assert chosen[row["row"]][1:] == (row["candidate"], row["reward"])
 
 
+@pytest.mark.chaos
 def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: Path, calm: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     # Sixteen parts are worked on at a time, and end together: there must be more, or all are there at once.
