@@ -4,10 +4,13 @@ A block of work is entered before an engine gets it and left when its scores are
 without having been left has cost an engine its life. Twice, and it is a suspect: its requests run alone, one by one, until
 the one that kills is known. What they came to is kept here, so that the next engine begins with the request that the last
 one died of. And engines that die again and again without any work done in between end the run.
+
+An engine that went with its node is nobody's fault, and is not counted: spot nodes come and go.
 """
 
 from collections import Counter
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 from actors.errors import CrashLoop
 
@@ -17,47 +20,68 @@ SUSPECT = 2
 _WORDLESS = "their processes ended without a word; the system may have killed them"
 
 
+class Standing(NamedTuple):
+    """Of the engines that were started: those whose nodes are gone, and whether any other has something to do."""
+
+    lost: tuple[str, ...]
+    busy: bool
+
+
 class Ledger:
     """Counts deaths. Lives where the driver lives; engines' processes call it across the cluster."""
 
     def __init__(self, max_deaths: int) -> None:
         self._max_deaths = max_deaths
-        self._open: set[str] = set()
+        self._open: dict[str, str] = {}  # whose each work is
         self._deaths: Counter[str] = Counter()
-        self._started: set[str] = set()
+        self._nodes: dict[str, str] = {}
+        self._loading: set[str] = set()
         self._settled: dict[str, list[Any]] = {}
         self._in_a_row = 0
         self._restarts = 0
         self._last_error = ""
 
-    def starting(self, holder: str) -> bool:
-        """An engine's process starts; returns whether one of this holder did before, and so must have died.
+    def starting(self, holder: str, node: str, alive: Collection[str]) -> bool:
+        """An engine's process starts on a node; returns whether one of this holder did before, and so must have died.
 
-        Raises `CrashLoop` if engines died too often without any work in between.
+        `alive` are the nodes that there are. Raises `CrashLoop` if engines died too often without any work in between.
         """
-        again = holder in self._started
-        self._in_a_row += again
+        again = holder in self._nodes
+        if again and self._nodes[holder] not in alive:
+            self._open = {work: whose for work, whose in self._open.items() if whose != holder}
+        else:
+            self._in_a_row += again
         self._restarts += again
-        self._started.add(holder)
+        self._nodes[holder] = node
+        self._loading.add(holder)
         if self._in_a_row >= self._max_deaths:
             cause = self._last_error or _WORDLESS
             self._last_error = f"engines died {self._in_a_row} times with no work done in between. The last error: {cause}"
             raise CrashLoop(self._last_error)
         return again
 
+    def ready(self, holder: str) -> None:
+        """The engine works."""
+        self._loading.discard(holder)
+
+    def standing(self, alive: Collection[str]) -> Standing:
+        """How engines stand, if `alive` are the nodes that there are."""
+        lost = {holder for holder, node in self._nodes.items() if node not in alive}
+        return Standing(tuple(sorted(lost)), bool((self._loading | set(self._open.values())) - lost))
+
     def deaths(self, work: str) -> int:
         """How many engines this work has cost; asked before entering, when earlier work still open is dead work."""
         return self._deaths[work] + (work in self._open)
 
-    def enter(self, work: str) -> None:
+    def enter(self, work: str, holder: str) -> None:
         """An engine gets this work now."""
         if work in self._open:
             self._deaths[work] += 1
-        self._open.add(work)
+        self._open[work] = holder
 
     def leave(self, work: str) -> None:
         """The work is done, and the engine alive."""
-        self._open.discard(work)
+        self._open.pop(work, None)
         self._settled.pop(work, None)
         self._in_a_row = 0
 

@@ -30,12 +30,15 @@ class EngineProcess:
         """`start` gives an engine that is ready and tested. What it raises is told to the ledger, too."""
         self._ledger = ledger
         self._gate = _Gate()
-        self.is_restart: bool = self._call("starting", ray.get_runtime_context().get_actor_id() or "driver")
+        own = ray.get_runtime_context()
+        self._holder = own.get_actor_id() or "driver"
+        self.is_restart: bool = self._call("starting", self._holder, own.get_node_id(), alive_nodes())
         try:
             self.engine = start()
         except AssayError as error:
             self._call("died", str(error))
             raise
+        self._call("ready", self._holder)
         # Ray ends actors by ending their process. Later than here, the engine's thread would be frozen already.
         atexit.register(self.engine.close)
 
@@ -73,7 +76,7 @@ class EngineProcess:
         return settled
 
     def _enter(self, work: str, items: Sequence[Item], do: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
-        self._call("enter", work)
+        self._call("enter", work, self._holder)
         try:
             results = do(items)
         except EngineDead as error:
@@ -84,6 +87,11 @@ class EngineProcess:
 
     def _call(self, method: str, *arguments: Any) -> Any:
         return ray.get(getattr(self._ledger, method).remote(*arguments))
+
+
+def alive_nodes() -> set[str]:
+    """The ids of the cluster's nodes."""
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
 
 
 class _Gate:

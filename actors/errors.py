@@ -10,7 +10,8 @@
     +-- EngineError           the engine couldn't do its work
     |   +-- EngineDead        it is gone, and every request that it held with it
     |   +-- EngineTimeout     one request passed its deadline and was aborted; the engine goes on
-    |   `-- CrashLoop         it died too often for another start to make sense
+    |   +-- CrashLoop         it died too often for another start to make sense
+    |   `-- EnginesLost       their nodes are gone, and work waits for them that others could do
     +-- RunStopped            a run ended early on purpose; the same command goes on from there (exit code 3)
     +-- AuditError            the parts of a run don't add up to its input (exit code 4)
     +-- Unreadable            a judge's text doesn't give the number; never leaves the core
@@ -64,6 +65,10 @@ class EngineTimeout(EngineError):
 
 class CrashLoop(EngineError):
     """The engine died too often for another start to make sense."""
+
+
+class EnginesLost(EngineError):
+    """Engines' nodes are gone, and work waits for them that others could do: the run begins again with those."""
 
 
 class RunStopped(AssayError):

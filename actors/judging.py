@@ -168,7 +168,7 @@ class JudgeScorer:
             if response.reason is not None:
                 scores.append(Score.rejected(response.reason))
                 continue
-            tokens = sum(_share(len(one.prompt.ids) * len(one.attempts), one.prompt, at) for one in about[at])
+            tokens = sum(share(len(one.prompt.ids) * len(one.attempts), one.prompt, at) for one in about[at])
             failure = failures[at]
             if failure is not None:
                 score = Score.failed(failure, tokens)
@@ -178,7 +178,7 @@ class JudgeScorer:
                 score = Score.scored(readings[at], tokens)
             else:
                 score = Score.failed(Reason.NOT_FINITE, tokens)
-            written = sum(_share(sum(said.tokens for said in one.attempts), one.prompt, at) for one in about[at])
+            written = sum(share(sum(said.tokens for said in one.attempts), one.prompt, at) for one in about[at])
             trace = self._trace(request, about[at], at) if self._judge.asks.trace else ()
             scores.append(replace(score, truncated=response.truncated, completion_tokens=written, trace=trace))
         return tuple(scores)
@@ -212,7 +212,7 @@ class JudgeScorer:
         return tuple(trace)
 
 
-def _share(tokens: int, prompt: Prompt, at: int) -> int:
+def share(tokens: int, prompt: Prompt, at: int) -> int:
     """What of a prompt's tokens counts for one of the responses that it shows; together they have all of them."""
     each, left = divmod(tokens, len(prompt.judges))
     return each + (prompt.judges.index(at) < left)

@@ -39,6 +39,8 @@ class Size:
     kv_heads: int
     head_dim: int
     source: str
+    active: float | None = None
+    """Parameters that a token passes through, where there are experts of which it passes a few."""
 
 
 class Layout(NamedTuple):

@@ -8,9 +8,10 @@ A group that was got in an actor isn't freed when the actor dies: `sweep` frees 
 """
 
 import os
+import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,8 @@ from actors.settings import EngineSettings
 
 _NAME = "assay-engine"
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
-_LOOK_EVERY_S = 1.0
+_QUIET_S, _ASK_FOR_S = 10.0, 30.0
+"""Whoever had the GPUs may be ending; and how long it is asked before looking again whether the cluster can do it at all."""
 _READY_S = 30.0
 """A group whose GPUs were free a moment ago is ready at once, or somebody was quicker."""
 
@@ -48,10 +50,10 @@ def cluster_gpus() -> int:
 
 
 def engine_gpus(settings: EngineSettings) -> int:
-    """GPUs that an engine takes; none where there are none."""
-    if not ray.is_initialized():
+    """GPUs that an engine takes; none where there are none, and none are to come."""
+    if not ray.is_initialized() or settings.engine != "vllm":
         return 0
-    return settings.tensor_parallel * settings.pipeline_parallel if settings.engine == "vllm" and cluster_gpus() else 0
+    return _layout(settings).gpus if settings.autoscaled or cluster_gpus() else 0
 
 
 def actor_gpus(settings: EngineSettings) -> int:
@@ -61,36 +63,50 @@ def actor_gpus(settings: EngineSettings) -> int:
 
 def check(settings: EngineSettings) -> None:
     """Raise `EngineError`, naming what is missing, if the cluster hasn't the nodes that a layout needs."""
-    if engine_gpus(settings):
-        layout = Layout(settings.tensor_parallel, settings.pipeline_parallel)
-        _check(layout, {node: own.get("GPU", 0.0) for node, own in _totals().items()})
+    if engine_gpus(settings) and not settings.autoscaled:
+        _check(_layout(settings), {node: own.get("GPU", 0.0) for node, own in _totals().items()})
+
+
+def wait_for_room(settings: EngineSettings, waiting: Callable[[str], None]) -> None:
+    """Wait until there is room for an engine, so that the actors that are asked for next begin with one that works.
+
+    Called by the driver. `waiting` is told what for. Raises `EngineError` if the cluster hasn't the nodes at all, or if
+    there was no room within `placement_timeout_s`.
+    """
+    check(settings)
+    if not engine_gpus(settings):
+        return
+    layout, start = _layout(settings), time.monotonic()
+    if _room(layout, min(_QUIET_S, settings.placement_timeout_s)):
+        return
+    waiting(f"waiting up to {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}")
+    while not _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)):
+        if time.monotonic() > start + settings.placement_timeout_s:
+            raise _gave_up(settings)
+        check(settings)
 
 
 def place(settings: EngineSettings) -> Placement | None:
     """Get the GPUs of an engine that needs a placement group; called in its actor. None for any other.
 
-    Waits for GPUs that others have. Raises `EngineError` if the cluster hasn't the nodes at all, or if the GPUs weren't
-    free within `placement_timeout_s`.
+    Waits for GPUs that others have, or that are to come. Raises `EngineError` if the cluster hasn't the nodes at all, or if
+    the GPUs weren't free within `placement_timeout_s`.
     """
     if not engine_gpus(settings) or settings.pipeline_parallel == 1:
         return None
     sweep()
     # The engine core is a process of its own, and connects to Ray by itself.
     os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
-    layout = Layout(settings.tensor_parallel, settings.pipeline_parallel)
-    name = f"{_NAME}:{ray.get_runtime_context().get_actor_id()}"
+    layout = _layout(settings)
     deadline = time.monotonic() + settings.placement_timeout_s
     while True:
         check(settings)
-        free = {node: own.get("GPU", 0.0) for node, own in _free().items()}
-        nodes = nodes_for(layout, free)
-        if nodes is not None and (group := _placed(layout, nodes, name)) is not None:
+        nodes = nodes_for(layout, _free_gpus())
+        if nodes is not None and (group := _placed(layout, nodes)) is not None:
             return Placement(group)
         if time.monotonic() > deadline:
-            raise EngineError(
-                f"{layout} waited {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(free)}"
-            )
-        time.sleep(_LOOK_EVERY_S)
+            raise _gave_up(settings)
+        _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s))
 
 
 def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
@@ -103,23 +119,56 @@ def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
 def sweep() -> None:
     """Free the GPUs of engines whose actors are gone."""
     for group_id, group in placement_group_table().items():
-        kind, _, actor = group["name"].partition(":")
-        if kind == _NAME and group["state"] != "REMOVED" and not _alive(actor):
+        kind, _, owner = group["name"].partition(":")
+        if kind == _NAME and group["state"] != "REMOVED" and not _holds(owner.partition(":")[0]):
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
 
 
-def _alive(actor: str) -> bool:
-    if actor == ray.get_runtime_context().get_actor_id():
-        return False  # an earlier process of the actor that asks
+def _room(layout: Layout, wait_s: float) -> bool:
+    """Ask for room for an engine for a while, and give it back; whether there was any.
+
+    A group that waits is what makes an autoscaler add nodes.
+    """
+    bundles = [{"GPU": float(layout.tensor_parallel)}] * layout.pipeline_parallel
+    group = placement_group(bundles, strategy="PACK", name=_name())
+    try:
+        return bool(group.wait(wait_s))
+    finally:
+        remove_placement_group(group)
+
+
+def _gave_up(settings: EngineSettings) -> EngineError:
+    layout = _layout(settings)
+    return EngineError(
+        f"{layout} waited {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}"
+    )
+
+
+def _layout(settings: EngineSettings) -> Layout:
+    return Layout(settings.tensor_parallel, settings.pipeline_parallel)
+
+
+def _name() -> str:
+    """Tells `sweep` whose a group is. Ray frees what a driver holds by itself."""
+    actor = ray.get_runtime_context().get_actor_id()
+    return f"{_NAME}:{actor}:{secrets.token_hex(4)}" if actor else ""
+
+
+def is_wanted(actor: str) -> bool:
+    """Whether an actor is there, or is to be started again."""
     return bool(ray_state.actor_table(actor, None, None).get("State") in ("ALIVE", "PENDING_CREATION", "RESTARTING"))
 
 
-def _placed(layout: Layout, nodes: Sequence[str], name: str) -> PlacementGroup | None:
+def _holds(actor: str) -> bool:
+    """Whether what an actor got is still held; what an earlier process of the actor got that asks isn't."""
+    return actor != ray.get_runtime_context().get_actor_id() and is_wanted(actor)
+
+
+def _placed(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None:
     """A group with its bundles on these nodes; None if somebody else was quicker."""
     where = [node for node in nodes for _ in range(layout.tensor_parallel)]
-    group = placement_group(
-        [{"GPU": 1.0} for _ in where], strategy="PACK", name=name, bundle_label_selector=[{_NODE: node} for node in where]
-    )
+    selectors = [{_NODE: node} for node in where]
+    group = placement_group([{"GPU": 1.0} for _ in where], strategy="PACK", name=_name(), bundle_label_selector=selectors)
     if not group.wait(_READY_S):
         remove_placement_group(group)
         return None
@@ -137,7 +186,7 @@ def _check(layout: Layout, gpus: Mapping[str, float]) -> None:
 
 def _groups(layout: Layout) -> str:
     return (
-        f"{layout.tensor_parallel} GPUs of one node"
+        f"{layout.tensor_parallel} GPU{'s' * (layout.tensor_parallel > 1)} of one node"
         if layout.pipeline_parallel == 1
         else f"{layout.pipeline_parallel} times {layout.tensor_parallel} GPUs, each time of one node"
     )
@@ -148,8 +197,9 @@ def _listed(gpus: Mapping[str, float]) -> str:
     return ", ".join(f"{count} node{'s' * (count > 1)} with {own}" for own, count in sorted(nodes.items())) or "no GPU"
 
 
-def _free() -> dict[str, Any]:
-    return dict(available_resources_per_node())  # type: ignore[no-untyped-call]
+def _free_gpus() -> dict[str, float]:
+    free: Mapping[str, Any] = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return {node: own.get("GPU", 0.0) for node, own in free.items()}
 
 
 def _totals() -> dict[str, Any]:

@@ -162,8 +162,13 @@ class EngineSettings(Settings):
         default=None, description="longest wait for one prompt once admitted; 600 for a head, 3600 for a judge"
     )
     max_in_flight: int = Field(default=512, ge=1, description="prompts given to the engine at a time")
+    autoscaled: bool = Field(
+        default=False, description="the cluster gets more nodes when they are asked for: wait for GPUs that it hasn't yet"
+    )
     placement_timeout_s: float = Field(
-        default=1800.0, gt=0, description="longest wait for GPUs of several nodes that others have"
+        default=1800.0,
+        gt=0,
+        description="longest wait for the GPUs of the first engine, if others have them or they are to come",
     )
     engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")
 

@@ -9,12 +9,14 @@ from actors.checkpoint import Checkpoint
 from actors.errors import ModelError
 from actors.layout import Size
 
+_EXPERTS = ".experts."
+
 _LLAMA_70B = Size(70.6e9, 80, 8192, 28672, 64, 8, 128, "config of Llama-3.1-70B")
 _QWEN3_32B = Size(32.8e9, 64, 5120, 25600, 64, 8, 128, "config of Qwen3-32B")
 _QWEN25_32B = Size(32.8e9, 64, 5120, 27648, 40, 8, 128, "config of Qwen2.5-32B")
 _QWEN25_72B = Size(72.7e9, 80, 8192, 29568, 64, 8, 128, "config of Qwen2.5-72B")
 _QWEN25_7B = Size(7.62e9, 28, 3584, 18944, 28, 4, 128, "config of Qwen2.5-7B")
-_QWEN3_235B = Size(235e9, 94, 4096, 12288, 64, 4, 128, "config of Qwen3-235B-A22B")
+_QWEN3_235B = Size(235e9, 94, 4096, 12288, 64, 4, 128, "config of Qwen3-235B-A22B", active=22e9)
 _QWEN3_14B = Size(14.8e9, 40, 5120, 17408, 40, 8, 128, "config of Qwen3-14B")
 _QWEN3_8B = Size(8.19e9, 36, 4096, 12288, 32, 8, 128, "config of Qwen3-8B")
 _LLAMA_8B = Size(8.03e9, 32, 4096, 14336, 32, 8, 128, "config of Llama-3.1-8B")
@@ -72,6 +74,17 @@ def size_of(checkpoint: Checkpoint) -> Size:
             kv_heads=int(config.get("num_key_value_heads") or heads),
             head_dim=int(config.get("head_dim") or hidden // heads),
             source=str(checkpoint.folder),
+            active=_active(checkpoint, config),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{checkpoint.folder}/config.json doesn't tell the model's size: {error!r}") from error
+
+
+def _active(checkpoint: Checkpoint, config: Mapping[str, Any]) -> float | None:
+    """The parameters that a token passes through; None where that is all of them."""
+    shapes = {name: math.prod(shape) for name, shape in checkpoint.tensors.items() if shape is not None}
+    experts = sum(count for name, count in shapes.items() if _EXPERTS in name)
+    if not experts:
+        return None
+    passed = config["num_experts_per_tok"] / (config.get("num_experts") or config["num_local_experts"])
+    return sum(shapes.values()) - experts * (1 - passed)

@@ -15,6 +15,7 @@ from actors.errors import AssayError, AuditError, UserError
 from pipelines.flags import given, json_option, no_words_of_ray, settings_options
 from pipelines.options import build
 from pipelines.settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.storage import in_a_job
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
     try:
         cli(standalone_mode=False, prog_name="assay")
     except (click.exceptions.Abort, KeyboardInterrupt):
-        _fail(f"interrupted; what is written stays, and this goes on from there:\n  {_same_command()}", 130)
+        _fail(f"interrupted; what is written stays, and {_goes_on()}", 130)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -31,13 +32,15 @@ def main() -> None:
     except UserError as error:
         _fail(str(error), 2)
     except AssayError as error:
-        _fail(f"{error}\nWhat is written stays, and this goes on from there:\n  {_same_command()}", 3)
+        _fail(f"{error}\nWhat is written stays, and {_goes_on()}", 3)
 
 
-def _same_command() -> str:
-    """The command that goes on with this one; --overwrite would start it again."""
+def _goes_on() -> str:
+    """What goes on with this command: the same one; --overwrite would start it again."""
+    if in_a_job():
+        return "the same job, submitted again, goes on from there"
     program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
-    return f"{program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
+    return f"this goes on from there:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
 
 
 def _fail(message: str, code: int) -> None:
@@ -55,6 +58,7 @@ class _Commands(click.Group):
         "pairs": "pipelines.sampling_commands:pairs",
         "export": "pipelines.sampling_commands:export",
         "plan": "pipelines.plan_command:plan",
+        "submit": "pipelines.submit_command:submit",
         "serve": "deploy.command:serve",
     }
 

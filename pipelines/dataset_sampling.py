@@ -79,7 +79,7 @@ def _check_room(settings: DatasetSampleSettings) -> None:
         engine_gpus(policies.policy_engine(settings)),
         cluster_gpus(),
     )
-    if not settings.policy.is_endpoint and judge + policy > there:
+    if not settings.policy.is_endpoint and not settings.engine.autoscaled and judge + policy > there:
         raise SettingsError(
             f"a dataset needs the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster has {there} "
             "GPUs; into a folder they work in turns"

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 import ray
 from ray.data import Dataset
 
-from actors.crash_guard import Ledger
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.models import resolve
 from pipelines import filtering, planning, selecting, storage
@@ -34,7 +33,7 @@ from pipelines.parts import Parts
 from pipelines.preparing import Preparation
 from pipelines.readers import PREPARED
 from pipelines.row_step import ROW_ID, RowStep, conformed, prepare_rows
-from pipelines.scoring import engine_pool, why
+from pipelines.scoring import engine_pool, ledger, why
 from pipelines.settings import ChoiceSettings, DatasetSettings, Turns
 from pipelines.workers import OnRay
 
@@ -62,12 +61,11 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     preparation = Preparation(resolved, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column)
     planning.check_principles(preparation, sample)
     planning.check_comparable(preparation, sample)
-    ledger: Any = ray.remote(num_cpus=0)(Ledger).remote(settings.pool.max_engine_deaths)
     scored = dataset.map_batches(
         functools.partial(prepare_rows, preparation=preparation), batch_size=settings.batch_rows, batch_format="pyarrow"
     ).map_batches(
         RowStep,
-        fn_constructor_args=(preparation, settings.engine, ledger),
+        fn_constructor_args=(preparation, settings.engine, ledger(settings.pool)),
         batch_size=settings.batch_rows,
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),

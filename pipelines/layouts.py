@@ -1,48 +1,34 @@
 """Layouts for people: of one model with the arithmetic, and of every published model that we read, as a table."""
 
 from collections.abc import Iterator
-from typing import Literal
-
-from pydantic import Field
 
 from actors.checkpoint import Checkpoint
 from actors.errors import ModelError, SettingsError
 from actors.layout import BYTES, GPUS, Layout, Need, Size, checked, smallest
 from actors.models import family_known
-from actors.settings_base import Settings
 from actors.sizes import SIZES, size_of
+from pipelines.plan_settings import CardSettings, LayoutSettings
 
 _HEAD_CONTEXT, _JUDGE_CONTEXT = 8192, 32_768
 """Where a card doesn't say what a model was trained on: prompts of heads, and of judges with what they write."""
-
-
-class LayoutSettings(Settings):
-    """What a layout is asked for."""
-
-    model: str | None = Field(default=None, description="a folder, or the hub id of a model that `assay models` lists")
-    gpu: Literal["80GB", "141GB"] = Field(default="80GB", description="the card: 80GB as A100 and H100, 141GB as H200")
-    precision: Literal["bfloat16", "fp8"] = Field(default="bfloat16", description="how weights are held")
-    gpus_per_node: int = Field(default=8, ge=1, description="GPUs that share a node")
-    context: int | None = Field(
-        default=None, ge=1, description="longest prompt with its answer, in tokens; what its card says if not given"
-    )
-    tensor_parallel: int | None = Field(default=None, ge=1, description="check this layout: GPUs that share a layer")
-    pipeline_parallel: int = Field(default=1, ge=1, description="and groups of them that share the layers out")
 
 
 def layout_of(settings: LayoutSettings) -> Need:
     """The layout that was asked for, or the smallest. Raises `SettingsError` with the arithmetic if it doesn't fit."""
     if settings.model is None:
         raise SettingsError("there is no --model; --table shows the layouts of all published ones")
-    size = _size(settings.model)
-    context = settings.context or _context(settings.model)
-    limits = {"parameter_bytes": BYTES[settings.precision], "gpu_bytes": GPUS[settings.gpu]}
-    if settings.tensor_parallel is None:
-        if settings.pipeline_parallel > 1:
+    return layout_for(size_named(settings.model), settings, settings.context or _context(settings.model))
+
+
+def layout_for(size: Size, card: CardSettings, context: int) -> Need:
+    """The layout of a model of this size, for prompts and answers up to `context`. Raises as `layout_of` does."""
+    limits = {"parameter_bytes": BYTES[card.precision], "gpu_bytes": GPUS[card.gpu]}
+    if card.tensor_parallel is None:
+        if card.pipeline_parallel > 1:
             raise SettingsError("--pipeline-parallel goes with --tensor-parallel")
-        return smallest(size, context, **limits, per_node=settings.gpus_per_node)
-    layout = Layout(settings.tensor_parallel, settings.pipeline_parallel)
-    return checked(size, layout, context, **limits, per_node=settings.gpus_per_node)
+        return smallest(size, context, **limits, per_node=card.gpus_per_node)
+    layout = Layout(card.tensor_parallel, card.pipeline_parallel)
+    return checked(size, layout, context, **limits, per_node=card.gpus_per_node)
 
 
 def table() -> Iterator[str]:
@@ -57,7 +43,8 @@ def table() -> Iterator[str]:
         yield f"| `{name}` | {context:,} | {' | '.join(str(one.layout) for one in needs)} |"
 
 
-def _size(model: str) -> Size:
+def size_named(model: str) -> Size:
+    """The size of a published model, or of a checkpoint whose weights are here. Raises `SettingsError` if it isn't known."""
     named = {name.lower(): size for name, size in SIZES.items()}
     if model.lower() in named:
         return named[model.lower()]

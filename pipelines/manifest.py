@@ -72,15 +72,10 @@ class Manifest:
 
     def check(self, other: "Manifest") -> None:
         """Raise `OutputError`, naming every difference, if a run with the other identity can't go on here."""
-        differences = [
-            f"{name}: {self.identity.get(name)!r} there, {other.identity.get(name)!r} now"
-            for name in sorted({*self.identity, *other.identity})
-            if self.identity.get(name) != other.identity.get(name)
-        ]
-        if differences:
+        if differ := differences(self.identity, other.identity):
             raise OutputError(
                 "the output folder holds another run, and its numbers would be mixed with these:\n  "
-                + "\n  ".join(differences)
+                + "\n  ".join(differ)
                 + "\nGive another output folder, or --overwrite to delete that run"
             )
 
@@ -146,6 +141,12 @@ class Manifest:
             storage.folder(folder).replace(NAME, (json.dumps(document, indent=2) + "\n").encode())
         except OSError as error:
             raise OutputError(f"{folder} can't be written: {told(error)}") from error
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Where two identities differ, each in words."""
+    differing = [name for name in sorted({*there, *now}) if there.get(name) != now.get(name)]
+    return [f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in differing]
 
 
 def read_manifest(folder: str) -> Manifest | None:

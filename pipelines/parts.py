@@ -5,6 +5,7 @@
       parts/000000-000000000000-000000065536-512-510-2-0.parquet
              file   start        end          rows scored rejected failed
       ends/000003-000001048576                        where a compressed file or an array turned out to end
+      sessions/01792837482910283746.json              how long a session worked (`worked`)
 
 A part is there whole or not at all, and never twice (`storage`).
 Parts of a file tile it; names alone tell what is missing.
@@ -96,6 +97,11 @@ class Parts:
     def _ends_folder(self) -> Folder:
         return storage.folder(self.folder).sub("ends")
 
+    @property
+    def sessions_folder(self) -> Folder:
+        """Where sessions note how long they worked."""
+        return storage.folder(self.folder).sub("sessions")
+
     def create(self) -> None:
         """Make the folders. Raises `OutputError` if they can't be made or written."""
         try:
@@ -107,7 +113,7 @@ class Parts:
     def delete(self) -> None:
         """Delete the run's parts. Raises `OutputError` if that fails: what stays would count as done in the next run."""
         try:
-            for folder in (self.parts_folder, self._ends_folder):
+            for folder in (self.parts_folder, self._ends_folder, self.sessions_folder):
                 folder.delete_all()
         except OSError as error:
             raise OutputError(f"the run in {self.folder} can't be deleted: {told(error)}") from error

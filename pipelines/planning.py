@@ -65,7 +65,7 @@ def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswere
     check_principles(preparation, sample)
     if not unanswered:
         check_comparable(preparation, sample)
-    rows, row_bytes = _size(files, corpus)
+    rows, row_bytes = rows_and_bytes(files, corpus)
     fewest = _FEWEST_PART_ROWS if model.task.pools and not unanswered else _FEWEST_ROWS_OF_WRITERS
     part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
     block_bytes = max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH))
@@ -124,7 +124,7 @@ def check_principles(preparation: Preparation, sample: Sequence[object]) -> None
         )
 
 
-def _size(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:
+def rows_and_bytes(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:
     """About how many rows there are, and how many bytes a row has."""
     if files and files[0].kind is Kind.PARQUET:
         rows = sum(file.extent or 0 for file in files)

@@ -1,5 +1,6 @@
 """What sampling and refining have in common: models that write, as pools of engines or behind an endpoint."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,7 @@ from actors.batch_actor import BatchActor
 from actors.errors import SettingsError
 from actors.judge import Judge
 from actors.models import RewardModel
-from actors.placement import actor_gpus, cluster_gpus, engine_gpus
+from actors.placement import actor_gpus, cluster_gpus, engine_gpus, wait_for_room
 from actors.policy import Policy, resolve_policy
 from actors.policy_actor import PolicyActor
 from actors.settings import EngineSettings, PolicySettings
@@ -44,6 +45,11 @@ def check(settings: Sampling, texts: int) -> None:
     if not policy.policy_temperature and texts > 1:
         raise SettingsError(
             f"--policy-temperature 0 draws the same text each time, and {texts} are asked for: give a higher one"
+        )
+    if pool_of(settings).max_replicas is not None:
+        raise SettingsError(
+            "--max-replicas is for scoring: here a prompt keeps to one engine and its cache, so engines don't come and go; "
+            "give --replicas and --policy-replicas"
         )
     if rows_of(settings).turns is not Turns.FINAL:
         raise SettingsError("--turns all judges what the rows hold, and with --policy their last turn is drawn anew")
@@ -81,16 +87,19 @@ def policy_engine(settings: Sampling) -> EngineSettings:
         pipeline_parallel=own.policy_pipeline_parallel,
         max_in_flight=own.policy_max_in_flight,
         request_timeout_s=settings.engine.request_timeout_s,
+        autoscaled=settings.engine.autoscaled,
+        placement_timeout_s=settings.engine.placement_timeout_s,
         engine_args=own.policy_engine_args,
     )
 
 
 @dataclass
 class Engines:
-    """The pools of a run, which end with the stack. `ledgers` know of engines that died."""
+    """The pools of a run, which end with the stack. `noted` is told what they wait for, `ledgers` know of dead engines."""
 
     stack: ExitStack
     settings: Sampling
+    noted: Callable[[str], None]
     ledgers: list[Any] = field(default_factory=list)
 
     def drawer(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
@@ -105,6 +114,7 @@ class Engines:
         return self._pool(BatchActor, model, self.settings.engine, replicas)
 
     def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
+        wait_for_room(engine, self.noted)
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1])
         return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=actor_gpus(engine)))

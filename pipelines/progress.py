@@ -31,8 +31,8 @@ class Progress(Protocol):
     def part_done(self, part: Mapping[str, Any]) -> None:
         """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
 
-    def engines_restarted(self, times: int, cause: str) -> None:
-        """Engines died and were started again, so many times in all; and what the last one died of."""
+    def noted(self, text: str) -> None:
+        """Something that a person should know: what is waited for, engines that died or went away."""
 
 
 class EnsembleProgress(Progress, Protocol):
@@ -65,7 +65,7 @@ class Silent:
     def part_done(self, part: Mapping[str, Any]) -> None:
         """See `Progress`."""
 
-    def engines_restarted(self, times: int, cause: str) -> None:
+    def noted(self, text: str) -> None:
         """See `Progress`."""
 
 
@@ -220,9 +220,9 @@ class Lines:
             self._say(self._meter.line(now))
             self._shown = now
 
-    def engines_restarted(self, times: int, cause: str) -> None:
+    def noted(self, text: str) -> None:
         """See `Progress`."""
-        self._say(f"engines died and were started again, {times} so far; the last one: {cause}")
+        self._say(text)
         if self._stream.isatty():
             self._stream.write("\n")
 

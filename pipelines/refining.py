@@ -9,7 +9,7 @@ The folder is a scored corpus like any other: a draft is `draft[2]`, an edit of 
 as `parent` and its `feedback` beside it. What holds for resuming is what holds for sampling.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -149,12 +149,12 @@ class _Refining:
         return {"policy": drafter, "feedback": critic, "edit": editor, "tree": self.tree._asdict(), **prompts}
 
     @contextmanager
-    def flow(self, run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
+    def flow(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
         """See `scoring.Flows`."""
         own = {id(model): model for model in self.writers}
         writers, judges = policies.sizes(self.settings, len(own))
         with ExitStack() as stack:
-            engines = Engines(stack, self.settings)
+            engines = Engines(stack, self.settings, noted)
             drawers = {at: engines.drawer(model.settings, model.policy, writers) for at, model in own.items()}
             drafter, critic, editor = (drawers[id(model)] for model in self.writers)
             sampling = SampleStepSettings(

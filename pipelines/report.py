@@ -12,6 +12,7 @@ from pipelines.columns import SUSPECT
 from pipelines.ensembling import EnsembleSummary
 from pipelines.filtering import KeepSummary
 from pipelines.making import MadeSummary
+from pipelines.plan_report import show_facts
 from pipelines.progress import duration
 from pipelines.refining import RefineSummary
 from pipelines.sample_step import Usage
@@ -27,6 +28,8 @@ def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     """Print the closing tables of a scored corpus."""
     console = Console(highlight=False)
     _show_summary(console, summary)
+    if summary.plan:
+        show_facts(console, summary.plan)
     if settings.engine.engine == "fake":
         console.print(_MADE_UP)
     _show_place(console, settings.output)

@@ -1,6 +1,7 @@
 """Sampling for rows of a Ray Dataset in its workers: prompts in, a row per candidate out. Nothing is committed anywhere."""
 
 import hashlib
+import logging
 import pickle
 from contextlib import ExitStack
 from typing import Any
@@ -33,7 +34,7 @@ class RowSampleStep(Sampler):
     def __init__(self, asking: Asking, settings: DatasetSampleSettings) -> None:
         writers, judges = policies.sizes(settings, writers=1)
         self._stack = ExitStack()  # never closed, but kept: Ray ends an actor's actors when it ends the actor
-        engines = Engines(self._stack, settings)
+        engines = Engines(self._stack, settings, logging.getLogger(__name__).warning)
         self._drawer = engines.drawer(settings.policy, asking.policy, writers)
         pool = engines.judges(asking.preparation.model, judges)
         super().__init__(asking.preparation, Budget(settings.draw), settings.policy.policy_seed, pool)

@@ -11,7 +11,7 @@ probability, which depend on what else is in the batch.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -118,7 +118,7 @@ def check(settings: SampleSettings) -> None:
 
 def _in_turns(settings: SampleSettings) -> bool:
     """Whether the policy and the judge can't be there at the same time, or aren't to."""
-    if settings.in_turns or settings.policy.is_endpoint:
+    if settings.in_turns or settings.policy.is_endpoint or settings.engine.autoscaled:
         return settings.in_turns
     judge, policy, there = (
         engine_gpus(settings.engine),
@@ -143,23 +143,23 @@ class _Sampling:
     settings: SampleSettings
 
     @contextmanager
-    def judging(self, run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
+    def judging(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
         """Draw and judge, or judge what a first pass has drawn."""
         settings, first = self.settings, _first_pass(self.settings)
         writers, judges = policies.sizes(settings, writers=0 if first else 1)
         with ExitStack() as stack:
-            engines = Engines(stack, settings)
+            engines = Engines(stack, settings, noted)
             own = (settings.policy, self.asking.policy, writers)
             drawer = FromParts(first, settings.prefix) if first else engines.drawer(*own)
             judge = engines.judges(run.preparation.model, judges)
             yield Flow(self._dataset(run, units, drawer, judge), engines.ledgers)
 
     @contextmanager
-    def drawing(self, run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
+    def drawing(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
         """Draw, and leave judging for later."""
         writers, _ = policies.sizes(self.settings, writers=1)
         with ExitStack() as stack:
-            engines = Engines(stack, self.settings)
+            engines = Engines(stack, self.settings, noted)
             drawer = engines.drawer(self.settings.policy, self.asking.policy, writers)
             yield Flow(self._dataset(run, units, drawer, None), engines.ledgers)
 
@@ -239,5 +239,5 @@ class Counting:
         self.usage += Usage(**{name: part[name] for name in Usage._fields})
         self._progress.part_done(part)
 
-    def engines_restarted(self, times: int, cause: str) -> None:
-        self._progress.engines_restarted(times, cause)
+    def noted(self, text: str) -> None:
+        self._progress.noted(text)

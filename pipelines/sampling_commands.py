@@ -128,7 +128,7 @@ def _score_settings(settings: SampleSettings) -> ScoreSettings:
     if asked:
         flags = ", ".join(f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}" for name in sorted(asked))
         raise SettingsError(f"{flags}: without --policy nothing is drawn, and the rows' own responses are judged")
-    return ScoreSettings(**{name: getattr(settings, name) for name in ScoreSettings.model_fields})
+    return ScoreSettings(**{name: getattr(settings, name) for name in ScoreSettings.model_fields if name != "plan"})
 
 
 def do_choose(settings: ChooseSettings, as_json: bool) -> None:

@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset
+from ray.data.exceptions import ExecutionTimeoutError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import placement
 from actors.crash_guard import Ledger
-from actors.errors import OutputError, RunStopped
+from actors.errors import EnginesLost, OutputError, RunStopped
 from actors.settings import EngineSettings
-from pipelines import making, planning, storage
+from pipelines import making, plan_facts, planning, storage
 from pipelines.datasource import CorpusSource
 from pipelines.making import Done, Job, Making
 from pipelines.manifest import Manifest, made_with, read_manifest
@@ -38,12 +40,16 @@ from pipelines.settings import JudgingSettings, PoolSettings, ScoreSettings
 from pipelines.sources import Unit, check_unchanged, cut
 from pipelines.storage import told
 from pipelines.summary import Summary, summarise
+from pipelines.watch import Watch
+from pipelines.worked import timed
 
 _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
 _FEWEST_CALLS, _MOST_CALLS = 4, 32  # batches at a time in an actor, each of which is a thread
 _FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest machine too
+_NO_PROGRESS_S = 4 * 3600.0
+"""Ray Data's own limit is half an hour, in which a large model may not even be loaded, nor a part of a judge's be done."""
 _PASSES = 3
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
 
@@ -79,8 +85,8 @@ class Flow(NamedTuple):
     ledgers: Sequence[Any]
 
 
-Flows = Callable[[Run, Sequence[Unit]], AbstractContextManager[Flow]]
-"""Starts what does some units of work; the context ends what it holds."""
+Flows = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Flow]]
+"""Starts what does some units of work; the context ends what it holds. The last argument is told what it waits for."""
 
 
 def score(
@@ -99,7 +105,9 @@ def score(
     progress = progress or Silent()
     plan = planning.plan(settings, reserved)
     progress.planned(plan.shape_found)
-    run = open_run(settings, plan, Manifest.of(plan, settings))
+    manifest = Manifest.of(plan, settings)
+    plan_facts.check_planned(settings.plan, manifest)
+    run = open_run(settings, plan, manifest)
     write_recipe(settings.output, score=settings)
     return carry_out(run, _scoring, progress, jobs)
 
@@ -112,11 +120,12 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
     steps = [making.begin(job, run.manifest)[0] for job in jobs]
     run.parts.repair()
     if run.missing():
-        with ray_session():
-            _complete(run, flows, steps, progress)
+        with ray_session(), timed(run.parts, run.settings, progress) as watched:
+            _complete(run, flows, steps, watched)
     counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
     summary = summarise(run.parts.parts_folder.path, run.manifest.columns, counts)
     summary = replace(summary, made=[Done(job, making.make(job)) for job in jobs])
+    summary = plan_facts.with_facts(summary, run.parts, run.settings)
     replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
     return summary
 
@@ -153,14 +162,22 @@ def unused(folder: str) -> bool:
 
 
 def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progress) -> None:
+    gpus = placement.engine_gpus(run.settings.engine)
     with progress.running(run.manifest.files, run.parts.listing()):
-        for _ in range(_PASSES):
+        left = _PASSES
+        while left:
             run.parts.repair()
             units = run.missing()
             if not units:
                 return
-            with flows(run, units) as flow:
-                _flow(run, _followed(flow, steps), progress)
+            try:
+                with flows(run, units, progress.noted) as flow:
+                    _flow(run, _followed(flow, steps), progress)
+                left -= 1
+            except EnginesLost as lost:
+                progress.noted(f"{lost}; the others go on")
+                if gpus and not placement.engine_gpus(run.settings.engine):
+                    raise RunStopped("the cluster has no GPU any more") from lost
 
 
 def _followed(flow: Flow, steps: Sequence[Making]) -> Flow:
@@ -175,6 +192,8 @@ def _followed(flow: Flow, steps: Sequence[Making]) -> Flow:
 def _flow(run: Run, flow: Flow, progress: Progress) -> None:
     """Let it flow. Whatever goes wrong in a worker ends here as a `RunStopped` that says so."""
     done, told = Counts(), 0
+    watch: Any = functools.partial(Watch, flow.ledgers)
+    flow.dataset.context.custom_execution_callback_classes = [watch]
     try:
         for part in flow.dataset.iter_rows():
             check_stopped()
@@ -183,31 +202,35 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
             found = ray.get([ledger.restarts.remote() for ledger in flow.ledgers])
             restarts = sum(times for times, _ in found)
             if restarts > told:
-                progress.engines_restarted(restarts, max(found)[1])
+                progress.noted(f"engines died and were started again, {restarts} so far; the last one: {max(found)[1]}")
                 told = restarts
             _check_failures(done, run.settings.work.max_failed_fraction)
-    except ray.exceptions.RayError as error:
+    except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
         words = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
         raise RunStopped(why(error, "; ".join(words))) from error
 
 
 def ledger(settings: PoolSettings) -> Any:
-    """A ledger of engines' deaths, for a pool of them."""
-    return ray.remote(num_cpus=0)(Ledger).remote(settings.max_engine_deaths)
+    """A ledger of engines' deaths, for a pool of them. It is where the driver is, and ends with nothing else."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor: Any = ray.remote(Ledger)
+    return actor.options(num_cpus=0, scheduling_strategy=here).remote(settings.max_engine_deaths)
 
 
 @contextmanager
-def _scoring(run: Run, units: Sequence[Unit]) -> Iterator[Flow]:
+def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
     """The pipeline of Ray Data: read, prepare, score."""
+    placement.wait_for_room(run.settings.engine, noted)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
-    placement.check(engine)
     prepared = read_units(run, units).map_batches(
         functools.partial(prepare, preparation=run.preparation), batch_size=None, batch_format="pyarrow"
     )
-    scored = prepared.map_batches(
+    # Blocks as they come: cut to a number of rows, each would leave a few rows for a call alone. `map_batches` wants a
+    # number wherever there are GPUs, because an array of so many rows may not fit one; ours are text, which waits its turn.
+    scored = prepared.map_batches_internal(
         ScoreStep,
         fn_constructor_args=(step_settings(run), deaths),
-        batch_size=None,  # blocks as they come: cut to a number of rows, each would leave a few rows for a call alone
+        batch_size=None,
         batch_format="pyarrow",
         **engine_pool(engine, work, run.part_rows),
     )
@@ -222,6 +245,7 @@ def read_units(run: Run, units: Sequence[Unit]) -> Dataset:
     context = DataContext.get_current()
     # A task is what an actor's death costs, and the least that an actor gets: about a part, not 128 MiB of them.
     context.target_max_block_size = run.block_bytes
+    context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # ours shows responses and reasons, theirs blocks and operators
     source = CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes)
     return ray.data.read_datasource(source, override_num_blocks=len(units))
@@ -241,7 +265,6 @@ def step_settings(run: Run) -> StepSettings:
 
 def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
     """How `map_batches` runs a step that holds an engine, on batches of so many rows."""
-    gpus = placement.engine_gpus(engine)
     # Twice what the engine takes at a time: it stays busy while some of the batches begin, end and are written.
     batches = math.ceil(2 * engine.max_in_flight / batch_rows)
     return {
@@ -250,11 +273,21 @@ def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> 
         "num_cpus": 0.5,
         "num_gpus": placement.actor_gpus(engine) or None,
         "compute": ActorPoolStrategy(
-            size=pool.replicas or max(1, placement.cluster_gpus() // gpus if gpus else 1),
+            **_bounds(engine, pool),
             max_concurrent_calls_per_actor=min(max(_FEWEST_CALLS, batches), _MOST_CALLS),
             enable_true_multi_threading=True,
         ),
     }
+
+
+def _bounds(engine: EngineSettings, pool: PoolSettings) -> dict[str, int]:
+    """How many engines there are: a number that stays, or one that Ray Data changes as work waits and GPUs come and go."""
+    gpus = placement.engine_gpus(engine)
+    there = max(1, placement.cluster_gpus() // gpus if gpus else 1)
+    if pool.max_replicas is None:
+        return {"size": pool.replicas or there}
+    least = pool.min_replicas or 1
+    return {"min_size": least, "max_size": pool.max_replicas, "initial_size": max(least, min(there, pool.max_replicas))}
 
 
 def _check_failures(done: Counts, most: float) -> None:

@@ -15,6 +15,7 @@ import ray
 from actors.errors import RunStopped
 
 _ATTEMPTS = 3
+_THREADS_END_S = 30.0
 _told_to_stop = threading.Event()
 
 
@@ -48,9 +49,23 @@ def ray_session() -> Iterator[None]:
     try:
         yield
     finally:
+        _end_executions()
         ray.shutdown()
         for way, handler in before.items() if own else ():
             signal.signal(way, handler)
+
+
+def _end_executions() -> None:
+    """End what Ray Data still has under way, in threads of its own, of a dataset that isn't read to its end.
+
+    One of them that asks Ray for something after its end makes Ray end this process, without a word and with exit code 1.
+    """
+    from ray.data._internal.execution.streaming_executor import StreamingExecutor  # nothing public says that they are done
+
+    for thread in threading.enumerate():
+        if isinstance(thread, StreamingExecutor):
+            thread.shutdown(force=False)  # waits two seconds
+            thread.join(_THREADS_END_S)
 
 
 def check_stopped() -> None:

@@ -1,9 +1,9 @@
 """What a run is told: the same settings for the command line, a recipe and Python. Imports nothing heavy."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from actors.settings import (
     Dtype,
@@ -59,7 +59,23 @@ class PoolSettings(Settings):
     replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="engines side by side; as many as the cluster's GPUs carry, or one without GPUs"
     )
+    max_replicas: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="instead: engines at most, started as work waits and GPUs come, and ended as they idle"
+    )
+    min_replicas: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="engines at least, if their number changes; 1 if not given"
+    )
     max_engine_deaths: int = Field(default=6, ge=1, description="engine deaths in a row that end the run")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.replicas is not None and (self.min_replicas or self.max_replicas):
+            raise ValueError(
+                "replicas is a number that stays, and min_replicas and max_replicas one that changes: give either"
+            )
+        if self.min_replicas is not None and (self.max_replicas is None or self.min_replicas > self.max_replicas):
+            raise ValueError(f"min_replicas is {self.min_replicas}, and max_replicas {self.max_replicas or 'not given'}")
+        return self
 
 
 class WorkSettings(PoolSettings):
@@ -108,6 +124,8 @@ class JudgingSettings(RunSettings, OneModelSettings):
 
 class ScoreSettings(JudgingSettings):
     """Everything that `score` is told."""
+
+    plan: str | None = Field(default=None, description="file of a plan of this run (`assay plan --out`), to compare it with")
 
 
 class DrawSettings(Settings):

@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from actors.errors import SettingsError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _BUFFER = 2**20
 _TEMPORARY = ".tmp"
+_JOBS = f"{os.sep}runtime_resources{os.sep}working_dir_files{os.sep}"
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
 
 
@@ -94,8 +97,24 @@ def is_remote(path: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    """The path as every worker can use it; a worker's own folder may be another one."""
-    return path.rstrip("/") if is_remote(path) else os.path.abspath(Path(path).expanduser())
+    """The path as every worker can use it; a worker's own folder may be another one.
+
+    Raises `SettingsError` if it lies in the folder of a Ray job, where results would be lost without a word.
+    """
+    if is_remote(path):
+        return path.rstrip("/")
+    found = os.path.abspath(Path(path).expanduser())
+    if _JOBS in found:
+        raise SettingsError(
+            f"{path} lies in the folder that Ray unpacked for this job, and deletes when it likes; give an absolute path "
+            "that every node sees, or an address such as s3://bucket/folder"
+        )
+    return found
+
+
+def in_a_job() -> bool:
+    """Whether this runs in a folder that Ray unpacked for a job, as under `ray job submit --working-dir`."""
+    return _JOBS in os.getcwd()
 
 
 def overlap(one: str, other: str) -> bool:

@@ -47,6 +47,10 @@ class Summary:
     flags: Mapping[str, int] = field(default_factory=dict)
     completion_tokens: int = 0
     orders: Mapping[str, int] = field(default_factory=dict)
+    work: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """How long it took (`pipelines.worked`)."""
+    plan: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """How that and the rest compare with the run's plan, if it had one (`pipelines.plan_facts`)."""
     made: Sequence[Any] = ()
     """What was made of the corpus while it was scored: of each job a `pipelines.making.Done`."""
 

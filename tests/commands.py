@@ -42,10 +42,14 @@ def summary(*arguments: object) -> dict[str, Any]:
 
 
 @contextmanager
-def running(*arguments: object, program: Sequence[str] = PROGRAM) -> Iterator[psutil.Process]:
+def running(*arguments: object, program: Sequence[str] = PROGRAM, **environment: str) -> Iterator[psutil.Process]:
     """A command under way, in a process group of its own; what is left of it at the end is killed."""
     process = subprocess.Popen(
-        _command(arguments, program), cwd=REPOSITORY, env=_environment({}), stdout=subprocess.DEVNULL, start_new_session=True
+        _command(arguments, program),
+        cwd=REPOSITORY,
+        env=_environment(environment),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
     driver = psutil.Process(process.pid)
     try:

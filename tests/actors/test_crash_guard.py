@@ -24,11 +24,16 @@ PATIENCE = 30.0  # seconds, for a thread that should come at once
 # The ledger.
 
 
+def starts(ledger: Ledger, holder: str, node: str = "node-1", alive: tuple[str, ...] = ("node-1", "node-2")) -> bool:
+    """An engine starts on a node, of those that there are."""
+    return ledger.starting(holder, node, alive)
+
+
 def test_work_that_was_left_has_cost_nothing() -> None:
     ledger = Ledger(max_deaths=3)
     for _ in range(5):
         assert ledger.deaths("part-1") == 0
-        ledger.enter("part-1")
+        ledger.enter("part-1", "actor-1")
         ledger.leave("part-1")
 
 
@@ -37,14 +42,14 @@ def test_work_that_was_open_twice_is_a_suspect() -> None:
     for deaths in range(4):
         assert ledger.deaths("part-1") == deaths
         assert (ledger.deaths("part-1") >= SUSPECT) == (deaths >= 2)
-        ledger.enter("part-1")
+        ledger.enter("part-1", "actor-1")
     assert ledger.deaths("part-2") == 0
 
 
 def test_suspicion_outlives_success() -> None:
     ledger = Ledger(max_deaths=3)
     for _ in range(3):
-        ledger.enter("part-1")
+        ledger.enter("part-1", "actor-1")
     ledger.leave("part-1")
     assert ledger.deaths("part-1") == 2
 
@@ -52,31 +57,31 @@ def test_suspicion_outlives_success() -> None:
 def test_engines_that_die_without_work_done_end_the_run() -> None:
     ledger = Ledger(max_deaths=3)
     for _ in range(3):
-        ledger.starting("actor-1")
+        starts(ledger, "actor-1")
         ledger.died("out of memory on device 3")
     with pytest.raises(CrashLoop, match=r"engines died 3 times with no work done .* out of memory on device 3"):
-        ledger.starting("actor-1")
+        starts(ledger, "actor-1")
 
 
 def test_deaths_of_all_actors_count_together() -> None:
     ledger = Ledger(max_deaths=2)
     for actor in ("actor-1", "actor-2", "actor-1"):
-        ledger.starting(actor)
+        starts(ledger, actor)
     with pytest.raises(CrashLoop, match="may have killed them"):
-        ledger.starting("actor-2")
+        starts(ledger, "actor-2")
 
 
 def test_the_first_start_of_an_actor_is_no_death() -> None:
     ledger = Ledger(max_deaths=1)
     for actor in range(100):
-        ledger.starting(f"actor-{actor}")
+        starts(ledger, f"actor-{actor}")
 
 
 def test_work_done_in_between_forgives() -> None:
     ledger = Ledger(max_deaths=2)
     for number in range(20):
-        ledger.starting("actor-1")
-        ledger.enter(f"part-{number}")
+        starts(ledger, "actor-1")
+        ledger.enter(f"part-{number}", "actor-1")
         ledger.leave(f"part-{number}")
 
 
@@ -93,20 +98,55 @@ def test_what_a_suspect_came_to_is_kept_until_its_work_is_done() -> None:
 def test_work_begun_forgives_nothing() -> None:
     ledger = Ledger(max_deaths=2)
     for number in range(2):
-        ledger.starting("actor-1")
-        ledger.enter(f"part-{number}")
+        starts(ledger, "actor-1")
+        ledger.enter(f"part-{number}", "actor-1")
     with pytest.raises(CrashLoop):
-        ledger.starting("actor-1")
+        starts(ledger, "actor-1")
+
+
+def test_an_engine_that_went_with_its_node_died_of_nothing() -> None:
+    ledger = Ledger(max_deaths=2)
+    for node in range(20):
+        starts(ledger, "actor-1", f"node-{node}", (f"node-{node}",))
+        assert ledger.deaths("part-1") == 0
+        ledger.enter("part-1", "actor-1")
+    assert ledger.restarts()[0] == 19
+
+
+def test_only_the_work_of_the_lost_engine_is_forgiven() -> None:
+    ledger = Ledger(max_deaths=2)
+    starts(ledger, "actor-1", "node-1")
+    starts(ledger, "actor-2", "node-2")
+    ledger.enter("part-1", "actor-1")
+    ledger.enter("part-2", "actor-2")
+    starts(ledger, "actor-1", "node-2", ("node-2",))
+    assert (ledger.deaths("part-1"), ledger.deaths("part-2")) == (0, 1)
+
+
+def test_engines_without_a_node_are_told_of_and_whether_others_work() -> None:
+    ledger = Ledger(max_deaths=2)
+    starts(ledger, "actor-1", "node-1")
+    starts(ledger, "actor-2", "node-2")
+    assert ledger.standing(["node-1", "node-2"]) == ((), True), "they are loading"
+    ledger.ready("actor-1")
+    assert ledger.standing(["node-1"]) == (("actor-2",), False)
+    ledger.enter("part-1", "actor-1")
+    ledger.enter("part-2", "actor-2")
+    assert ledger.standing(["node-1"]) == (("actor-2",), True)
+    ledger.leave("part-1")
+    assert ledger.standing(["node-1"]) == (("actor-2",), False), "it can't do its part"
+    starts(ledger, "actor-2", "node-1", ("node-1",))
+    assert ledger.standing(["node-1"]) == ((), True)
 
 
 def test_restarts_are_counted_with_the_last_cause() -> None:
     ledger = Ledger(max_deaths=9)
-    ledger.starting("actor-1")
+    starts(ledger, "actor-1")
     assert ledger.restarts()[0] == 0
-    ledger.starting("actor-1")
+    starts(ledger, "actor-1")
     assert ledger.restarts() == (1, "their processes ended without a word; the system may have killed them")
     ledger.died("out of memory")
-    ledger.starting("actor-1")
+    starts(ledger, "actor-1")
     assert ledger.restarts() == (2, "out of memory")
 
 
@@ -230,9 +270,10 @@ class Process(EngineProcess):
     """An engine's process without Ray."""
 
     def __init__(self, ledger: Ledger, engine: FakeEngine) -> None:
-        ledger.starting("actor-1")
+        starts(ledger, "actor-1")
         self._ledger = ledger
         self._gate = _Gate()
+        self._holder = "actor-1"
         self.engine = engine
 
     def _call(self, method: str, *arguments: Any) -> Any:

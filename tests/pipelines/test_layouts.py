@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from actors.errors import SettingsError
 from pipelines.__main__ import cli
-from pipelines.layouts import LayoutSettings, layout_of, table
+from pipelines.layouts import layout_of, table
+from pipelines.plan_settings import LayoutSettings
 from tests.conftest import REPOSITORY
 
 LARGE = "nvidia/Nemotron-4-340B-Reward"

@@ -194,10 +194,10 @@ def test_a_terminal_keeps_one_line_in_its_place() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_dead_engines_are_told_in_a_line_that_stays() -> None:
+def test_what_a_person_should_know_is_told_in_a_line_that_stays() -> None:
     told = "engines died and were started again, 2 so far; the last one: out of memory"
     for stream, shown in ((io.StringIO(), f"{told}\n"), (Terminal(), f"\r\x1b[2K{told}\n")):
-        Lines(stream).engines_restarted(2, "out of memory")
+        Lines(stream).noted(told)
         assert stream.getvalue() == shown
 
 
@@ -215,5 +215,5 @@ def test_silence_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
     silent.planned("messages")
     with silent.running([lines_file(0, 100)], []):
         silent.part_done(event(0, 100))
-        silent.engines_restarted(1, "out of memory")
+        silent.noted("engines died")
     assert capfd.readouterr() == ("", "")

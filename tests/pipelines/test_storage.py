@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.storage import Folder
 from tests.object_store import BUCKET
@@ -117,3 +118,16 @@ def test_a_store_that_nobody_knows_is_an_os_error() -> None:
 def test_a_bucket_that_isnt_there_is_an_os_error(s3: object) -> None:
     with pytest.raises(OSError, match="bucket"):
         storage.folder("s3://missing/a").make()
+
+
+def test_a_path_in_the_folder_of_a_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not storage.in_a_job()
+    unpacked = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_0"
+    unpacked.mkdir(parents=True)
+    monkeypatch.chdir(unpacked)
+    assert storage.in_a_job()
+    for path in ("out", "./out/", str(unpacked / "out")):
+        with pytest.raises(SettingsError, match="lies in the folder that Ray unpacked for this job"):
+            storage.folder(path)
+    assert storage.absolute(str(tmp_path)) == str(tmp_path)
+    assert storage.absolute("s3://bucket/out/") == "s3://bucket/out"

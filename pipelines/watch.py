@@ -1,0 +1,49 @@
+"""Looks after the engines of a flow whose nodes went away.
+
+Ray starts such an actor again where there is room, and gives it the calls that it had. With the node, the room may be gone,
+too: then these calls wait, be it for ever, while other engines idle. What is missing can be begun again by those.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.data._internal.execution.execution_callback import ExecutionCallback
+
+from actors.engine_process import alive_nodes
+from actors.errors import EnginesLost
+from actors.placement import is_wanted
+
+_LOOK_EVERY_S = 5.0
+_GRACE_S = 60.0
+"""A new node may come in a minute; and then an engine must start, or start again if the others go on without it."""
+
+
+class Watch(ExecutionCallback):
+    """Called by Ray Data at every step of a dataset's execution; what it raises ends that."""
+
+    def __init__(self, ledgers: Sequence[Any]) -> None:
+        self._ledgers = ledgers
+        self._looked = self._fine = time.monotonic()
+
+    def on_execution_step(self, executor: Any) -> None:
+        """Raise `EnginesLost` if engines have waited for a place, and the others for work, for a while."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_EVERY_S:
+            return
+        self._looked = now
+        lost = self._lost()
+        if not lost:
+            self._fine = now
+        if now - self._fine >= _GRACE_S:
+            went = "an engine went with its node" if lost == 1 else f"{lost} engines went with their nodes"
+            raise EnginesLost(f"{went}, and found no other place")
+
+    def _lost(self) -> int:
+        """How many engines wait for a place, if no other has anything to do."""
+        nodes = alive_nodes()
+        standings = ray.get([ledger.standing.remote(nodes) for ledger in self._ledgers])
+        if any(standing.busy for standing in standings):
+            return 0
+        return sum(is_wanted(engine) for standing in standings for engine in standing.lost)

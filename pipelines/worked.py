@@ -1,0 +1,133 @@
+"""How long the work of a run took: each session notes its time beside the parts, and all of them together are the run's.
+
+    scored/sessions/<when>.json     seconds, parts, tokens of one session, written when it ends, however it ends
+
+A session that was killed notes nothing. Then there are more parts than were noted, and the time isn't known: no number is
+made up for it.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from actors import placement
+from pipelines.parts import Part, Parts
+from pipelines.progress import Progress
+from pipelines.settings import JudgingSettings, ScoreSettings
+from pipelines.sources import InputFile
+from pipelines.storage import Folder
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the sessions of a run did; None where it isn't known, for the reason `why`.
+
+    Seconds are from when engines began to start to the end, those `starting` to the first part, which had `first_tokens`.
+    Engines and GPU-hours are known if the number of engines stays.
+    """
+
+    seconds: float | None = None
+    starting: float | None = None
+    tokens: int = 0
+    first_tokens: int = 0
+    engines: int | None = None
+    gpu_hours: float | None = None
+    why: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return asdict(self)
+
+
+class _Watched:
+    """A progress that is passed on, and what it was told of parts."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._start = time.monotonic()
+        self.parts = self.tokens = self.first_tokens = 0
+        self.starting = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`."""
+        self._progress.planned(shape_found)
+
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+        """See `Progress`."""
+        return self._progress.running(files, done)
+
+    def noted(self, text: str) -> None:
+        """See `Progress`."""
+        self._progress.noted(text)
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+        if not self.parts:
+            self.starting, self.first_tokens = self.seconds, part["tokens"]
+        self.parts += 1
+        self.tokens += part["tokens"]
+        self._progress.part_done(part)
+
+
+@contextlib.contextmanager
+def timed(parts: Parts, settings: JudgingSettings, progress: Progress) -> Iterator[Progress]:
+    """Note the time of a session's work, on a Ray that is there. It hears of parts by the progress that this gives."""
+    watched, before = _Watched(progress), _engines(settings)
+    after = before
+    try:
+        yield watched
+        after = _engines(settings)
+    finally:
+        engines, gpus = before if after == before else (None, None)  # some were lost on the way
+        note = {
+            "seconds": watched.seconds,
+            "starting": watched.starting,
+            "parts": watched.parts,
+            "tokens": watched.tokens,
+            "first_tokens": watched.first_tokens,
+            "engines": engines,
+            "gpus": gpus,
+        }
+        # If this fails, too, fewer parts are noted than there are, and that is what will be said.
+        with contextlib.suppress(OSError):
+            _folder(parts).replace(f"{time.time_ns():020d}.json", json.dumps(note).encode())
+
+
+def work_of(parts: Parts) -> Work:
+    """What all sessions of a run did."""
+    folder = _folder(parts)
+    notes = [json.loads(folder.read(entry.name)) for entry in sorted(folder.entries(), key=lambda entry: entry.name)]
+    there, known = len(parts.listing()), sum(note["parts"] for note in notes)
+    if known < there:
+        return Work(why=f"a session was killed: nobody knows how long {there - known:,} of {there:,} parts took")
+    engines = {note["engines"] for note in notes if note["parts"]}
+    gpus = [note["gpus"] for note in notes]
+    return Work(
+        seconds=sum(note["seconds"] for note in notes),
+        starting=sum(note["starting"] for note in notes),
+        tokens=sum(note["tokens"] for note in notes),
+        first_tokens=sum(note["first_tokens"] for note in notes),
+        engines=engines.pop() if len(engines) == 1 else None,
+        gpu_hours=None if None in gpus else sum(note["seconds"] * note["gpus"] for note in notes) / 3600,
+    )
+
+
+def _engines(settings: JudgingSettings) -> tuple[int | None, int | None]:
+    """How many engines work, and on how many GPUs, if their number stays and nothing else has GPUs."""
+    pool = settings.work
+    if pool.max_replicas is not None or not isinstance(settings, ScoreSettings):
+        return None, None
+    gpus = placement.engine_gpus(settings.engine)
+    engines = pool.replicas or max(1, placement.cluster_gpus() // gpus if gpus else 1)
+    return engines, engines * gpus
+
+
+def _folder(parts: Parts) -> Folder:
+    return parts.sessions_folder

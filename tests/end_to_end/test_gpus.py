@@ -1,0 +1,99 @@
+"""Every way of running an engine on a cluster with GPUs: Ray gives it so many, and the numbers stay. Logical GPUs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import pipelines
+from actors.errors import EngineError
+from pipelines.progress import Silent
+from pipelines.scoring import score
+from tests.commands import summary
+from tests.corpora import lines, rows, scored, settings, write
+from tests.endpoints import wait
+
+MODEL = "tiny-attributes"
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("corpus") / "c.jsonl", lines(rows(ROWS)))
+
+
+@pytest.fixture(scope="module")
+def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Rewards of one process, on a Ray without GPUs."""
+    output = tmp_path_factory.mktemp("alone") / "out"
+    summary("score", corpus, output, "--model", MODEL)
+    return [row["reward"] for row in scored(output)]
+
+
+@pytest.fixture(scope="module")
+def two_gpus(expected: list[float]) -> Iterator[None]:
+    """A node with two logical GPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
+        node = {"num_cpus": 3, "num_gpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
+        own: Any = Cluster(initialize_head=True, head_node_args=node)
+        patch.setenv("RAY_ADDRESS", own.address)
+        ray.init(address=own.address, log_to_driver=False)
+        yield
+        ray.shutdown()
+        own.shutdown()
+
+
+def gpus_free() -> float:
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return free.get("GPU", 0.0)
+
+
+class Notes(Silent):
+    """What a person is told of a run."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def noted(self, text: str) -> None:
+        self.all.append(text)
+
+
+def test_a_dataset_is_scored_on_gpus(corpus: Path, expected: list[float], two_gpus: None) -> None:
+    wait(lambda: gpus_free() == 2)
+    dataset = pipelines.score(ray.data.read_json(str(corpus)), model=MODEL, replicas=1)
+    rewards = {row["id"]: row["reward"] for row in dataset.take_all()}
+    assert [rewards[number] for number in range(ROWS)] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_policy_and_a_judge_share_the_gpus(two_gpus: None, tmp_path: Path) -> None:
+    wait(lambda: gpus_free() == 2)
+    prompts = [{"messages": [{"role": "user", "content": f"What is {number} + 4?"}]} for number in range(6)]
+    corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
+    found = pipelines.sample(
+        str(corpus), str(tmp_path / "out"), policy="tiny-policy", judge=MODEL, n=2, policy_max_tokens=48
+    )
+    assert (found.scored.responses, found.scored.failed) == (12, 0)
+    assert found.scored.scored >= 10  # it may draw one that doesn't end
+
+
+def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
+    corpus: Path, expected: list[float], two_gpus: None, tmp_path: Path
+) -> None:
+    wait(lambda: gpus_free() == 2)
+    other: Any = ray.remote(num_gpus=1, num_cpus=0)(Silent)
+    holding = other.remote()
+    ray.get(holding.planned.remote(""))
+    two = {"tensor_parallel": 2, "replicas": 1, "placement_timeout_s": 2.0}
+    own = settings(corpus, tmp_path / "out", model=MODEL, engine="vllm", **two)
+    notes = Notes()
+    with pytest.raises(EngineError, match="TP 2 waited 2 s for 2 GPUs of one node; free are 1 node with 1"):
+        score(own, notes)
+    assert notes.all == ["waiting up to 2 s for 2 GPUs of one node; free are 1 node with 1"]
+    ray.kill(holding)
+    longer = own.model_copy(update={"engine": own.engine.model_copy(update={"placement_timeout_s": 60.0})})
+    assert score(longer).scored == ROWS
+    assert [row["reward"] for row in scored(tmp_path / "out")] == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,64 @@
+"""A run on a cluster that Ray's autoscaler makes larger and smaller. vLLM, one logical GPU to a node."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray._private.state import state
+
+from pipelines.parts import Parts
+from tests.commands import running, wait_until
+from tests.corpora import lines, rows, scored, write
+from tests.endpoints import wait
+from tests.growing import Growing, growing
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
+    monkeypatch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
+    with (
+        tempfile.TemporaryDirectory(prefix="grow-", dir="/tmp", ignore_cleanup_errors=True) as folder,  # a short name
+        growing(Path(folder) / "ray", most=2, node={"CPU": 2, "GPU": 1}) as own,
+    ):
+        yield own
+
+
+def working() -> set[str]:
+    """The nodes on which an engine is ready."""
+    actors: dict[str, Any] = state.actor_table(None, None, None)
+    return {
+        actor["Address"]["NodeID"]
+        for actor in actors.values()
+        if actor["State"] == "ALIVE" and "ScoreStep" in actor["ActorClassName"]
+    }
+
+
+def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Growing, tmp_path: Path) -> None:
+    wait(lambda: len(cluster.workers()) == 1)
+    (first,) = cluster.workers()
+    corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
+    command = ("score", corpus, out, "--model", "tiny-attributes", "--max-replicas", 2, "--part-rows", 50)
+    parts = Parts(str(out))
+    with running(*command, RAY_ADDRESS=cluster.address) as run:
+        wait_until(lambda: working() == {first}, run)
+        wait_until(lambda: len(working()) == 2, run)
+        assert run.is_running(), "it was over before the second node came"
+        (second,) = working() - {first}
+        cluster.take(first)
+        wait_until(lambda: first not in cluster.workers(), run)
+        before = len(parts.listing())
+        wait_until(lambda: len(parts.listing()) > before + 5, run)
+        assert run.is_running(), "it was over before the node went"
+        assert working() == {second}, "a third node was quicker than the second to do five parts"
+        done = {part.name for part in parts.listing()}
+        assert run.wait() == 0
+    assert {part.name for part in parts.listing()} >= done
+    found = json.loads((out / "manifest.json").read_text())["summary"]
+    assert (found["rows"], found["scored"]) == (ROWS, ROWS)
+    assert len({row["row"] for row in scored(out)}) == ROWS
+    wait(lambda: len(cluster.workers()) == 1)  # nodes that idle are given back

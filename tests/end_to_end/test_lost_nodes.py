@@ -1,0 +1,99 @@
+"""Nodes with GPUs go away in mid-run, and nothing comes in their place: the others do the work. vLLM on logical GPUs."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from actors import placement
+from actors.errors import RunStopped
+from pipelines import watch
+from pipelines.parts import Parts
+from pipelines.progress import Silent
+from pipelines.scoring import score
+from tests.corpora import lines, rows, scored, settings, write
+from tests.endpoints import wait
+
+ROWS = 6000
+NODE = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": 200 * 2**20}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A head without GPUs."""
+    monkeypatch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
+    own: Any = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 200 * 2**20, "include_dashboard": False}
+    )
+    monkeypatch.setenv("RAY_ADDRESS", own.address)
+    ray.init(address=own.address, log_to_driver=False)
+    yield own
+    ray.shutdown()
+    own.shutdown()
+
+
+class Notes(Silent):
+    """What a person is told of a run."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def noted(self, text: str) -> None:
+        self.all.append(text)
+
+
+def meanwhile(condition: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
+    """Do something as soon as it is time for it, beside the run."""
+
+    def run() -> None:
+        wait(condition)
+        do()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_what_a_lost_engine_held_is_done_by_the_others(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_GRACE_S", 5.0)
+    cluster.add_node(**NODE)
+    leaving = cluster.add_node(**NODE)
+    corpus, out, notes = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out", Notes()
+    parts = Parts(str(out))
+    before: list[str] = []
+
+    def leave() -> None:
+        before.extend(part.name for part in parts.listing())
+        cluster.remove_node(leaving)
+
+    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 10, leave)
+    found = score(settings(corpus, out, engine="vllm", part_rows=50), notes)
+    thread.join()
+    assert (found.rows, found.scored) == (ROWS, ROWS)
+    assert len(before) < ROWS / 50, "the run was over before the node went"
+    assert {part.name for part in parts.listing()} >= set(before)
+    assert notes.all == ["an engine went with its node, and found no other place; the others go on"]
+    assert len({row["row"] for row in scored(out)}) == ROWS
+
+
+def test_a_cluster_without_any_gpu_left_stops_the_run(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_GRACE_S", 5.0)
+    leaving = cluster.add_node(**NODE)
+    corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
+    parts = Parts(str(out))
+    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: cluster.remove_node(leaving))
+    with pytest.raises(RunStopped, match="the cluster has no GPU any more"):
+        score(settings(corpus, out, engine="vllm", part_rows=50))
+    thread.join()
+    kept = {part.name for part in parts.listing()}
+    cluster.add_node(**NODE)
+    wait(lambda: placement.cluster_gpus() == 1)
+    found = score(settings(corpus, out, engine="vllm", part_rows=50))
+    assert found.scored == ROWS
+    assert {part.name for part in parts.listing()} >= kept

@@ -1,0 +1,163 @@
+"""What tokens cost: by whose speed, on how many GPUs, and what is said where nothing is known."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from actors.errors import SettingsError
+from actors.layout import Layout
+from actors.models import RewardModel, resolve
+from actors.settings import JudgeSettings, ModelSettings, RenderSettings
+from actors.sizes import SIZES
+from pipelines.bill import Bill, Ground, bill
+from pipelines.estimating import Estimate
+from pipelines.plan_settings import BillSettings, CardSettings
+
+TOKENS = {
+    "tokens": Estimate(1e9, 0.9e9, 1.2e9),
+    "read_tokens": Estimate(0.5e9, 0.4e9, 0.6e9),
+    "prompts": Estimate(1000, 900, 1100),
+    "responses": Estimate(500, 500, 500),
+}
+LAYOUT = Layout(8, 2)
+LARGE = SIZES["nvidia/Nemotron-4-340B-Reward"]
+IDENTITY = {"model": "m", "revision": None, "weights": "w", "dtype": "bfloat16"}
+
+
+@pytest.fixture(scope="module")
+def head() -> RewardModel:
+    return resolve(ModelSettings(model="tiny-attributes"), RenderSettings())
+
+
+@pytest.fixture(scope="module")
+def judge() -> RewardModel:
+    return resolve(ModelSettings(model="tiny-genrm", judge=JudgeSettings(max_tokens=400)), RenderSettings())
+
+
+def billed(model: RewardModel, layout: Layout | None = LAYOUT, known: bool = True, **settings: Any) -> Bill:
+    ground = Ground(model, IDENTITY, CardSettings(), layout, LARGE if known else None)
+    return bill(TOKENS, ground, BillSettings(**settings))
+
+
+def test_the_bounds_of_the_tokens_go_through_to_the_price(head: RewardModel) -> None:
+    found = billed(head, tokens_per_s=10_000, gpus=40, gpu_price=2.0)
+    assert (found.engines, found.gpus) == (2, 32)  # eight are left over, and idle
+    assert found.work_s == Estimate(50_000, 45_000, 60_000)
+    assert found.gpu_hours is not None
+    assert found.gpu_hours.value == pytest.approx(50_000 * 32 / 3600)
+    assert found.cost is not None
+    assert found.cost.high == pytest.approx(60_000 * 32 / 3600 * 2)
+    assert any("2 are 2 times as fast" in assumption for assumption in found.assumptions)
+
+
+def test_a_published_speed_is_of_forward_passes_and_of_all_gpus_of_an_engine(head: RewardModel) -> None:
+    found = billed(head)
+    assert found.speed is not None
+    assert found.work_s is not None
+    assert found.speed.read == pytest.approx(453 * 16 / 8 * 405 / 341 / 2 * 16, rel=0.001)
+    assert found.work_s.value == pytest.approx(0.5e9 / found.speed.read)
+    assert found.least_s is not None
+    assert found.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 989.4e12))
+    assert found.least_s.value < found.work_s.value
+    assert found.cost is None
+
+
+def test_where_nothing_is_known_there_is_no_time(head: RewardModel) -> None:
+    found = billed(head, layout=None, known=False)
+    assert (found.speed, found.work_s, found.gpu_hours, found.cost, found.least_s) == (None,) * 5
+    assert json.loads(json.dumps(found.as_json()))["work_s"] is None
+
+
+def test_a_judge_writes_between_a_token_and_all_that_it_may(judge: RewardModel) -> None:
+    found = billed(judge, tokens_per_s=10_000, written_per_s=100)
+    assert found.written == Estimate(1000 * 200, 900, 1100 * 400)
+    assert found.work_s is not None
+    assert found.work_s.value == pytest.approx(1e9 / 10_000 + 200_000 / 100)
+    assert found.work_s.high == pytest.approx(1.2e9 / 10_000 + 440_000 / 100)
+    assert "half of the 400 tokens" in found.assumptions[0]
+    assert "no question is asked again" in found.assumptions[1]
+    told = billed(judge, answer_tokens=150)
+    assert told.written == Estimate(150_000, 135_000, 165_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gpus": 15}, r"--gpus 15: an engine takes 16 \(TP 8 x PP 2\)"),
+        ({"written_per_s": 5}, "--written-per-s is of judges, and goes with --tokens-per-s"),
+        ({"like": "nowhere"}, "--like nowhere holds no run that is complete"),
+    ],
+)
+def test_what_cant_be_billed(head: RewardModel, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        billed(head, **settings)
+
+
+def test_a_judge_needs_both_speeds_and_answers_that_fit(judge: RewardModel) -> None:
+    with pytest.raises(SettingsError, match="--written-per-s, how fast it writes, goes with it"):
+        billed(judge, tokens_per_s=5)
+    with pytest.raises(SettingsError, match="an answer has 400 at most"):
+        billed(judge, answer_tokens=500)
+
+
+def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None) -> str:
+    """A manifest, as far as it is looked at."""
+    folder.mkdir()
+    summary = {"responses": 100, "completion_tokens": 700} | ({"work": work} if work is not None else {})
+    document = {
+        "assay": 1,
+        "identity": {"prefix": "", "engine": "vllm", **identity},
+        "files": [],
+        "carried_columns": base64.b64encode(pa.schema([]).serialize().to_pybytes()).decode(),
+        "outputs": [],
+        "made_with": {},
+        "summary": summary,
+    }
+    (folder / "manifest.json").write_text(json.dumps(document))
+    return str(folder)
+
+
+WORK = {
+    "seconds": 120.0,
+    "starting": 20.0,
+    "tokens": 51_000,
+    "first_tokens": 1_000,
+    "engines": 2,
+    "gpu_hours": 1.0,
+    "why": None,
+}
+
+
+def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel, judge: RewardModel) -> None:
+    folder = earlier(tmp_path / "run", IDENTITY, WORK)
+    found = billed(head, like=folder)
+    assert found.speed is not None
+    assert found.speed.read == 50_000 / 100 / 2
+    assert found.speed.start_s == 20
+    assert found.speed.source == f"measured in {folder}: 50,000 tokens in 100 s by 2 engines"
+    assert found.work_s is not None
+    assert found.work_s.value == pytest.approx(1e9 / 250)
+    written = billed(judge, like=folder).written
+    assert written == Estimate(3500, 3500, 3500)  # seven for each response
+
+
+@pytest.mark.parametrize(
+    ("identity", "work", "message"),
+    [
+        ({"weights": "others"}, WORK, "is of another model:\n  weights: 'others' there, 'w' now"),
+        ({"engine": "fake"}, WORK, "was a rehearsal with --engine fake"),
+        ({}, None, "how many engines worked how long wasn't noted"),
+        ({}, WORK | {"seconds": None, "why": "a session was killed"}, "a session was killed; give --tokens-per-s"),
+        ({}, WORK | {"engines": None}, "wasn't noted"),
+        ({}, WORK | {"tokens": 0, "first_tokens": 0}, "read no tokens"),
+    ],
+)
+def test_a_run_that_doesnt_say_it(
+    tmp_path: Path, head: RewardModel, identity: dict[str, Any], work: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        billed(head, like=earlier(tmp_path / "run", IDENTITY | identity, work))

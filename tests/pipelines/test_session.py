@@ -1,0 +1,41 @@
+"""A session's end, whatever is under way in it."""
+
+import subprocess
+import sys
+
+from tests.conftest import REPOSITORY
+
+STOPPED_EARLY = """
+import os, sys, threading, time
+import ray
+from ray.data._internal.execution.execution_callback import ExecutionCallback
+from actors.errors import RunStopped
+from pipelines.session import ray_session
+
+class SlowStep(ExecutionCallback):
+    def on_execution_step(self, executor):
+        if "ENOUGH" in os.environ:  # no event: the context travels to workers
+            os.environ["BUSY"] = "now"
+            time.sleep(6)  # on a busy machine, a step takes longer than Ray Data waits for it
+            ray.cluster_resources()
+
+try:
+    with ray_session():
+        numbers = ray.data.range(100_000, override_num_blocks=500).map(lambda row: row)
+        numbers.context.custom_execution_callback_classes = [SlowStep]
+        for _ in numbers.iter_rows():
+            os.environ["ENOUGH"] = "now"
+            while "BUSY" not in os.environ:
+                time.sleep(0.01)
+            raise RunStopped("enough")
+except RunStopped:
+    left = [thread.name for thread in threading.enumerate() if "StreamingExecutor" in thread.name]
+    sys.exit(f"{left} would end this process" if left else 3)
+"""
+
+
+def test_what_ray_data_has_under_way_ends_before_ray_does() -> None:
+    """Else Ray ends the process with 1, now and then, when a thread comes too late."""
+    command = [sys.executable, "-c", STOPPED_EARLY]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 3, done.stderr

@@ -1,0 +1,81 @@
+"""How long a run took: all its sessions together, or that nobody knows."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipelines.parts import Counts, Part, Parts
+from pipelines.progress import Silent
+from pipelines.settings import JudgingSettings
+from pipelines.sources import Range
+from pipelines.worked import timed, work_of
+from tests.corpora import settings
+
+
+def _interrupted(parts: Parts) -> None:
+    with timed(parts, run(parts), Silent()) as progress:
+        progress.part_done(commit(parts, 3))
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    found = Parts(str(tmp_path / "out"))
+    found.create()
+    return found
+
+
+def run(parts: Parts, **options: object) -> JudgingSettings:
+    return settings(Path("c.jsonl"), Path(parts.folder), **options)
+
+
+def commit(parts: Parts, at: int) -> dict[str, int]:
+    part = Part(0, Range(10 * at, 10 * at + 10), Counts(1, 1))
+    parts.commit(part, pa.table({"a": [1]}), {})
+    return {"tokens": 100 + at}
+
+
+def test_sessions_add_up(parts: Parts) -> None:
+    with timed(parts, run(parts), Silent()) as progress:
+        for at in range(3):
+            progress.part_done(commit(parts, at))
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(parts)
+    found = work_of(parts)
+    notes = [json.loads(path.read_text()) for path in sorted(Path(parts.folder, "sessions").iterdir())]
+    assert [note["parts"] for note in notes] == [3, 1]
+    assert found.seconds == pytest.approx(sum(note["seconds"] for note in notes))
+    assert found.seconds > 0
+    assert found.starting is not None
+    assert 0 < found.starting <= found.seconds
+    assert (found.tokens, found.first_tokens, found.engines) == (100 + 101 + 102 + 103, 100 + 103, 1)
+    assert found.gpu_hours == 0  # without a cluster there are none
+    assert found.why is None
+
+
+def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
+    with timed(parts, run(parts), Silent()) as progress:
+        progress.part_done(commit(parts, 0))
+    commit(parts, 1)
+    commit(parts, 2)
+    found = work_of(parts)
+    assert (found.seconds, found.gpu_hours, found.engines) == (None, None, None)
+    assert found.why == "a session was killed: nobody knows how long 2 of 3 parts took"
+
+
+def test_a_number_of_engines_that_changes_isnt_one(parts: Parts) -> None:
+    with timed(parts, run(parts, max_replicas=4), Silent()) as progress:
+        progress.part_done(commit(parts, 0))
+    found = work_of(parts)
+    assert found.seconds is not None
+    assert (found.engines, found.gpu_hours) == (None, None)
+
+
+def test_sessions_of_a_run_that_is_deleted_go_with_it(parts: Parts) -> None:
+    with timed(parts, run(parts), Silent()) as progress:
+        progress.part_done(commit(parts, 0))
+    parts.delete()
+    assert not Path(parts.folder, "sessions").exists()
+    assert work_of(parts).seconds == 0
