@@ -27,7 +27,7 @@ from actors.settings import EngineSettings
 
 _NAME = "assay-engine"
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
-_QUIET_S, _ASK_FOR_S = 10.0, 30.0
+_QUIET_S, _ASK_FOR_S = 10.0, 10.0
 """Whoever had the GPUs may be ending; and how long it is asked before looking again whether the cluster can do it at all."""
 _READY_S = 30.0
 """A group whose GPUs were free a moment ago is ready at once, or somebody was quicker."""
@@ -83,6 +83,7 @@ def wait_for_room(settings: EngineSettings, waiting: Callable[[str], None]) -> N
     while not _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)):
         if time.monotonic() > start + settings.placement_timeout_s:
             raise _gave_up(settings)
+        sweep()
         check(settings)
 
 
@@ -94,12 +95,12 @@ def place(settings: EngineSettings) -> Placement | None:
     """
     if not engine_gpus(settings) or settings.pipeline_parallel == 1:
         return None
-    sweep()
     # The engine core is a process of its own, and connects to Ray by itself.
     os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
     layout = _layout(settings)
     deadline = time.monotonic() + settings.placement_timeout_s
     while True:
+        sweep()  # each time: it takes Ray a moment to know that an actor is gone
         check(settings)
         nodes = nodes_for(layout, _free_gpus())
         if nodes is not None and (group := _placed(layout, nodes)) is not None:

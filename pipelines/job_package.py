@@ -1,7 +1,7 @@
 """What a recipe needs on a cluster, in one archive: our packages, the built-in models that it names, and the recipe.
 
 A job runs in a folder that Ray unpacks for it and deletes again, so a path of the recipe must not depend on where it runs:
-what is relative is made absolute, as seen from here, and prompts travel along.
+what is relative is made absolute, as seen from here, and small texts travel along.
 """
 
 import os
@@ -26,8 +26,8 @@ FOLDERS = frozenset({"inputs", "output", "scored", "rest"})
 """Settings that name files and folders."""
 MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
 """Settings that name a model: a folder, a built-in one, or what isn't on this machine."""
-PROMPTS = frozenset({"feedback_prompt", "edit_prompt"})
-"""Settings that name a text that the job reads once."""
+TEXTS = frozenset({"feedback_prompt", "edit_prompt", "plan"})
+"""Settings that name a small file that the job reads once, at its start."""
 
 _PACKAGES = {"actors": Path(actors.__file__).parent, "pipelines": Path(__file__).parent}  # in a checkout, or installed
 
@@ -51,7 +51,7 @@ class JobPackage:
 
 
 def job_package(recipe: Recipe) -> JobPackage:
-    """What a recipe needs. Raises `UserError` for a prompt that can't be read, or a built-in model that there isn't."""
+    """What a recipe needs. Raises `UserError` for a text that isn't there, or a built-in model that there isn't."""
     found = _Found()
     settled = _mapped(recipe, found.as_sent)
     return JobPackage(settled, found.moved, _code() | found.files)
@@ -70,7 +70,7 @@ class _Found:
             return self._absolute(value)
         if name in MODELS and (place := Path(locate(value))).is_relative_to(BUILT_IN):
             self.files |= _files(place, f"{BUILT_IN.name}/{place.name}")
-        if name in PROMPTS:
+        if name in TEXTS and not storage.is_remote(value):
             self.files[f"{name}{Path(value).suffix}"] = _readable(name, value)
             return f"{name}{Path(value).suffix}"
         return value

@@ -101,7 +101,7 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
         yield f"An engine reads {bill.speed.read:,.0f} tokens/s{writes}: {bill.speed.source}"
         start = bill.speed.start_s
-        yield f"Its start comes on top: {'minutes, of a large model' if start is None else f'{duration(start)} there'}"
+        yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
     if bill.least_s is not None and bill.least_s.value >= 1:
         bound = duration(bill.least_s.value)
         yield f"Less than {bound} it can't be on these cards, unless they have prefixes cached: {PEAK_SOURCE}"

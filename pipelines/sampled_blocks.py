@@ -27,8 +27,8 @@ from pipelines.sources import InputFile, Kind, Range, Unit, cut
 from pipelines.tallying import AMOUNTS, Tally
 
 _BLOCKS, _BLOCK_ROWS = 250, 8
-"""About how many blocks are drawn at least, and how many rows a block has at most: of few blocks the bounds would be too narrow,
-and each costs a read."""
+"""How many blocks are drawn, about, and how many rows a block has at most: the bounds of few blocks would be too narrow, and
+each costs a read."""
 _STRATUM_BLOCKS = 25
 """Drawn of each stratum: with two, a stratum in which rows change abruptly would have all of the variance, badly known."""
 _FEWEST_BLOCKS = 4
@@ -36,9 +36,9 @@ _READ_THROUGH = 2 * 2**30
 """Bytes on disk of files that have to be read through: about ten minutes of one core."""
 _FEWEST_FILES, _MOST_FILES = 32, 250
 _PROBES = 20
-_MOST_ROWS = 4 * _BLOCK_ROWS
-"""Of a block with more rows, because they are shorter than those that a file begins with, so many are looked at; or more, if
-there are fewer blocks than were to be drawn."""
+_MORE, _MOST_ROWS = 4, 16
+"""Where rows are shorter than those that a file begins with, blocks have more of them than they should. Then some of each
+are looked at: in all so many times those asked for, or so many of a block if that is more."""
 
 Count = Callable[[pa.Table], Tally]
 Progress = Callable[[int, int], None]
@@ -130,7 +130,7 @@ class Sampler:
             self._rng.sample(range(*edge), min(edge[1] - edge[0], math.ceil(wanted / strata))) for edge in pairwise(edges)
         ]
         every = sorted(itertools.chain.from_iterable(drawn))
-        most = _MOST_ROWS * max(1, wanted // len(every))
+        most = self._most(wanted, len(every))
         looked: dict[int, _Block] = {}
         for at, group in itertools.groupby(every, key=lambda block: bisect_right(ends, block)):
             before = ends[at - 1] if at else 0
@@ -184,7 +184,7 @@ class Sampler:
             self._stream(file, [reservoir])
             self._progress(at + 1, len(files))
         if reservoir.kept:
-            most = _MOST_ROWS * max(1, wanted // len(reservoir.kept))
+            most = self._most(wanted, len(reservoir.kept))
             found.add([self._look(*kept, most) for kept in reservoir.kept], reservoir.seen, reservoir.length)
 
     def _drawn_files(self, files: Sequence[InputFile], wanted: int, found: Sample) -> None:
@@ -197,7 +197,7 @@ class Sampler:
             reservoirs = [_Reservoir(max(1, math.ceil(wanted / draws)), self._rng) for _ in range(drawn)]
             self._stream(files[at], reservoirs)
             for reservoir in reservoirs:
-                blocks = [self._look(*kept, _MOST_ROWS) for kept in reservoir.kept] or [_Block(1, Tally())]
+                blocks = [self._look(*kept, self._most(1, 1)) for kept in reservoir.kept] or [_Block(1, Tally())]
                 lengths = sum(block.length for block in blocks)
                 weight = reservoir.length / lengths * sum(sizes) / sizes[at]
                 values.append(sum(block.values for block in blocks) * weight)
@@ -206,22 +206,22 @@ class Sampler:
         found.strata.append(Stratum(1, np.array(values), replacement=True))
 
     def _stream(self, file: InputFile, reservoirs: Sequence["_Reservoir"]) -> None:
-        """Offer all blocks of a file, empty ones too."""
+        """Offer all blocks of a file that hold rows: here, where all pass by, the others needn't count."""
         length = self._block_rows if file.kind.by_ordinal else max(1, round(self._block_rows * self._row_bytes))
-        following, end, pieces = 0, 0, []
         tables = _by_block(read(Unit(file, None), self._max_record_bytes, _unnoted), length)
-        for block, group in itertools.groupby(tables, key=lambda pair: pair[0]):
+        block, pieces = 0, list[pa.Table]()
+        for following, group in itertools.groupby(tables, key=lambda pair: pair[0]):
+            for reservoir in reservoirs if pieces else ():
+                reservoir.offer(pieces, length)
+            block, pieces = following, [table for _, table in group]
+        if pieces:
+            end = pieces[-1].column(END)[-1].as_py()
             for reservoir in reservoirs:
-                reservoir.offer(pieces, length, 1 if following else 0)
-                reservoir.offer([], length, block - following)
-            pieces = [table for _, table in group]
-            following, end = block + 1, pieces[-1].column(END)[-1].as_py()
-        if following:
-            last = math.ceil(end / length)
-            for reservoir in reservoirs:
-                reservoir.offer(pieces, length if last > following else end - block * length)
-                reservoir.offer([], length, last - following - 1)
-                reservoir.offer([], end - (last - 1) * length, 1 if last > following else 0)
+                reservoir.offer(pieces, min(length, end - block * length))
+
+    def _most(self, wanted: int, drawn: int) -> int:
+        """Rows of a block that are looked at, where so many blocks were wanted, and drawn."""
+        return max(_MOST_ROWS, _MORE * self._block_rows * wanted // drawn)
 
     def _look(self, tables: Sequence[pa.Table], length: float, most: int) -> _Block:
         """What a block comes to: all of its rows, or `most` of a great many, drawn at random."""
@@ -245,14 +245,13 @@ class _Reservoir:
         self.seen = 0
         self.length = 0.0
 
-    def offer(self, tables: Sequence[pa.Table], length: float, times: int = 1) -> None:
-        """The next block, or so many that are alike. What is kept is a copy: a slice would hold on to all of its table."""
-        for _ in range(times):
-            self.seen += 1
-            self.length += length
-            at = len(self.kept) if len(self.kept) < self._size else self._rng.randrange(self.seen)
-            if at < self._size:
-                self.kept[at : at + 1] = [([table.take(list(range(table.num_rows))) for table in tables], length)]
+    def offer(self, tables: Sequence[pa.Table], length: float) -> None:
+        """The next block. What is kept is a copy: a slice would hold on to all of its table."""
+        self.seen += 1
+        self.length += length
+        at = len(self.kept) if len(self.kept) < self._size else self._rng.randrange(self.seen)
+        if at < self._size:
+            self.kept[at : at + 1] = [([table.take(list(range(table.num_rows))) for table in tables], length)]
 
 
 def _by_block(tables: Iterable[pa.Table], length: int) -> Iterator[tuple[int, pa.Table]]:

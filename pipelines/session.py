@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ import ray
 from actors.errors import RunStopped
 
 _ATTEMPTS = 3
+_THREADS = ("StreamingExecutor-", "iter_threaded")
+"""Ray Data's threads that ask Ray for something: the one that runs a dataset, and the one that fetches what comes out."""
 _THREADS_END_S = 30.0
 _told_to_stop = threading.Event()
 
@@ -56,7 +59,7 @@ def ray_session() -> Iterator[None]:
 
 
 def _end_executions() -> None:
-    """End what Ray Data still has under way, in threads of its own, of a dataset that isn't read to its end.
+    """End what Ray Data still does, in threads of its own, for a dataset that wasn't read to its end.
 
     One of them that asks Ray for something after its end makes Ray end this process, without a word and with exit code 1.
     """
@@ -64,8 +67,11 @@ def _end_executions() -> None:
 
     for thread in threading.enumerate():
         if isinstance(thread, StreamingExecutor):
-            thread.shutdown(force=False)  # waits two seconds
-            thread.join(_THREADS_END_S)
+            thread.shutdown(force=False)
+    deadline = time.monotonic() + _THREADS_END_S
+    for thread in threading.enumerate():
+        if thread.name.startswith(_THREADS):
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def check_stopped() -> None:

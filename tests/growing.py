@@ -53,7 +53,7 @@ class Growing:
 
 @contextlib.contextmanager
 def growing(folder: Path, most: int, node: dict[str, int]) -> Iterator[Growing]:
-    """A head without GPUs, and between one and `most` nodes of `node`'s resources. `folder` has a short name."""
+    """A head without GPUs, and none to `most` nodes of `node`'s resources. `folder` has a short name."""
     address = f"127.0.0.1:{_PORT}"
     folder.mkdir(parents=True)
     config = folder / "autoscaling.yaml"
@@ -111,7 +111,7 @@ def _is_raylet_of(process: psutil.Process, node: str) -> bool:
 
 
 def _config(address: str, most: int, node: dict[str, int]) -> dict[str, Any]:
-    worker = {"resources": node, "node_config": {}, "min_workers": 1, "max_workers": most}
+    worker = {"resources": node, "node_config": {}, "min_workers": 0, "max_workers": most}
     head = {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 0}
     return {
         **_NOT_USED_HERE,

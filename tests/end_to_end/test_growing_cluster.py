@@ -39,13 +39,13 @@ def working() -> set[str]:
 
 
 def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Growing, tmp_path: Path) -> None:
-    wait(lambda: len(cluster.workers()) == 1)
-    (first,) = cluster.workers()
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
-    command = ("score", corpus, out, "--model", "tiny-attributes", "--max-replicas", 2, "--part-rows", 50)
+    assert cluster.workers() == []
+    command = ("score", corpus, out, "--model", "tiny-attributes", "--autoscaled", "--max-replicas", 2, "--part-rows", 50)
     parts = Parts(str(out))
     with running(*command, RAY_ADDRESS=cluster.address) as run:
-        wait_until(lambda: working() == {first}, run)
+        wait_until(lambda: len(working()) == 1, run)
+        (first,) = working()
         wait_until(lambda: len(working()) == 2, run)
         assert run.is_running(), "it was over before the second node came"
         (second,) = working() - {first}
@@ -61,4 +61,4 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
     found = json.loads((out / "manifest.json").read_text())["summary"]
     assert (found["rows"], found["scored"]) == (ROWS, ROWS)
     assert len({row["row"] for row in scored(out)}) == ROWS
-    wait(lambda: len(cluster.workers()) == 1)  # nodes that idle are given back
+    wait(lambda: cluster.workers() == [])  # nodes that idle are given back

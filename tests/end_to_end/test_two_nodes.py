@@ -4,6 +4,8 @@ And what becomes of the GPUs when actors wait for them, or die with them.
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from actors.placement import place, sweep
 from actors.settings import EngineSettings
 from pipelines.scoring import score
 from tests.commands import summary
+from tests.conftest import REPOSITORY
 from tests.corpora import lines, scored, settings, write
 from tests.endpoints import deploy, free_port, wait
 from tiny_models.synthetic import pairs
@@ -143,6 +146,31 @@ def test_gpus_of_an_actor_that_is_gone_are_free_for_the_next(two_nodes: Any) -> 
     assert ray.get(second.hold.remote(60))
     ray.kill(second)
     wait(all_swept)
+
+
+DRIVER = """
+import ray
+from tests.end_to_end.test_two_nodes import holder
+
+ray.init(log_to_driver=False)
+held = holder()
+print("held" if ray.get(held.hold.remote(60)) else "not held", flush=True)
+input()
+"""
+
+
+def test_gpus_of_a_driver_that_is_killed_are_free(two_nodes: Any) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "held\n"
+        assert len(groups()) == 1
+        driver.kill()
+    wait(lambda: not groups())
+    second = holder()
+    assert ray.get(second.hold.remote(60))
+    ray.get(second.release.remote())
 
 
 def all_swept() -> bool:

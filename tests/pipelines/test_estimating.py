@@ -152,6 +152,23 @@ def test_a_sample_is_never_below_what_was_seen() -> None:
     assert found["rejected"].high <= found["responses"].high
 
 
+def test_the_last_block_of_a_file_is_no_whole_one() -> None:
+    """Of 25 rows in blocks of 8: without the last one in the sample all blocks look alike, and there would be 32."""
+    whole = np.tile([800.0, 8.0, 0.0], (3, 1))
+    found = totals([Stratum.of(4, whole, np.full(3, 8.0), 25.0, amounts=2, in_part=False)], AMOUNTS, COUNTS)
+    assert found["responses"].value == pytest.approx(25)
+    assert found["tokens"].value == pytest.approx(2500)
+
+
+def test_what_was_seen_is_what_was_seen_whatever_blocks_are_made_of() -> None:
+    """And not what it is taken for per length, which may be more than there is."""
+    some = np.array([[2500.0, 8.0, 0.0], [0.0, 1.0, 0.0]])
+    stratum = Stratum.of(4, some, np.array([8.0, 1.0]), 25.0, amounts=2, in_part=False)
+    assert stratum.values[:, 0].sum() > 2500
+    assert stratum.seen.tolist() == [2500.0, 9.0, 0.0]
+    assert totals([stratum], AMOUNTS, COUNTS)["tokens"].low == pytest.approx(2500)
+
+
 def test_estimates_of_the_whole_by_drawn_files_have_no_correction_for_what_is_left() -> None:
     draws = np.array([[1000.0, 100.0, 0.0], [1100.0, 100.0, 0.0], [900.0, 100.0, 0.0]])
     found = totals([Stratum(1, draws, replacement=True)], AMOUNTS, COUNTS)
@@ -180,4 +197,4 @@ def test_students_t() -> None:
     ],
 )
 def test_how_many_blocks_may_have_any(blocks: int, drawn_blocks: int, having: int, least: int, most: int) -> None:
-    assert having_bounds(blocks, drawn_blocks, having) == (pytest.approx(least, rel=1e-3), pytest.approx(most, rel=1e-3))
+    assert list(having_bounds(blocks, drawn_blocks, having)) == pytest.approx([least, most], rel=1e-3)

@@ -13,7 +13,7 @@ from ray._private.runtime_env.packaging import create_package
 
 from actors.errors import ModelError, SettingsError
 from actors.settings_base import Settings
-from pipelines.job_package import FOLDERS, MODELS, PROMPTS, JobPackage, job_package
+from pipelines.job_package import FOLDERS, MODELS, TEXTS, JobPackage, job_package
 from pipelines.recipe import Recipe, read_recipe
 from tests.conftest import REPOSITORY
 from tests.corpora import write
@@ -111,7 +111,7 @@ def test_a_recipe_without_relative_paths_is_sent_as_it_is(tmp_path: Path) -> Non
     assert sent(packed, tmp_path) == asked
 
 
-def test_rubrics_and_prompts_go_with_it(tmp_path: Path) -> None:
+def test_rubrics_prompts_and_a_plan_go_with_it(tmp_path: Path) -> None:
     (tmp_path / "rubric.yaml").write_text("{prompt: '{{ response }}', pattern: '([0-9])', low: 0, high: 9}")
     (tmp_path / "mine.jinja").write_text("What of {{ response }}?")
     refine = {
@@ -125,6 +125,11 @@ def test_rubrics_and_prompts_go_with_it(tmp_path: Path) -> None:
     assert found["model"]["judge"]["rubric"]["pattern"] == "([0-9])"
     assert found["refining"]["feedback_prompt"] == "feedback_prompt.jinja"
     assert zipfile.ZipFile(tmp_path / "job.zip").read("feedback_prompt.jinja") == b"What of {{ response }}?"
+    (tmp_path / "plan.json").write_text("{}")
+    packed = package(score={**SCORE, "plan": str(tmp_path / "plan.json")})
+    assert sent(packed, tmp_path)["score"]["plan"] == "plan.json"
+    assert zipfile.ZipFile(tmp_path / "job.zip").read("plan.json") == b"{}"
+    assert sent(package(score={**SCORE, "plan": "s3://bucket/p.json"}), tmp_path)["score"]["plan"] == "s3://bucket/p.json"
     with pytest.raises(SettingsError, match=r"edit_prompt: none.jinja is no file"):
         package(refine={**refine, "refining": {"edit_prompt": "none.jinja"}})
 
@@ -154,7 +159,7 @@ def test_every_setting_that_is_text_is_known_to_name_a_place_or_not() -> None:
         *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "keep", "by", "where", "voters"),
         *("trainer", "system", "prompt", "pattern", "after", "positive", "negative"),
     }
-    assert _texts(Recipe) == neither | FOLDERS | MODELS | PROMPTS
+    assert _texts(Recipe) == neither | FOLDERS | MODELS | TEXTS
 
 
 def _texts(settings: type[Settings]) -> set[str]:

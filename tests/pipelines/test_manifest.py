@@ -193,9 +193,10 @@ def test_how_the_work_is_shared_out_may_change() -> None:
     other = manifest(
         tensor_parallel=4, pipeline_parallel=2, engine_args={"seed": 7}, max_in_flight=3, request_timeout_s=1.0, replicas=9,
         part_rows=7, unit_bytes=1, max_engine_deaths=1, max_failed_fraction=0.1, overwrite=True, append=True,
-        inputs=("elsewhere",), output="elsewhere",
+        inputs=("elsewhere",), output="elsewhere", autoscaled=True, placement_timeout_s=1.0,
     )  # fmt: skip
     manifest().check(other)
+    manifest().check(manifest(max_replicas=8, min_replicas=2))
     assert other.made_with != manifest().made_with
 
 

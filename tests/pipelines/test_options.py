@@ -106,6 +106,19 @@ def test_a_value_that_isnt_allowed_is_told_by_its_name(name: str, value: Any) ->
     assert f"{name}" in told({**NEEDED, name: value}).partition(" = ")[0]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"replicas": 2, "max_replicas": 4}, "replicas is a number that stays, and min_replicas and max_replicas one that"),
+        ({"replicas": 2, "min_replicas": 1}, "replicas is a number that stays"),
+        ({"min_replicas": 3, "max_replicas": 2}, "min_replicas is 3, and max_replicas 2"),
+        ({"min_replicas": 3}, "min_replicas is 3, and max_replicas not given"),
+    ],
+)
+def test_a_pool_has_a_number_of_engines_or_bounds_of_it(bounds: dict[str, int], message: str) -> None:
+    assert message in told({**NEEDED, **bounds})
+
+
 def test_settings_cant_be_changed_afterwards() -> None:
     settings = build(ScoreSettings, NEEDED)
     with pytest.raises(ValueError, match="frozen"):

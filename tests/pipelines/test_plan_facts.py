@@ -117,7 +117,7 @@ def test_what_is_no_plan(tmp_path: Path, corpus: Path, text: str, message: str) 
 
 
 def test_gpus_that_were_used_are_compared() -> None:
-    plan = {
+    plan: dict[str, Any] = {
         name: {"value": 10.0, "low": 8.0, "high": 12.0} for name in ("tokens", "rows", "responses", "rejected", "truncated")
     }
     plan |= {"written_tokens": {"value": 5.0, "low": 1.0, "high": 9.0}, "work_s": plan["tokens"], "start_s": 100.0}
@@ -137,7 +137,7 @@ def test_gpus_that_were_used_are_compared() -> None:
 def test_a_plan_against_a_run_on_a_real_engine(tmp_path: Path, shared_data: Path) -> None:
     """As a user does it, in processes of their own: to the token."""
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
-    same = (corpus, "--model", "tiny-scalar", "--max-model-len", "600", "--too-long", "trim-turns", "--limit", "120")
+    same = (corpus, "--model", "tiny-scalar", "--max-model-len", "1200", "--too-long", "trim-turns", "--limit", "120")
     plan = summary("plan", *same, "--full", "--out", tmp_path / "plan.json")
     words = (*same[:1], tmp_path / "out", *same[1:])
     done = assay("score", *words, "--plan", tmp_path / "plan.json")

@@ -29,7 +29,8 @@ try:
                 time.sleep(0.01)
             raise RunStopped("enough")
 except RunStopped:
-    left = [thread.name for thread in threading.enumerate() if "StreamingExecutor" in thread.name]
+    names = [thread.name for thread in threading.enumerate()]
+    left = [name for name in names if name.startswith(("StreamingExecutor", "iter_threaded"))]
     sys.exit(f"{left} would end this process" if left else 3)
 """
 
