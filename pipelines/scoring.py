@@ -254,7 +254,7 @@ def read_units(run: Run, units: Sequence[Unit]) -> Dataset:
 def step_settings(run: Run) -> StepSettings:
     """What the step that commits needs in its process."""
     return StepSettings(
-        # The driver has waited for the first engine. Others may wait for as long as the run lasts, which goes on without them.
+        # The driver has waited for the first engine. Others may wait as long as the run lasts, which goes on without them.
         engine=run.settings.engine.model_copy(update={"placement_timeout_s": math.inf}),
         preparation=run.preparation,
         parts=run.parts,

@@ -134,7 +134,7 @@ def test_many_files_that_must_be_read_through_are_drawn_by_their_size(
     own = [skewed(rng.choice([5, 20, 120]), seed) for seed in range(60)]
     files, facts = corpus(tmp_path, "jsonl.gz", own), truth(own)
     monkeypatch.setattr(sampled_blocks, "_READ_THROUGH", sum(file.size for file in files) // 2)
-    samples = [looked(files, 400, seed) for seed in range(60)]
+    samples = [looked(files, 400, seed) for seed in range(100)]
     assert all(stratum.replacement for sample in samples for stratum in sample.strata)
     found = [totals(sample.strata, AMOUNTS, COUNTS) for sample in samples]
     for name, fact in facts.items():
