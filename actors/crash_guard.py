@@ -49,6 +49,7 @@ class Ledger:
         again = holder in self._nodes
         if again and self._nodes[holder] not in alive:
             self._open = {work: whose for work, whose in self._open.items() if whose != holder}
+            self._last_error = "its node went away"
         else:
             self._in_a_row += again
         self._restarts += again

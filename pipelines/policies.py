@@ -123,9 +123,16 @@ class Engines:
 def sizes(settings: Sampling, writers: int) -> tuple[int, int]:
     """How many engines each of so many writers has, and the judge: a quarter of the GPUs is its, since it writes less.
 
-    Without a writer all are the judge's.
+    Without a writer here all are the judge's. More than there is room for are no use, unless the cluster grows: a prompt may
+    belong to one that never starts.
     """
     judge, policy, there = engine_gpus(settings.engine), engine_gpus(policy_engine(settings)), cluster_gpus()
-    judges = max(1, there // (4 if writers else 1) // judge) if judge else 1
+    writers = 0 if settings.policy.is_endpoint else writers
+    asked_writers, asked_judges = settings.policy_engine.policy_replicas, pool_of(settings).replicas
+    judges = asked_judges or (max(1, there // (4 if writers else 1) // judge) if judge else 1)
+    if judge and not settings.engine.autoscaled:
+        judges = min(judges, max(1, (there - policy * writers) // judge))
     policies = max(1, (there - judges * judge) // (policy * writers)) if policy and writers else 1
-    return settings.policy_engine.policy_replicas or policies, pool_of(settings).replicas or judges
+    if policy and not settings.engine.autoscaled:
+        return min(asked_writers or policies, policies), judges
+    return asked_writers or policies, judges

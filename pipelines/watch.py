@@ -1,7 +1,8 @@
 """Looks after the engines of a flow whose nodes went away.
 
-Ray starts such an actor again where there is room, and gives it the calls that it had. With the node, the room may be gone,
-too: then these calls wait, be it for ever, while other engines idle. What is missing can be begun again by those.
+Ray starts such an actor again where there is room, and gives it the calls that it had. A pool of Ray Data's makes room: it
+ends engines that have nothing left to do. Pools that several steps ask don't, and where no GPU is left nobody can: then these
+calls would wait for ever. What is missing can be begun again by the engines that are there.
 """
 
 import time
@@ -17,7 +18,7 @@ from actors.placement import is_wanted
 
 _LOOK_EVERY_S = 5.0
 _GRACE_S = 60.0
-"""A new node may come in a minute; and then an engine must start, or start again if the others go on without it."""
+"""A new node may come in a minute, or an engine that idles make room; to begin again costs the start of all engines."""
 
 
 class Watch(ExecutionCallback):

@@ -110,7 +110,7 @@ def test_an_engine_that_went_with_its_node_died_of_nothing() -> None:
         starts(ledger, "actor-1", f"node-{node}", (f"node-{node}",))
         assert ledger.deaths("part-1") == 0
         ledger.enter("part-1", "actor-1")
-    assert ledger.restarts()[0] == 19
+    assert ledger.restarts() == (19, "its node went away")
 
 
 def test_only_the_work_of_the_lost_engine_is_forgiven() -> None:

@@ -14,11 +14,14 @@ from actors.errors import RunStopped
 from pipelines import watch
 from pipelines.parts import Parts
 from pipelines.progress import Silent
+from pipelines.sampling import sample
 from pipelines.scoring import score
 from tests.corpora import lines, rows, scored, settings, write
-from tests.endpoints import wait
+from tests.endpoints import listening, wait
+from tests.pipelines.test_endpoint_policy import Endpoint
+from tests.pipelines.test_sampling import prompts, told
 
-ROWS = 6000
+ROWS, PROMPTS = 6000, 400
 NODE = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": 200 * 2**20}
 
 
@@ -58,10 +61,7 @@ def meanwhile(condition: Callable[[], bool], do: Callable[[], None]) -> threadin
     return thread
 
 
-def test_what_a_lost_engine_held_is_done_by_the_others(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "_GRACE_S", 5.0)
+def test_what_a_lost_engine_held_is_done_where_another_makes_room(cluster: Any, tmp_path: Path) -> None:
     cluster.add_node(**NODE)
     leaving = cluster.add_node(**NODE)
     corpus, out, notes = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out", Notes()
@@ -78,8 +78,26 @@ def test_what_a_lost_engine_held_is_done_by_the_others(
     assert (found.rows, found.scored) == (ROWS, ROWS)
     assert len(before) < ROWS / 50, "the run was over before the node went"
     assert {part.name for part in parts.listing()} >= set(before)
-    assert notes.all == ["an engine went with its node, and found no other place; the others go on"]
+    assert notes.all == ["engines died and were started again, 1 so far; the last one: its node went away"]
     assert len({row["row"] for row in scored(out)}) == ROWS
+
+
+def test_what_a_lost_judge_held_is_begun_again_by_the_others(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_GRACE_S", 5.0)
+    cluster.add_node(**NODE)
+    leaving = cluster.add_node(**NODE)
+    corpus, out, notes = write(tmp_path / "prompts.jsonl", lines(prompts(PROMPTS))), tmp_path / "out", Notes()
+    parts = Parts(str(out))
+    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: cluster.remove_node(leaving))
+    with listening(Endpoint().app) as address:
+        own = told(corpus, out, policy=f"{address}/v1", engine="vllm", replicas=2, n=2, part_rows=8)
+        found = sample(own, notes)
+    thread.join()
+    assert (found.prompts, found.drawn, found.scored.failed) == (PROMPTS, 2 * PROMPTS, 0)
+    assert notes.all == ["an engine went with its node, and found no other place; the others go on"]
+    assert len({(row["row"], row["response_name"]) for row in scored(out)}) == 2 * PROMPTS
 
 
 def test_a_cluster_without_any_gpu_left_stops_the_run(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
