@@ -1,8 +1,8 @@
 """Looks after the engines of a flow whose nodes went away.
 
 Ray starts such an actor again where there is room, and gives it the calls that it had. A pool of Ray Data's makes room: it
-ends engines that have nothing left to do. Pools that several steps ask don't, and where no GPU is left nobody can: then these
-calls would wait for ever. What is missing can be begun again by the engines that are there.
+ends engines that have nothing left to do. Pools that several steps ask don't, and where no GPU is left nobody can: these
+calls would then wait for ever. What is missing can be begun again by the engines that are there.
 """
 
 import time
