@@ -79,6 +79,11 @@ class Need:
         """Whether there is room."""
         return self.total <= self.room
 
+    @property
+    def can_fit(self) -> bool:
+        """Whether there is room for the weights, at least: the rest is an estimate on the safe side."""
+        return self.weights + _OVERHEAD <= self.room / _USED
+
     def __str__(self) -> str:
         parts = {"weights": self.weights, f"cache of {self.cached_tokens:,} tokens": self.cache}
         parts |= {"activations": self.activations, "CUDA and NCCL": float(_OVERHEAD)}

@@ -21,12 +21,17 @@ from ray._private.state import state as ray_state
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 
-from actors.errors import EngineError
-from actors.layout import Layout
+from actors.errors import EngineError, SettingsError
+from actors.layout import GPUS, Layout, need, smallest
+from actors.models import RewardModel
 from actors.settings import EngineSettings
+from actors.sizes import size_named
 
 _NAME = "assay-engine"
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
+_CARD = "accelerator_type:"  # how a resource of a node begins that Ray gives it for the card it found
+_CARDS = {"H100": "80GB", "A100-80G": "80GB", "H200": "141GB"}
+_BYTES = {"float32": 4.0}
 _QUIET_S, _ASK_FOR_S = 10.0, 10.0
 """Whoever had the GPUs may be ending; and how long it is asked before looking again whether the cluster can do it at all."""
 _READY_S = 30.0
@@ -67,12 +72,34 @@ def check(settings: EngineSettings) -> None:
         _check(_layout(settings), {node: own.get("GPU", 0.0) for node, own in _totals().items()})
 
 
-def wait_for_room(settings: EngineSettings, waiting: Callable[[str], None]) -> None:
+def check_memory(settings: EngineSettings, model: RewardModel) -> None:
+    """Raise `SettingsError`, with the arithmetic, if a model can't fit the cluster's cards in its layout.
+
+    Only what is certain: the weights alone are more than the largest card has. What isn't known passes: other cards than
+    those of `GPUS`, models without a size, quantised ones.
+    """
+    kinds = {key.removeprefix(_CARD) for own in _totals().values() for key in own if key.startswith(_CARD)}
+    if not engine_gpus(settings) or not kinds or not kinds <= _CARDS.keys() or "quantization" in settings.engine_args:
+        return
+    try:
+        size = size_named(model.known_as)
+    except SettingsError:
+        return
+    per_node = int(max(own.get("GPU", 0.0) for own in _totals().values()))
+    limits = {"parameter_bytes": _BYTES.get(model.dtype, 2.0), "gpu_bytes": max(GPUS[_CARDS[kind]] for kind in kinds)}
+    own = need(size, _layout(settings), model.context, **limits)
+    if not own.can_fit:
+        better = smallest(size, model.context, **limits, per_node=per_node)
+        raise SettingsError(f"{model.known_as} can't fit. {own}. This does: {better}")
+
+
+def wait_for_room(settings: EngineSettings, model: RewardModel, waiting: Callable[[str], None]) -> None:
     """Wait until there is room for an engine, so that the actors that are asked for next begin with one that works.
 
-    Called by the driver. `waiting` is told what for. Raises `EngineError` if the cluster hasn't the nodes at all, or if
-    there was no room within `placement_timeout_s`.
+    Called by the driver. `waiting` is told what for. Raises `SettingsError` if the model can't fit, and `EngineError` if the
+    cluster hasn't the nodes at all, or if there was no room within `placement_timeout_s`.
     """
+    check_memory(settings, model)
     check(settings)
     if not engine_gpus(settings):
         return

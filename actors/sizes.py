@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from actors.checkpoint import Checkpoint
-from actors.errors import ModelError
+from actors.errors import ModelError, SettingsError
 from actors.layout import Size
 
 _EXPERTS = ".experts."
@@ -55,6 +55,17 @@ SIZES: Mapping[str, Size] = MappingProxyType(
     }
 )
 """By hub id; of models that come in several sizes the largest."""
+
+
+def size_named(model: str) -> Size:
+    """The size of a published model, or of a checkpoint whose weights are here. Raises `SettingsError` if it isn't known."""
+    named = {name.lower(): size for name, size in SIZES.items()}
+    if model.lower() in named:
+        return named[model.lower()]
+    try:
+        return size_of(Checkpoint.find(model, None))
+    except ModelError as error:
+        raise SettingsError(f"the size of {model} isn't known: {error}") from error
 
 
 def size_of(checkpoint: Checkpoint) -> Size:

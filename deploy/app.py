@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from actors.models import RewardModel, resolve
-from actors.placement import actor_gpus
+from actors.placement import actor_gpus, check_memory
 from actors.serve_actor import ServeActor
 from deploy import policy
 from deploy.auth import Keys, read_keys
@@ -35,6 +35,8 @@ def app(settings: EndpointSettings) -> serve.Application:
 def build(settings: EndpointSettings, keys: Keys) -> serve.Application:
     """The same with keys that were read already."""
     models = [resolve(own, own.render, tensor_parallel=own.engine.tensor_parallel) for own in settings.models]
+    for own, model in zip(settings.models, models, strict=True) if ray.is_initialized() else ():
+        check_memory(own.engine, model)
     judges = {
         own.called[0]: _judge(number, own, model, settings.limits)
         for number, (own, model) in enumerate(zip(settings.models, models, strict=True))

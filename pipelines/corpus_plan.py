@@ -26,11 +26,12 @@ from actors.engine_arguments import CHANGE_NUMBERS
 from actors.errors import OutputError, SettingsError
 from actors.layout import Need, Size
 from actors.settings import TooLong
+from actors.sizes import size_named
 from pipelines import planning, storage
 from pipelines.bill import Bill, Ground, bill
 from pipelines.datasource import CorpusSource
 from pipelines.estimating import Estimate, totals
-from pipelines.layouts import layout_for, size_named
+from pipelines.layouts import layout_for
 from pipelines.manifest import Manifest
 from pipelines.parts import Parts
 from pipelines.plan_settings import PlanSettings

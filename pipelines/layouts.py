@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from actors.checkpoint import Checkpoint
-from actors.errors import ModelError, SettingsError
+from actors.errors import SettingsError
 from actors.layout import BYTES, GPUS, Layout, Need, Size, checked, smallest
 from actors.models import family_known
-from actors.sizes import SIZES, size_of
+from actors.sizes import SIZES, size_named
 from pipelines.plan_settings import CardSettings, LayoutSettings
 
 _HEAD_CONTEXT, _JUDGE_CONTEXT = 8192, 32_768
@@ -41,17 +40,6 @@ def table() -> Iterator[str]:
         context = _context(name)
         needs = [smallest(size, context, parameter_bytes=BYTES[own], gpu_bytes=GPUS[gpu]) for own, gpu in columns]
         yield f"| `{name}` | {context:,} | {' | '.join(str(one.layout) for one in needs)} |"
-
-
-def size_named(model: str) -> Size:
-    """The size of a published model, or of a checkpoint whose weights are here. Raises `SettingsError` if it isn't known."""
-    named = {name.lower(): size for name, size in SIZES.items()}
-    if model.lower() in named:
-        return named[model.lower()]
-    try:
-        return size_of(Checkpoint.find(model, None))
-    except ModelError as error:
-        raise SettingsError(f"the size of {model} isn't known: {error}") from error
 
 
 def _context(model: str) -> int:

@@ -114,7 +114,7 @@ class Engines:
         return self._pool(BatchActor, model, self.settings.engine, replicas)
 
     def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
-        wait_for_room(engine, self.noted)
+        wait_for_room(engine, model, self.noted)
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1])
         return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=actor_gpus(engine)))

@@ -220,7 +220,7 @@ def ledger(settings: PoolSettings) -> Any:
 @contextmanager
 def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
     """The pipeline of Ray Data: read, prepare, score."""
-    placement.wait_for_room(run.settings.engine, noted)
+    placement.wait_for_room(run.settings.engine, run.preparation.model, noted)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
     prepared = read_units(run, units).map_batches(
         functools.partial(prepare, preparation=run.preparation), batch_size=None, batch_format="pyarrow"

@@ -9,7 +9,9 @@ import ray
 from ray.cluster_utils import Cluster
 
 import pipelines
-from actors.errors import EngineError
+from actors import placement
+from actors.errors import EngineError, SettingsError
+from actors.sizes import SIZES
 from pipelines.progress import Silent
 from pipelines.scoring import score
 from tests.commands import summary
@@ -39,7 +41,8 @@ def two_gpus(expected: list[float]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
         node = {"num_cpus": 3, "num_gpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
-        own: Any = Cluster(initialize_head=True, head_node_args=node)
+        card = {"resources": {"accelerator_type:H100": 1}}  # as Ray notes it where it finds one
+        own: Any = Cluster(initialize_head=True, head_node_args=node | card)
         patch.setenv("RAY_ADDRESS", own.address)
         ray.init(address=own.address, log_to_driver=False)
         yield
@@ -78,6 +81,19 @@ def test_a_policy_and_a_judge_share_the_gpus(two_gpus: None, tmp_path: Path) -> 
     )
     assert (found.scored.responses, found.scored.failed) == (12, 0)
     assert found.scored.scored >= 10  # it may draw one that doesn't end
+
+
+def test_a_model_that_cant_fit_is_refused_before_anything_starts(
+    corpus: Path, two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "size_named", lambda name: SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"])
+    own = settings(corpus, tmp_path / "out", model=MODEL, engine="vllm")
+    arithmetic = (
+        r"tiny-attributes can't fit. TP 1: 263.0 weights .* of 71.7 GiB a GPU. This does: TP 2 x PP 3: .* of 71.7 GiB a GPU"
+    )
+    with pytest.raises(SettingsError, match=arithmetic):
+        score(own)
+    assert gpus_free() == 2
 
 
 def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
