@@ -24,6 +24,7 @@ from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.models import resolve
 from pipelines import filtering, planning, selecting, storage
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
+from pipelines.engine_pool import engine_pool, ledger
 from pipelines.expressions import Condition, Evaluator
 from pipelines.filter_step import Judge, Judged, Selection
 from pipelines.judged_rows import Reader
@@ -33,7 +34,7 @@ from pipelines.parts import Parts
 from pipelines.preparing import Preparation
 from pipelines.readers import PREPARED
 from pipelines.row_step import ROW_ID, RowStep, conformed, prepare_rows
-from pipelines.scoring import engine_pool, ledger, why
+from pipelines.scoring import why
 from pipelines.settings import ChoiceSettings, DatasetSettings, Turns
 from pipelines.workers import OnRay
 

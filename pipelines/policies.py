@@ -14,8 +14,8 @@ from actors.policy import Policy, resolve_policy
 from actors.policy_actor import PolicyActor
 from actors.settings import EngineSettings, PolicySettings
 from pipelines.drawing import FromEndpoint, FromPool
+from pipelines.engine_pool import ledger
 from pipelines.pools import Pool, pool
-from pipelines.scoring import ledger
 from pipelines.settings import (
     DatasetSampleSettings,
     DrawSettings,

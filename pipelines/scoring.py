@@ -18,16 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import ray
-from ray.data import ActorPoolStrategy, DataContext, Dataset
+from ray.data import DataContext, Dataset
 from ray.data.exceptions import ExecutionTimeoutError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import placement
-from actors.crash_guard import Ledger
 from actors.errors import EnginesLost, OutputError, RunStopped
-from actors.settings import EngineSettings
 from pipelines import making, plan_facts, planning, storage
 from pipelines.datasource import CorpusSource
+from pipelines.engine_pool import engine_pool, ledger
 from pipelines.making import Done, Job, Making
 from pipelines.manifest import Manifest, made_with, read_manifest
 from pipelines.parts import Counts, Parts, audit, by_file, gaps
@@ -36,7 +34,7 @@ from pipelines.progress import Progress, Silent
 from pipelines.recipe import write_recipe
 from pipelines.score_step import ScoreStep, StepSettings
 from pipelines.session import check_stopped, ray_session
-from pipelines.settings import JudgingSettings, PoolSettings, ScoreSettings
+from pipelines.settings import JudgingSettings, ScoreSettings
 from pipelines.sources import Unit, check_unchanged, cut
 from pipelines.storage import told
 from pipelines.summary import Summary, summarise
@@ -46,7 +44,6 @@ from pipelines.worked import timed
 _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
-_FEWEST_CALLS, _MOST_CALLS = 4, 32  # batches at a time in an actor, each of which is a thread
 _FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest machine too
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's own limit is half an hour, in which a large model may not even be loaded, nor a part of a judge's be done."""
@@ -175,9 +172,9 @@ def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progres
                     _flow(run, _followed(flow, steps), progress)
                 left -= 1
             except EnginesLost as lost:
-                progress.noted(f"{lost}; the others go on")
                 if gpus and not placement.engine_gpus(run.settings.engine):
-                    raise RunStopped("the cluster has no GPU any more") from lost
+                    raise RunStopped(f"{lost}: the cluster has no GPU any more") from lost
+                progress.noted(f"{lost}; the others go on")
 
 
 def _followed(flow: Flow, steps: Sequence[Making]) -> Flow:
@@ -208,13 +205,6 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
         words = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
         raise RunStopped(why(error, "; ".join(words))) from error
-
-
-def ledger(settings: PoolSettings) -> Any:
-    """A ledger of engines' deaths, for a pool of them. It is where the driver is, and ends with nothing else."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor: Any = ray.remote(Ledger)
-    return actor.options(num_cpus=0, scheduling_strategy=here).remote(settings.max_engine_deaths)
 
 
 @contextmanager
@@ -262,33 +252,6 @@ def step_settings(run: Run) -> StepSettings:
         names={file.index: file.name for file in run.manifest.files},
         metadata={"assay": json.dumps(made_with(run.settings))},
     )
-
-
-def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
-    """How `map_batches` runs a step that holds an engine, on batches of so many rows."""
-    # Twice what the engine takes at a time: it stays busy while some of the batches begin, end and are written.
-    batches = math.ceil(2 * engine.max_in_flight / batch_rows)
-    return {
-        # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
-        # actor that took a whole one would leave too few to read with.
-        "num_cpus": 0.5,
-        "num_gpus": placement.actor_gpus(engine) or None,
-        "compute": ActorPoolStrategy(
-            **_bounds(engine, pool),
-            max_concurrent_calls_per_actor=min(max(_FEWEST_CALLS, batches), _MOST_CALLS),
-            enable_true_multi_threading=True,
-        ),
-    }
-
-
-def _bounds(engine: EngineSettings, pool: PoolSettings) -> dict[str, int]:
-    """How many engines there are: a number that stays, or one that Ray Data changes as work waits and GPUs come and go."""
-    gpus = placement.engine_gpus(engine)
-    there = max(1, placement.cluster_gpus() // gpus if gpus else 1)
-    if pool.max_replicas is None:
-        return {"size": pool.replicas or there}
-    least = pool.min_replicas or 1
-    return {"min_size": least, "max_size": pool.max_replicas, "initial_size": max(least, min(there, pool.max_replicas))}
 
 
 def _check_failures(done: Counts, most: float) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from actors import placement
+from pipelines.engine_pool import engines_that_stay
 from pipelines.parts import Part, Parts
 from pipelines.progress import Progress
 from pipelines.settings import JudgingSettings, ScoreSettings
@@ -121,12 +122,8 @@ def work_of(parts: Parts) -> Work:
 
 def _engines(settings: JudgingSettings) -> tuple[int | None, int | None]:
     """How many engines work, and on how many GPUs, if their number stays and nothing else has GPUs."""
-    pool = settings.work
-    if pool.max_replicas is not None or not isinstance(settings, ScoreSettings):
-        return None, None
-    gpus = placement.engine_gpus(settings.engine)
-    engines = pool.replicas or max(1, placement.cluster_gpus() // gpus if gpus else 1)
-    return engines, engines * gpus
+    engines = engines_that_stay(settings.engine, settings.work) if isinstance(settings, ScoreSettings) else None
+    return engines, engines and engines * placement.engine_gpus(settings.engine)
 
 
 def _folder(parts: Parts) -> Folder:
