@@ -96,15 +96,31 @@ def actors_of(driver: psutil.Process) -> list[psutil.Process]:
 
 
 def engines_of(driver: psutil.Process) -> list[psutil.Process]:
-    """vLLM's own processes of a command."""
-    return [process for process in _family(driver) if "EngineCore" in title(process)]
+    """vLLM's own processes of a command: children of Ray's workers that have a child themselves, which computes.
+
+    By the tree, not by their titles: those aren't always there.
+    """
+    raylets = [process for process in _family(driver) if _name(process) == "raylet"]
+    workers = [worker for raylet in raylets for worker in _children(raylet)]
+    return [engine for worker in workers for engine in _children(worker) if _children(engine)]
 
 
 def _family(driver: psutil.Process) -> list[psutil.Process]:
+    return _children(driver, recursive=True)
+
+
+def _children(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
     try:
-        return driver.children(recursive=True)
+        return process.children(recursive=recursive)
     except psutil.NoSuchProcess:
         return []
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
 
 
 def title(process: psutil.Process) -> str:

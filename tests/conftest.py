@@ -1,6 +1,7 @@
 """What all tests share: a quiet, private Ray, quick starts of vLLM, and the sample data where it is there."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -23,6 +24,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 PLUGINS = str(Path(__file__).resolve().parent / "vllm_plugins")
 sys.path.append(PLUGINS)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), PLUGINS]))
+
+# A shell that runs the tests in its background has them ignore Ctrl-C, and with them all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite("tests.contract")
 pytest_plugins = ["tests.engines", "tests.object_store"]

@@ -41,7 +41,8 @@ def working() -> set[str]:
 def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Growing, tmp_path: Path) -> None:
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
     assert cluster.workers() == []
-    command = ("score", corpus, out, "--model", "tiny-attributes", "--autoscaled", "--max-replicas", 2, "--part-rows", 50)
+    slow = ("--engine-args", "max_num_seqs=1", "--part-rows", 50)  # the second node has to come while there is work
+    command = ("score", corpus, out, "--model", "tiny-attributes", "--autoscaled", "--max-replicas", 2, *slow)
     parts = Parts(str(out))
     with running(*command, RAY_ADDRESS=cluster.address) as run:
         wait_until(lambda: len(working()) == 1, run)
