@@ -53,7 +53,7 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
 
 def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, "genrm", 48)
-    command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, "--trace", "--part-rows", 8, *PAIRS)
+    command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, "--trace", "--part-rows", 1, *PAIRS)
     with running(*command, "--max-in-flight", 2) as driver:  # slow enough to be interrupted
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2 and bool(engines_of(driver)), driver)
         committed = {path.name: path.read_bytes() for path in parts_of(tmp_path / "out")}
