@@ -1,5 +1,7 @@
 """The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
 
+import atexit
+import contextlib
 import functools
 import importlib
 import json
@@ -19,7 +21,24 @@ from pipelines.storage import in_a_job
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 the audit failed."""
+    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 the audit failed.
+
+    Ends the process itself: what threads of Ray's and others' do while Python takes itself down has cost a run that was done
+    its exit code, by a segmentation fault.
+    """
+    code: Any = 0
+    try:
+        _run()
+    except SystemExit as end:
+        code = end.code
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # whoever read it may be gone
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _run() -> None:
     try:
         cli(standalone_mode=False, prog_name="assay")
     except (click.exceptions.Abort, KeyboardInterrupt):

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.commands import actors_of, engines_of, kill, parts_of, running, summary, told, wait_until
 from tests.corpora import lines, scored, write
 from tiny_models.dialects import judgements
@@ -51,6 +53,7 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
     assert exported(tmp_path / "out") == exported(tmp_path / "calm")
 
 
+@pytest.mark.chaos
 def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, "genrm", 48)
     command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, "--trace", "--part-rows", 1, *PAIRS)
