@@ -70,6 +70,10 @@ class Ledger:
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
         return Standing(tuple(sorted(lost)), bool((self._loading | set(self._open.values())) - lost))
 
+    def engines(self) -> int:
+        """How many engines there have been; one that was started again is one."""
+        return len(self._nodes)
+
     def deaths(self, work: str) -> int:
         """How many engines this work has cost; asked before entering, when earlier work still open is dead work."""
         return self._deaths[work] + (work in self._open)

@@ -21,7 +21,8 @@ from ray._private.state import state as ray_state
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 
-from actors.errors import EngineError, SettingsError
+from actors.checkpoint import Checkpoint
+from actors.errors import EngineError, ModelError, SettingsError
 from actors.layout import GPUS, Layout, need, smallest
 from actors.models import RewardModel
 from actors.settings import EngineSettings
@@ -31,7 +32,7 @@ _NAME = "assay-engine"
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
 _CARD = "accelerator_type:"  # how a resource of a node begins that Ray gives it for the card it found
 _CARDS = {"H100": "80GB", "A100-80G": "80GB", "H200": "141GB"}
-_BYTES = {"float32": 4.0}
+_LARGEST = {"H100": 95_830 * 2**20}  # bytes of the H100 NVL, which Ray calls the same
 _QUIET_S, _ASK_FOR_S = 10.0, 10.0
 """Whoever had the GPUs may be ending; and how long it is asked before looking again whether the cluster can do it at all."""
 _READY_S = 30.0
@@ -68,29 +69,42 @@ def actor_gpus(settings: EngineSettings) -> int:
 
 def check(settings: EngineSettings) -> None:
     """Raise `EngineError`, naming what is missing, if the cluster hasn't the nodes that a layout needs."""
-    if engine_gpus(settings) and not settings.autoscaled:
-        _check(_layout(settings), {node: own.get("GPU", 0.0) for node, own in _totals().items()})
+    if not engine_gpus(settings) or settings.autoscaled:
+        return
+    layout, gpus = _layout(settings), {node: own.get("GPU", 0.0) for node, own in _totals().items()}
+    if nodes_for(layout, gpus) is None:
+        raise EngineError(f"{layout} needs {_groups(layout)}, and the cluster has {_listed(gpus)}")
 
 
 def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     """Raise `SettingsError`, with the arithmetic, if a model can't fit the cluster's cards in its layout.
 
-    Only what is certain: the weights alone are more than the largest card has. What isn't known passes: other cards than
-    those of `GPUS`, models without a size, quantised ones.
+    Only what is certain: the weights alone are more than the largest card has. What isn't known passes: nodes that are to
+    come, other cards than those of `GPUS`, models without a size, quantised ones.
     """
-    kinds = {key.removeprefix(_CARD) for own in _totals().values() for key in own if key.startswith(_CARD)}
-    if not engine_gpus(settings) or not kinds or not kinds <= _CARDS.keys() or "quantization" in settings.engine_args:
+    if not engine_gpus(settings) or settings.autoscaled:
+        return
+    nodes = [own for own in _totals().values() if own.get("GPU")]
+    cards = {_card_of(node) for node in nodes}
+    if not cards <= _CARDS.keys() or "quantization" in settings.engine_args:
         return
     try:
-        size = size_named(model.known_as)
-    except SettingsError:
+        size = size_named(model.model)
+        if "quantization_config" in Checkpoint.find(model.model, model.revision).config:
+            return
+    except (SettingsError, ModelError):
         return
-    per_node = int(max(own.get("GPU", 0.0) for own in _totals().values()))
-    limits = {"parameter_bytes": _BYTES.get(model.dtype, 2.0), "gpu_bytes": max(GPUS[_CARDS[kind]] for kind in kinds)}
-    own = need(size, _layout(settings), model.context, **limits)
-    if not own.can_fit:
-        better = smallest(size, model.context, **limits, per_node=per_node)
-        raise SettingsError(f"{model.known_as} can't fit. {own}. This does: {better}")
+    per_node = int(max(node["GPU"] for node in nodes))
+    parameter_bytes, layout = 4.0 if model.dtype == "float32" else 2.0, _layout(settings)
+    usual = max(GPUS[_CARDS[card]] for card in cards)
+    largest = max(_LARGEST.get(card, usual) for card in cards)
+    if not need(size, layout, model.context, parameter_bytes=parameter_bytes, gpu_bytes=largest).can_fit:
+        usually = {"parameter_bytes": parameter_bytes, "gpu_bytes": usual}
+        own, better = (
+            need(size, layout, model.context, **usually),
+            smallest(size, model.context, **usually, per_node=per_node),
+        )
+        raise SettingsError(f"{model.model} can't fit. {own}. This does: {better}")
 
 
 def wait_for_room(settings: EngineSettings, model: RewardModel, waiting: Callable[[str], None]) -> None:
@@ -129,12 +143,11 @@ def place(settings: EngineSettings) -> Placement | None:
     while True:
         sweep()  # each time: it takes Ray a moment to know that an actor is gone
         check(settings)
-        nodes = nodes_for(layout, _free_gpus())
-        if nodes is not None and (group := _placed(layout, nodes)) is not None:
+        nodes = _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s))
+        if nodes and (group := _placed(layout, nodes)) is not None:
             return Placement(group)
         if time.monotonic() > deadline:
             raise _gave_up(settings)
-        _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s))
 
 
 def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
@@ -152,15 +165,16 @@ def sweep() -> None:
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
 
 
-def _room(layout: Layout, wait_s: float) -> bool:
-    """Ask for room for an engine for a while, and give it back; whether there was any.
+def _room(layout: Layout, wait_s: float) -> list[str]:
+    """Ask for room for an engine for a while, and give it back: the node of each tensor-parallel group, none without room.
 
-    A group that waits is what makes an autoscaler add nodes.
+    A group that waits is what makes an autoscaler add nodes. And only it is sure to hear of GPUs that come free: what Ray
+    says of free ones is behind by a moment, in which this has them.
     """
     bundles = [{"GPU": float(layout.tensor_parallel)}] * layout.pipeline_parallel
     group = placement_group(bundles, strategy="PACK", name=_name())
     try:
-        return bool(group.wait(wait_s))
+        return list(placement_group_table(group)["bundles_to_node_id"].values()) if group.wait(wait_s) else []
     finally:
         remove_placement_group(group)
 
@@ -207,9 +221,9 @@ def _placed(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None:
     return group
 
 
-def _check(layout: Layout, gpus: Mapping[str, float]) -> None:
-    if nodes_for(layout, gpus) is None:
-        raise EngineError(f"{layout} needs {_groups(layout)}, and the cluster has {_listed(gpus)}")
+def _card_of(node: Mapping[str, float]) -> str:
+    """The type of a node's cards; an empty string if Ray doesn't know it."""
+    return next((name.removeprefix(_CARD) for name in node if name.startswith(_CARD)), "")
 
 
 def _groups(layout: Layout) -> str:

@@ -37,7 +37,7 @@ from pipelines.parts import Parts
 from pipelines.plan_settings import PlanSettings
 from pipelines.planning import Plan
 from pipelines.preparing import Preparation, prepare, prepared_rows
-from pipelines.sampled_blocks import Progress, Sampler
+from pipelines.sampled_blocks import HowFar, Sampler
 from pipelines.session import check_stopped, ray_session
 from pipelines.sources import InputFile, Range, Unit, cut
 from pipelines.storage import told
@@ -105,13 +105,13 @@ class CorpusPlan:
             raise OutputError(f"{path} can't be written: {told(error)}") from error
 
 
-def corpus_plan(settings: PlanSettings, progress: Progress = lambda done, of: None) -> CorpusPlan:
+def corpus_plan(settings: PlanSettings, how_far: HowFar = lambda done, of: None) -> CorpusPlan:
     """Predict a run. Raises a `UserError` for whatever `score` would refuse, too."""
     run = settings.as_score()
     plan = planning.plan(run)
     model = plan.preparation.model
     if settings.look.full:
-        tally, looked = _everything(plan, settings, progress)
+        tally, looked = _everything(plan, settings, how_far)
         found = {name: Estimate.exact(value) for name, value in zip((*AMOUNTS, *COUNTS), tally.values, strict=True)}
         lengths: Mapping[int, float] = tally.lengths
         reasons: Mapping[str, float] = tally.reasons
@@ -119,7 +119,7 @@ def corpus_plan(settings: PlanSettings, progress: Progress = lambda done, of: No
     else:
         count = functools.partial(counted, preparation=plan.preparation)
         row_bytes, seed = planning.rows_and_bytes(plan.files, settings.corpus)[1], settings.look.sample_seed
-        sampler = Sampler(count, settings.corpus.max_record_bytes, row_bytes, seed, progress)
+        sampler = Sampler(count, settings.corpus.max_record_bytes, row_bytes, seed, how_far)
         sample = sampler.sample(plan.files, settings.look.sample_rows)
         found = totals(sample.strata, AMOUNTS, COUNTS)
         lengths, reasons, longest = sample.lengths, sample.reasons, sample.longest
@@ -180,7 +180,7 @@ class _NoParts(Parts):
         """See `Parts`."""
 
 
-def _everything(plan: Plan, settings: PlanSettings, progress: Progress) -> tuple[Tally, dict[str, Any]]:
+def _everything(plan: Plan, settings: PlanSettings, how_far: HowFar) -> tuple[Tally, dict[str, Any]]:
     """All rows, read and prepared by the run's own steps on all CPUs. Only counters come back."""
     unit_bytes = settings.as_score().work.unit_bytes
     units: list[Unit] = []
@@ -201,7 +201,7 @@ def _everything(plan: Plan, settings: PlanSettings, progress: Progress) -> tuple
         for row in counted.iter_rows():
             check_stopped()
             tally.join(pickle.loads(row["tally"]))
-            progress(tally.rows, 0)
+            how_far(tally.rows, 0)
     return tally, {"rows": tally.rows, "blocks": len(units), "bytes": size}
 
 

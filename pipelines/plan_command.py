@@ -77,11 +77,11 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
 
 def _plan_corpus(settings: PlanSettings, out: str | None, as_json: bool) -> None:
     from pipelines.corpus_plan import corpus_plan
-    from pipelines.plan_report import Counting, show_plan
+    from pipelines.plan_report import Looking, show_plan
 
-    counting = Counting(sys.stderr)
-    found = corpus_plan(settings, counting.told)
-    counting.done()
+    looking = Looking(sys.stderr)
+    found = corpus_plan(settings, looking.told)
+    looking.done()
     if out is not None:
         found.write(out)
     if as_json:

@@ -22,7 +22,7 @@ _NAMES = {
 }
 
 
-class Counting:
+class Looking:
     """A line of how far the looking is."""
 
     def __init__(self, stream: TextIO) -> None:

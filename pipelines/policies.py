@@ -120,19 +120,25 @@ class Engines:
         return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=actor_gpus(engine)))
 
 
-def sizes(settings: Sampling, writers: int) -> tuple[int, int]:
+def sizes(settings: Sampling, writers: int, *, judged: bool = True) -> tuple[int, int]:
     """How many engines each of so many writers has, and the judge: a quarter of the GPUs is its, since it writes less.
 
-    Without a writer here all are the judge's. More than there is room for are no use, unless the cluster grows: a prompt may
-    belong to one that never starts.
+    Without a writer here all are the judge's, and none where nothing is `judged`. More than there is room for are no use,
+    unless the cluster grows: a prompt may belong to one that never starts.
     """
-    judge, policy, there = engine_gpus(settings.engine), engine_gpus(policy_engine(settings)), cluster_gpus()
+    there, policy = cluster_gpus(), engine_gpus(policy_engine(settings))
+    judge = engine_gpus(settings.engine) if judged else 0
     writers = 0 if settings.policy.is_endpoint else writers
     asked_writers, asked_judges = settings.policy_engine.policy_replicas, pool_of(settings).replicas
-    judges = asked_judges or (max(1, there // (4 if writers else 1) // judge) if judge else 1)
-    if judge and not settings.engine.autoscaled:
-        judges = min(judges, max(1, (there - policy * writers) // judge))
-    policies = max(1, (there - judges * judge) // (policy * writers)) if policy and writers else 1
-    if policy and not settings.engine.autoscaled:
-        return min(asked_writers or policies, policies), judges
-    return asked_writers or policies, judges
+    judges = asked_judges or 1
+    if judge:
+        usual, most = there // (4 if writers else 1) // judge, (there - policy * writers) // judge
+        judges = _number(settings, asked_judges or max(1, usual), most)
+    if not (policy and writers):
+        return asked_writers or 1, judges
+    most = (there - judges * judge) // (policy * writers)
+    return _number(settings, asked_writers or max(1, most), most), judges
+
+
+def _number(settings: Sampling, wanted: int, most: int) -> int:
+    return wanted if settings.engine.autoscaled else min(wanted, max(1, most))

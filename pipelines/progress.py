@@ -69,6 +69,29 @@ class Silent:
         """See `Progress`."""
 
 
+class PassedOn:
+    """Told of what another is told of too, which it passes that on to."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`."""
+        self._progress.planned(shape_found)
+
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+        """See `Progress`."""
+        return self._progress.running(files, done)
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+        self._progress.part_done(part)
+
+    def noted(self, text: str) -> None:
+        """See `Progress`."""
+        self._progress.noted(text)
+
+
 class _Speed(NamedTuple):
     """What was done per second, for so many seconds."""
 

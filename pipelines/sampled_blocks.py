@@ -41,7 +41,7 @@ _MORE, _MOST_ROWS = 4, 16
 are looked at: in all so many times those asked for, or so many of a block if that is more."""
 
 Count = Callable[[pa.Table], Tally]
-Progress = Callable[[int, int], None]
+HowFar = Callable[[int, int], None]
 """Told how many of how many blocks, or files to be read through, are done."""
 
 
@@ -92,7 +92,7 @@ class Sampler:
     """Draws from a corpus. `row_bytes` is about how long its rows are."""
 
     def __init__(
-        self, count: Count, max_record_bytes: int, row_bytes: float, seed: int, progress: Progress = lambda done, of: None
+        self, count: Count, max_record_bytes: int, row_bytes: float, seed: int, how_far: HowFar = lambda done, of: None
     ) -> None:
         """`count` says what raw rows come to."""
         self._count = count
@@ -100,7 +100,7 @@ class Sampler:
         self._row_bytes = row_bytes
         self._block_rows = _BLOCK_ROWS
         self._rng = Random(seed)
-        self._progress = progress
+        self._how_far = how_far
 
     def sample(self, files: Sequence[InputFile], rows: int) -> Sample:
         """Look at about so many rows of some files. Raises `SourceError` if one can't be read."""
@@ -136,7 +136,7 @@ class Sampler:
             before = ends[at - 1] if at else 0
             for block, seen in self._blocks_of(files[at], length, [block - before for block in group], most):
                 looked[block + before] = seen
-                self._progress(len(looked), len(every))
+                self._how_far(len(looked), len(every))
         for (first, last), own in zip(pairwise(edges), drawn, strict=True):
             short = sum(
                 ends[at] * length - before * length - (files[at].extent or 0)
@@ -182,7 +182,7 @@ class Sampler:
         reservoir = _Reservoir(wanted, self._rng)
         for at, file in enumerate(files):
             self._stream(file, [reservoir])
-            self._progress(at + 1, len(files))
+            self._how_far(at + 1, len(files))
         if reservoir.kept:
             most = self._most(wanted, len(reservoir.kept))
             found.add([self._look(*kept, most) for kept in reservoir.kept], reservoir.seen, reservoir.length)
@@ -202,7 +202,7 @@ class Sampler:
                 weight = reservoir.length / lengths * sum(sizes) / sizes[at]
                 values.append(sum(block.values for block in blocks) * weight)
                 found.see(blocks, weight / draws)
-            self._progress(done, len(times))
+            self._how_far(done, len(times))
         found.strata.append(Stratum(1, np.array(values), replacement=True))
 
     def _stream(self, file: InputFile, reservoirs: Sequence["_Reservoir"]) -> None:

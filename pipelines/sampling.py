@@ -28,10 +28,10 @@ from pipelines.drawing import Drawer, FromParts
 from pipelines.made import jobs_of_run
 from pipelines.making import Job
 from pipelines.manifest import Manifest
-from pipelines.parts import Part, Parts
+from pipelines.parts import Parts
 from pipelines.policies import Engines
 from pipelines.pools import Pool
-from pipelines.progress import Progress, Silent
+from pipelines.progress import PassedOn, Progress, Silent
 from pipelines.recipe import write_recipe
 from pipelines.sample_step import SampleStep, SampleStepSettings, Usage
 from pipelines.scoring import (
@@ -44,7 +44,7 @@ from pipelines.scoring import (
 )
 from pipelines.session import ray_session
 from pipelines.settings import SampleSettings
-from pipelines.sources import InputFile, Unit
+from pipelines.sources import Unit
 from pipelines.summary import Summary, connected
 
 __all__ = ["SampleSummary", "sample"]
@@ -157,7 +157,7 @@ class _Sampling:
     @contextmanager
     def drawing(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
         """Draw, and leave judging for later."""
-        writers, _ = policies.sizes(self.settings, writers=1)
+        writers, _ = policies.sizes(self.settings, writers=1, judged=False)
         with ExitStack() as stack:
             engines = Engines(stack, self.settings, noted)
             drawer = engines.drawer(self.settings.policy, self.asking.policy, writers)
@@ -222,22 +222,14 @@ def _summed_up(run: Run, summary: Summary, settings: SampleSettings, usage: Usag
     return SampleSummary(summary, prompts, drawn, prompts * settings.draw.n, int(tokens or 0), mean, best, usage)
 
 
-class Counting:
-    """A progress that also counts prompt tokens."""
+class Counting(PassedOn):
+    """Counts prompt tokens."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+        super().__init__(progress)
         self.usage = Usage()
 
-    def planned(self, shape_found: str) -> None:
-        self._progress.planned(shape_found)
-
-    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
-        return self._progress.running(files, done)
-
     def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
         self.usage += Usage(**{name: part[name] for name in Usage._fields})
-        self._progress.part_done(part)
-
-    def noted(self, text: str) -> None:
-        self._progress.noted(text)
+        super().part_done(part)

@@ -47,6 +47,7 @@ _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 _FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest machine too
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's own limit is half an hour, in which a large model may not even be loaded, nor a part of a judge's be done."""
+_ASK_S = 30.0
 _PASSES = 3
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
 
@@ -80,6 +81,13 @@ class Flow(NamedTuple):
 
     dataset: Dataset
     ledgers: Sequence[Any]
+
+    def begun(self) -> int | None:
+        """How many engines there have been; None if nobody knows."""
+        try:
+            return sum(ray.get([ledger.engines.remote() for ledger in self.ledgers], timeout=_ASK_S))
+        except ray.exceptions.RayError:
+            return None
 
 
 Flows = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Flow]]
@@ -117,8 +125,8 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
     steps = [making.begin(job, run.manifest)[0] for job in jobs]
     run.parts.repair()
     if run.missing():
-        with ray_session(), timed(run.parts, run.settings, progress) as watched:
-            _complete(run, flows, steps, watched)
+        with ray_session():
+            _complete(run, flows, steps, progress)
     counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
     summary = summarise(run.parts.parts_folder.path, run.manifest.columns, counts)
     summary = replace(summary, made=[Done(job, making.make(job)) for job in jobs])
@@ -168,8 +176,11 @@ def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progres
             if not units:
                 return
             try:
-                with flows(run, units, progress.noted) as flow:
-                    _flow(run, _followed(flow, steps), progress)
+                with (
+                    flows(run, units, progress.noted) as flow,
+                    timed(run.parts, run.settings, progress, flow.begun) as watched,
+                ):
+                    _flow(run, _followed(flow, steps), watched)
                 left -= 1
             except EnginesLost as lost:
                 if gpus and not placement.engine_gpus(run.settings.engine):

@@ -9,16 +9,16 @@ made up for it.
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from actors import placement
+from actors.errors import EnginesLost
 from pipelines.engine_pool import engines_that_stay
-from pipelines.parts import Part, Parts
-from pipelines.progress import Progress
+from pipelines.parts import Parts
+from pipelines.progress import PassedOn, Progress
 from pipelines.settings import JudgingSettings, ScoreSettings
-from pipelines.sources import InputFile
 from pipelines.storage import Folder
 
 
@@ -43,50 +43,52 @@ class Work:
         return asdict(self)
 
 
-class _Watched:
-    """A progress that is passed on, and what it was told of parts."""
+class _Watched(PassedOn):
+    """What was told of parts. An actor that was started again tells those anew that its forerunner committed."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+        super().__init__(progress)
         self._start = time.monotonic()
-        self.parts = self.tokens = self.first_tokens = 0
+        self._parts: set[tuple[int, int]] = set()
+        self.tokens = self.first_tokens = 0
         self.starting = 0.0
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._start
 
-    def planned(self, shape_found: str) -> None:
-        """See `Progress`."""
-        self._progress.planned(shape_found)
-
-    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
-        """See `Progress`."""
-        return self._progress.running(files, done)
-
-    def noted(self, text: str) -> None:
-        """See `Progress`."""
-        self._progress.noted(text)
+    @property
+    def parts(self) -> int:
+        return len(self._parts)
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """See `Progress`."""
-        if not self.parts:
+        if not self._parts:
             self.starting, self.first_tokens = self.seconds, part["tokens"]
-        self.parts += 1
+        self._parts.add((part["file"], part["start"]))
         self.tokens += part["tokens"]
-        self._progress.part_done(part)
+        super().part_done(part)
 
 
 @contextlib.contextmanager
-def timed(parts: Parts, settings: JudgingSettings, progress: Progress) -> Iterator[Progress]:
-    """Note the time of a session's work, on a Ray that is there. It hears of parts by the progress that this gives."""
-    watched, before = _Watched(progress), _engines(settings)
-    after = before
+def timed(
+    parts: Parts, settings: JudgingSettings, progress: Progress, begun: Callable[[], int | None]
+) -> Iterator[Progress]:
+    """Note the time of a session's work, on a Ray that has room for it. It hears of parts by the progress that this gives.
+
+    `begun` tells how many engines there have been, None if nobody knows.
+    """
+    watched, planned, gpus = _Watched(progress), _engines(settings), placement.engine_gpus(settings.engine)
+    stayed = True
     try:
         yield watched
-        after = _engines(settings)
+        stayed = _engines(settings) == planned
+    except EnginesLost:
+        stayed = False
+        raise
     finally:
-        engines, gpus = before if after == before else (None, None)  # some were lost on the way
+        # Others may have had GPUs, so that not all could begin.
+        engines = planned if planned is not None and stayed and begun() == planned else None
         note = {
             "seconds": watched.seconds,
             "starting": watched.starting,
@@ -94,7 +96,7 @@ def timed(parts: Parts, settings: JudgingSettings, progress: Progress) -> Iterat
             "tokens": watched.tokens,
             "first_tokens": watched.first_tokens,
             "engines": engines,
-            "gpus": gpus,
+            "gpus": engines and engines * gpus if gpus else 0,
         }
         # If this fails, too, fewer parts are noted than there are, and that is what will be said.
         with contextlib.suppress(OSError):
@@ -120,10 +122,9 @@ def work_of(parts: Parts) -> Work:
     )
 
 
-def _engines(settings: JudgingSettings) -> tuple[int | None, int | None]:
-    """How many engines work, and on how many GPUs, if their number stays and nothing else has GPUs."""
-    engines = engines_that_stay(settings.engine, settings.work) if isinstance(settings, ScoreSettings) else None
-    return engines, engines and engines * placement.engine_gpus(settings.engine)
+def _engines(settings: JudgingSettings) -> int | None:
+    """How many engines are to work, if their number stays."""
+    return engines_that_stay(settings.engine, settings.work) if isinstance(settings, ScoreSettings) else None
 
 
 def _folder(parts: Parts) -> Folder:

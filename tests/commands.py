@@ -90,6 +90,17 @@ def parts_of(folder: Path) -> list[Path]:
     return sorted((folder / "parts").glob("*.parquet"))
 
 
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """The committed parts of a run, with what changes if one is written anew."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(folder)}
+
+
+def exported(scored: Path, folder: Path) -> bytes:
+    """Every response with everything that was found out about it, as the filter writes it."""
+    summary("filter", scored, folder, "--keep", "true")
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("kept-*.jsonl")))
+
+
 def actors_of(driver: psutil.Process) -> list[psutil.Process]:
     """The processes of a command that hold an engine."""
     return [process for process in _family(driver) if ENGINE_ACTOR in title(process)]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from pipelines.options import build
 from pipelines.parts import Parts
+from pipelines.progress import Silent
 from pipelines.settings import ScoreSettings
 
 
@@ -57,3 +58,14 @@ def scored(output: Path) -> list[dict[str, Any]]:
 def outcome_of(output: Path) -> list[tuple[str | None, str | None]]:
     """Status and reason of every response, in the order of the input."""
     return [(row["status"], row["reason"]) for row in scored(output)]
+
+
+class Notes(Silent):
+    """What a person is told of a run."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def noted(self, text: str) -> None:
+        """See `pipelines.progress.Progress`."""
+        self.all.append(text)

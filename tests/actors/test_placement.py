@@ -1,9 +1,21 @@
-"""Which nodes an engine of several stages is put on."""
+"""Which nodes an engine of several stages is put on, and which models are refused before anything starts."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from actors import placement
+from actors.checkpoint import locate
+from actors.errors import SettingsError
 from actors.layout import Layout
-from actors.placement import nodes_for
+from actors.models import RewardModel, resolve
+from actors.placement import check_memory, nodes_for
+from actors.settings import EngineSettings, ModelSettings, RenderSettings
+from actors.sizes import SIZES
 
 
 @pytest.mark.parametrize(
@@ -20,3 +32,62 @@ from actors.placement import nodes_for
 )
 def test_a_tensor_parallel_group_is_on_one_node(layout: Layout, gpus: dict[str, float], expected: list[str] | None) -> None:
     assert nodes_for(layout, gpus) == expected
+
+
+LARGE = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"]
+H100S = {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H100": 1.0}
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> RewardModel:
+    """A small checkpoint that passes for one of 70 billion parameters in 16 bits: too large for a card."""
+    monkeypatch.setattr(placement, "engine_gpus", lambda settings: settings.tensor_parallel)
+    monkeypatch.setattr(placement, "size_named", lambda name: LARGE)
+    found = resolve(ModelSettings(model="tiny-attributes"), RenderSettings())
+    return replace(found, dtype="bfloat16")
+
+
+def on(monkeypatch: pytest.MonkeyPatch, *nodes: dict[str, float]) -> None:
+    monkeypatch.setattr(placement, "_totals", lambda: {str(at): node for at, node in enumerate(nodes)})
+
+
+def test_weights_that_cant_fit_are_refused_with_the_arithmetic(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    on(monkeypatch, {"CPU": 8.0}, H100S)
+    with pytest.raises(SettingsError, match=r"can't fit. TP 1: 131.5 weights .* This does: TP 4: 32.9 weights"):
+        check_memory(EngineSettings(), model)
+    check_memory(EngineSettings(tensor_parallel=2), model)  # whose cache may be short, but vLLM decides that
+
+
+@pytest.mark.parametrize(
+    ("nodes", "engine"),
+    [
+        ([H100S, {"GPU": 8.0, "accelerator_type:B200": 1.0}], {}),
+        ([H100S, {"GPU": 8.0}], {}),
+        ([H100S], {"autoscaled": True}),
+        ([H100S], {"engine_args": {"quantization": "fp8"}}),
+    ],
+    ids=["a larger card", "a card of no name", "nodes to come", "quantised while it loads"],
+)
+def test_what_may_fit_is_left_to_the_engine(
+    nodes: list[dict[str, float]], engine: dict[str, Any], model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, *nodes)
+    check_memory(EngineSettings(**engine), model)
+
+
+def test_what_fits_the_largest_card_of_a_name_is_left_to_the_engine(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, H100S)
+    monkeypatch.setattr(placement, "size_named", lambda name: replace(LARGE, parameters=45e9))  # 84 GiB; an NVL has 94
+    check_memory(EngineSettings(), model)
+
+
+def test_a_quantised_checkpoint_is_left_to_the_engine(
+    model: RewardModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, H100S)
+    shutil.copytree(locate(model.model), tmp_path / "fp8")
+    config = json.loads((tmp_path / "fp8" / "config.json").read_text())
+    (tmp_path / "fp8" / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
+    check_memory(EngineSettings(), replace(model, model=str(tmp_path / "fp8")))

@@ -1,12 +1,12 @@
 """Every way of running an engine on a cluster with GPUs: Ray gives it so many, and the numbers stay. Logical GPUs."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 
 import pipelines
 from actors import placement
@@ -14,8 +14,9 @@ from actors.errors import EngineError, SettingsError
 from actors.sizes import SIZES
 from pipelines.progress import Silent
 from pipelines.scoring import score
+from tests.clusters import cluster
 from tests.commands import summary
-from tests.corpora import lines, rows, scored, settings, write
+from tests.corpora import Notes, lines, rows, scored, settings, write
 from tests.endpoints import wait
 
 MODEL = "tiny-attributes"
@@ -38,31 +39,14 @@ def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[flo
 @pytest.fixture(scope="module")
 def two_gpus(expected: list[float]) -> Iterator[None]:
     """A node with two logical GPUs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
-        node = {"num_cpus": 3, "num_gpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
-        card = {"resources": {"accelerator_type:H100": 1}}  # as Ray notes it where it finds one
-        own: Any = Cluster(initialize_head=True, head_node_args=node | card)
-        patch.setenv("RAY_ADDRESS", own.address)
-        ray.init(address=own.address, log_to_driver=False)
+    card = {"accelerator_type:H100": 1}  # as Ray notes it where it finds one
+    with cluster({"num_cpus": 3, "num_gpus": 2, "resources": card}):
         yield
-        ray.shutdown()
-        own.shutdown()
 
 
 def gpus_free() -> float:
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     return free.get("GPU", 0.0)
-
-
-class Notes(Silent):
-    """What a person is told of a run."""
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-
-    def noted(self, text: str) -> None:
-        self.all.append(text)
 
 
 def test_a_dataset_is_scored_on_gpus(corpus: Path, expected: list[float], two_gpus: None) -> None:
@@ -109,7 +93,17 @@ def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
     with pytest.raises(EngineError, match="TP 2 waited 2 s for 2 GPUs of one node; free are 1 node with 1"):
         score(own, notes)
     assert notes.all == ["waiting up to 2 s for 2 GPUs of one node; free are 1 node with 1"]
-    ray.kill(holding)
+
+    class Leaves(Silent):
+        """What has the GPU goes as soon as somebody waits for it."""
+
+        def noted(self, text: str) -> None:
+            ray.kill(holding)
+
     longer = own.model_copy(update={"engine": own.engine.model_copy(update={"placement_timeout_s": 60.0})})
-    assert score(longer).scored == ROWS
+    start = time.monotonic()
+    found = score(longer, Leaves())
+    assert found.scored == ROWS
+    assert time.monotonic() - start - found.work["seconds"] > placement._QUIET_S, "waiting is no work"
+    assert found.work["gpu_hours"] == pytest.approx(found.work["seconds"] * 2 / 3600)
     assert [row["reward"] for row in scored(tmp_path / "out")] == pytest.approx(expected, abs=1e-5)

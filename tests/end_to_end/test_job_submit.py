@@ -20,7 +20,7 @@ import psutil
 import pytest
 import yaml
 
-from tests.commands import kill, parts_of, summary, wait_until
+from tests.commands import exported, kill, parts_of, stamps, summary, wait_until
 from tests.conftest import REPOSITORY
 from tests.corpora import lines, rows, write
 from tests.wire import Wire
@@ -150,16 +150,6 @@ def job(name: str, what: str = "") -> Any:
 def until_stopped(name: str) -> None:
     wait_until(lambda: job(name)["status"] in ("STOPPED", "FAILED", "SUCCEEDED"), psutil.Process())
     assert job(name)["status"] == "STOPPED"
-
-
-def stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(folder)}
-
-
-def exported(scored: Path, folder: Path) -> bytes:
-    """Every response with everything that was found out about it."""
-    summary("filter", scored, folder, "--keep", "true")
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("kept-*.jsonl")))
 
 
 def test_rays_line_of_the_readme(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import actors_of, assay, kill, parts_of, running, summary, wait_until
+from tests.commands import actors_of, assay, exported, kill, parts_of, running, stamps, summary, wait_until
 from tests.corpora import lines, rows, write
 
 ROWS = 1500
@@ -22,21 +22,11 @@ def score(corpus: Path, output: Path, *more: object) -> tuple[object, ...]:
     return ("score", corpus, output, "--model", "tiny-attributes", "--engine", "fake", *more)
 
 
-def exported(scored: Path, folder: Path) -> bytes:
-    """Every response with everything that was found out about it, as the filter writes it."""
-    summary("filter", scored, folder, "--keep", "true")
-    return b"".join(path.read_bytes() for path in sorted(folder.glob("kept-*.jsonl")))
-
-
 def corpus_of(folder: Path, name: str) -> Path:
     broken = [b"{broken\n", b"\n", b"\xff\n"]
     good = [json.dumps(row).encode() + b"\n" for row in rows(ROWS)]
     mixed = [line for at, row in enumerate(good) for line in ([row] if at % 100 else [row, *broken])]
     return write(folder / name, b"".join(mixed))
-
-
-def stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(folder)}
 
 
 def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> None:

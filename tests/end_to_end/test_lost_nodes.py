@@ -6,47 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
-from ray.cluster_utils import Cluster
 
 from actors import placement
 from actors.errors import RunStopped
 from pipelines import watch
 from pipelines.parts import Parts
-from pipelines.progress import Silent
 from pipelines.sampling import sample
 from pipelines.scoring import score
-from tests.corpora import lines, rows, scored, settings, write
+from tests.clusters import add, cluster
+from tests.corpora import Notes, lines, rows, scored, settings, write
 from tests.endpoints import listening, wait
 from tests.pipelines.test_endpoint_policy import Endpoint
 from tests.pipelines.test_sampling import prompts, told
 
 ROWS, PROMPTS = 6000, 400
-NODE = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": 200 * 2**20}
+NODE = {"num_cpus": 2, "num_gpus": 1}
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head without GPUs."""
-    monkeypatch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
-    own: Any = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 200 * 2**20, "include_dashboard": False}
-    )
-    monkeypatch.setenv("RAY_ADDRESS", own.address)
-    ray.init(address=own.address, log_to_driver=False)
-    yield own
-    ray.shutdown()
-    own.shutdown()
-
-
-class Notes(Silent):
-    """What a person is told of a run."""
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-
-    def noted(self, text: str) -> None:
-        self.all.append(text)
+def head() -> Iterator[Any]:
+    """A cluster whose head has no GPUs."""
+    with cluster({"num_cpus": 1}) as own:
+        yield own
 
 
 def meanwhile(condition: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
@@ -61,16 +42,16 @@ def meanwhile(condition: Callable[[], bool], do: Callable[[], None]) -> threadin
     return thread
 
 
-def test_what_a_lost_engine_held_is_done_where_another_makes_room(cluster: Any, tmp_path: Path) -> None:
-    cluster.add_node(**NODE)
-    leaving = cluster.add_node(**NODE)
+def test_what_a_lost_engine_held_is_done_where_another_makes_room(head: Any, tmp_path: Path) -> None:
+    add(head, NODE)
+    leaving = add(head, NODE)
     corpus, out, notes = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out", Notes()
     parts = Parts(str(out))
     before: list[str] = []
 
     def leave() -> None:
         before.extend(part.name for part in parts.listing())
-        cluster.remove_node(leaving)
+        head.remove_node(leaving)
 
     thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 10, leave)
     found = score(settings(corpus, out, engine="vllm", part_rows=50), notes)
@@ -83,14 +64,14 @@ def test_what_a_lost_engine_held_is_done_where_another_makes_room(cluster: Any, 
 
 
 def test_what_a_lost_judge_held_is_begun_again_by_the_others(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_GRACE_S", 5.0)
-    cluster.add_node(**NODE)
-    leaving = cluster.add_node(**NODE)
+    add(head, NODE)
+    leaving = add(head, NODE)
     corpus, out, notes = write(tmp_path / "prompts.jsonl", lines(prompts(PROMPTS))), tmp_path / "out", Notes()
     parts = Parts(str(out))
-    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: cluster.remove_node(leaving))
+    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: head.remove_node(leaving))
     with listening(Endpoint().app) as address:
         own = told(corpus, out, policy=f"{address}/v1", engine="vllm", replicas=2, n=2, part_rows=8)
         found = sample(own, notes)
@@ -100,17 +81,17 @@ def test_what_a_lost_judge_held_is_begun_again_by_the_others(
     assert len({(row["row"], row["response_name"]) for row in scored(out)}) == 2 * PROMPTS
 
 
-def test_a_cluster_without_any_gpu_left_stops_the_run(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_any_gpu_left_stops_the_run(head: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_GRACE_S", 5.0)
-    leaving = cluster.add_node(**NODE)
+    leaving = add(head, NODE)
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
     parts = Parts(str(out))
-    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: cluster.remove_node(leaving))
+    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: head.remove_node(leaving))
     with pytest.raises(RunStopped, match="the cluster has no GPU any more"):
         score(settings(corpus, out, engine="vllm", part_rows=50))
     thread.join()
     kept = {part.name for part in parts.listing()}
-    cluster.add_node(**NODE)
+    add(head, NODE)
     wait(lambda: placement.cluster_gpus() == 1)
     found = score(settings(corpus, out, engine="vllm", part_rows=50))
     assert found.scored == ROWS

@@ -15,7 +15,6 @@ import psutil
 import pytest
 import ray
 from ray import serve
-from ray.cluster_utils import Cluster
 from ray.serve.config import HTTPOptions
 from ray.util import placement_group_table
 
@@ -23,6 +22,7 @@ from actors.errors import EngineError
 from actors.placement import place, sweep
 from actors.settings import EngineSettings
 from pipelines.scoring import score
+from tests.clusters import cluster
 from tests.commands import summary
 from tests.conftest import REPOSITORY
 from tests.corpora import lines, scored, settings, write
@@ -41,16 +41,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[Any]:
     """Two raylets with two logical GPUs each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
-        node = {"num_cpus": 3, "num_gpus": 2, "object_store_memory": 200 * 2**20}
-        own: Any = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-        own.add_node(**node)
-        patch.setenv("RAY_ADDRESS", own.address)
-        ray.init(address=own.address, log_to_driver=False)
+    node = {"num_cpus": 3, "num_gpus": 2}
+    with cluster(node, node) as own:
         yield own
-        ray.shutdown()
-        own.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from actors import placement
 from pipelines.parts import Counts, Part, Parts
 from pipelines.progress import Silent
 from pipelines.settings import JudgingSettings
@@ -15,7 +16,7 @@ from tests.corpora import settings
 
 
 def _interrupted(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent()) as progress:
+    with timed(parts, run(parts), Silent(), one) as progress:
         progress.part_done(commit(parts, 3))
         raise KeyboardInterrupt
 
@@ -27,6 +28,11 @@ def parts(tmp_path: Path) -> Parts:
     return found
 
 
+def one() -> int:
+    """All engines there have been, as long as nothing else is said."""
+    return 1
+
+
 def run(parts: Parts, **options: object) -> JudgingSettings:
     return settings(Path("c.jsonl"), Path(parts.folder), **options)
 
@@ -34,11 +40,11 @@ def run(parts: Parts, **options: object) -> JudgingSettings:
 def commit(parts: Parts, at: int) -> dict[str, int]:
     part = Part(0, Range(10 * at, 10 * at + 10), Counts(1, 1))
     parts.commit(part, pa.table({"a": [1]}), {})
-    return {"tokens": 100 + at}
+    return {"file": 0, "start": 10 * at, "tokens": 100 + at}
 
 
 def test_sessions_add_up(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent()) as progress:
+    with timed(parts, run(parts), Silent(), one) as progress:
         for at in range(3):
             progress.part_done(commit(parts, at))
     with pytest.raises(KeyboardInterrupt):
@@ -56,7 +62,7 @@ def test_sessions_add_up(parts: Parts) -> None:
 
 
 def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent()) as progress:
+    with timed(parts, run(parts), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
     commit(parts, 1)
     commit(parts, 2)
@@ -65,8 +71,31 @@ def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
     assert found.why == "a session was killed: nobody knows how long 2 of 3 parts took"
 
 
-def test_a_number_of_engines_that_changes_isnt_one(parts: Parts) -> None:
-    with timed(parts, run(parts, max_replicas=4), Silent()) as progress:
+def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:
+    with timed(parts, run(parts), Silent(), one) as progress:
+        told = commit(parts, 0)
+        progress.part_done(told)
+        progress.part_done({**told, "tokens": 0})  # by an actor that was started again
+    commit(parts, 1)
+    assert work_of(parts).why == "a session was killed: nobody knows how long 1 of 2 parts took"
+
+
+@pytest.mark.parametrize(("begun", "expected"), [(4, (4, 8)), (3, (None, None)), (None, (None, None))])
+def test_engines_that_never_began_arent_counted(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, begun: int | None, expected: tuple[int | None, int | None]
+) -> None:
+    """Others may have their GPUs."""
+    monkeypatch.setattr(placement, "engine_gpus", lambda settings: 2)
+    monkeypatch.setattr(placement, "cluster_gpus", lambda: 8)
+    with timed(parts, run(parts), Silent(), lambda: begun) as progress:
+        progress.part_done(commit(parts, 0))
+    (note,) = (json.loads(path.read_text()) for path in Path(parts.folder, "sessions").iterdir())
+    assert (note["engines"], note["gpus"]) == expected
+
+
+def test_a_number_of_engines_that_changes_isnt_one(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "engine_gpus", lambda settings: 1)
+    with timed(parts, run(parts, max_replicas=4), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
     found = work_of(parts)
     assert found.seconds is not None
@@ -74,7 +103,7 @@ def test_a_number_of_engines_that_changes_isnt_one(parts: Parts) -> None:
 
 
 def test_sessions_of_a_run_that_is_deleted_go_with_it(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent()) as progress:
+    with timed(parts, run(parts), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
     parts.delete()
     assert not Path(parts.folder, "sessions").exists()

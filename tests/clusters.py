@@ -1,0 +1,33 @@
+"""Clusters of several raylets on this machine, whose GPUs are only counted: vLLM computes on the CPU."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+_STORE = {"object_store_memory": 200 * 2**20}
+
+
+@contextmanager
+def cluster(head: Mapping[str, Any], *nodes: Mapping[str, Any]) -> Iterator[Any]:
+    """A cluster of a head and nodes of these resources, which the test and its processes are connected to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
+        own: Any = Cluster(initialize_head=True, head_node_args={**_STORE, "include_dashboard": False, **head})
+        for node in nodes:
+            add(own, node)
+        patch.setenv("RAY_ADDRESS", own.address)
+        ray.init(address=own.address, log_to_driver=False)
+        try:
+            yield own
+        finally:
+            ray.shutdown()
+            own.shutdown()
+
+
+def add(own: Any, node: Mapping[str, Any]) -> Any:
+    """One more node, which can be taken away again."""
+    return own.add_node(**_STORE, **node)
