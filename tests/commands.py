@@ -79,7 +79,7 @@ def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
         time.sleep(0.005)
 
 
-def told(driver: psutil.Process) -> str:
+def _told(driver: psutil.Process) -> str:
     """What a command does, and what its processes are, for the message of a test that failed."""
     status = driver.status() if driver.is_running() else "gone"
     return f"{status}, with {', '.join(title(process)[-60:] for process in _family(driver)) or 'no process'} below it"
@@ -106,32 +106,28 @@ def actors_of(driver: psutil.Process) -> list[psutil.Process]:
     return [process for process in _family(driver) if ENGINE_ACTOR in title(process)]
 
 
-def engines_of(driver: psutil.Process) -> list[psutil.Process]:
-    """vLLM's own processes of a command: children of Ray's workers that have a child themselves, which computes.
+def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
+    """vLLM's own processes of a command, as soon as there are so many.
 
-    By the tree, not by their titles: those aren't always there.
+    To be asked for before there are parts: to look through all processes of a busy machine takes seconds, in which a small
+    run ends.
     """
-    raylets = [process for process in _family(driver) if _name(process) == "raylet"]
-    workers = [worker for raylet in raylets for worker in _children(raylet)]
-    return [engine for worker in workers for engine in _children(worker) if _children(engine)]
+    found: list[psutil.Process] = []
+
+    def there() -> bool:
+        found[:] = [process for process in _family(driver) if "EngineCore" in title(process)]
+        return len(found) == count
+
+    wait_until(there, driver)
+    assert len(found) == count, f"the command is {_told(driver)}"
+    return found
 
 
 def _family(driver: psutil.Process) -> list[psutil.Process]:
-    return _children(driver, recursive=True)
-
-
-def _children(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
     try:
-        return process.children(recursive=recursive)
+        return driver.children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return ""
 
 
 def title(process: psutil.Process) -> str:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from actors.engine import Generation, Pooled, Sampling, Task
@@ -383,9 +384,8 @@ def assert_gone(engine: "VllmEngine", pids: Sequence[int]) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The worker processes below an engine core."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+    """The worker processes below an engine core. It has others, for a moment."""
+    return [child.pid for child in psutil.Process(pid).children() if child.name().startswith("VLLM::Worker")]
 
 
 def test_death_before_the_first_request(start: Start) -> None:

@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.commands import actors_of, engines_of, kill, parts_of, running, summary, told, wait_until
+from tests.commands import actors_of, engines_of, kill, parts_of, running, summary, wait_until
 from tests.corpora import lines, scored, write
 from tiny_models.dialects import judgements
 
@@ -53,16 +51,15 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
     assert exported(tmp_path / "out") == exported(tmp_path / "calm")
 
 
-@pytest.mark.chaos
 def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, "genrm", 48)
     command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, "--trace", "--part-rows", 1, *PAIRS)
     with running(*command, "--max-in-flight", 2) as driver:  # slow enough to be interrupted
-        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2 and bool(engines_of(driver)), driver)
+        (engine,) = engines_of(driver)
+        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
+        kill(engine)
         committed = {path.name: path.read_bytes() for path in parts_of(tmp_path / "out")}
-        engines = engines_of(driver)
-        assert len(engines) == 1, f"the command is {told(driver)}"
-        kill(engines[0])
+        assert 2 <= len(committed) < 48
         wait_until(lambda: len(parts_of(tmp_path / "out")) > len(committed), driver)
         kill(driver)
     counts = summary(*command)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import engines_of, kill, parts_of, running, summary, told, wait_until
+from tests.commands import engines_of, kill, parts_of, running, summary, wait_until
 from tests.corpora import lines, scored, write
 
 PAIRS = 220
@@ -30,15 +30,14 @@ def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
     assert right >= 0.95 * PAIRS
 
 
-@pytest.mark.chaos
 def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Path, shared_data: Path) -> None:
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
     arguments = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", "--part-rows", 40)
     with running(*arguments) as driver:
-        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2 and bool(engines_of(driver)), driver)
-        engines = engines_of(driver)
-        assert len(engines) == 1, f"the command is {told(driver)}, with {len(parts_of(tmp_path / 'out'))} parts"
-        kill(engines[0])
+        (engine,) = engines_of(driver)
+        wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
+        kill(engine)
+        assert 2 <= len(parts_of(tmp_path / "out")) < 350 / 40
         wait_until(lambda: False, driver)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["summary"] is not None, "the run didn't end by itself"
