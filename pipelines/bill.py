@@ -136,9 +136,9 @@ def _measured(summary: Mapping[str, Any], folder: str) -> EngineSpeed:
     if work.get("seconds") is None or work.get("engines") is None:
         why = work.get("why") or "how many engines worked how long wasn't noted"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
-    tokens, seconds = work["tokens"] - work["first_tokens"], work["seconds"] - work["starting"]
+    tokens, seconds = summary["prompt_tokens"] - work["first_tokens"], work["seconds"] - work["starting"]
     if not tokens:  # a single part
-        tokens, seconds = work["tokens"], work["seconds"]
+        tokens, seconds = summary["prompt_tokens"], work["seconds"]
     if not tokens or seconds <= 0:
         raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")
     engines = work["engines"]

@@ -1,6 +1,6 @@
 """How long the work of a run took: each session notes its time beside the parts, and all of them together are the run's.
 
-    scored/sessions/<when>.json     seconds, parts, tokens of one session, written when it ends, however it ends
+    scored/sessions/<when>.json     seconds, parts, engines of one session, written when it ends, however it ends
 
 A session that was killed notes nothing. Then there are more parts than were noted, and the time isn't known: no number is
 made up for it.
@@ -32,7 +32,6 @@ class Work:
 
     seconds: float | None = None
     starting: float | None = None
-    tokens: int = 0
     first_tokens: int = 0
     engines: int | None = None
     gpu_hours: float | None = None
@@ -50,7 +49,7 @@ class _Watched(PassedOn):
         super().__init__(progress)
         self._start = time.monotonic()
         self._parts: set[tuple[int, int]] = set()
-        self.tokens = self.first_tokens = 0
+        self.first_tokens = 0
         self.starting = 0.0
 
     @property
@@ -66,7 +65,6 @@ class _Watched(PassedOn):
         if not self._parts:
             self.starting, self.first_tokens = self.seconds, part["tokens"]
         self._parts.add((part["file"], part["start"]))
-        self.tokens += part["tokens"]
         super().part_done(part)
 
 
@@ -93,7 +91,6 @@ def timed(
             "seconds": watched.seconds,
             "starting": watched.starting,
             "parts": watched.parts,
-            "tokens": watched.tokens,
             "first_tokens": watched.first_tokens,
             "engines": engines,
             "gpus": engines and engines * gpus if gpus else 0,
@@ -115,7 +112,6 @@ def work_of(parts: Parts) -> Work:
     return Work(
         seconds=sum(note["seconds"] for note in notes),
         starting=sum(note["starting"] for note in notes),
-        tokens=sum(note["tokens"] for note in notes),
         first_tokens=sum(note["first_tokens"] for note in notes),
         engines=engines.pop() if len(engines) == 1 else None,
         gpu_hours=None if None in gpus else sum(note["seconds"] * note["gpus"] for note in notes) / 3600,

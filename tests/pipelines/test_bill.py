@@ -104,10 +104,12 @@ def test_a_judge_needs_both_speeds_and_answers_that_fit(judge: RewardModel) -> N
         billed(judge, answer_tokens=500)
 
 
-def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None) -> str:
+def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None, prompt_tokens: int = 51_000) -> str:
     """A manifest, as far as it is looked at."""
     folder.mkdir()
-    summary = {"responses": 100, "completion_tokens": 700} | ({"work": work} if work is not None else {})
+    summary = {"responses": 100, "prompt_tokens": prompt_tokens, "completion_tokens": 700} | (
+        {"work": work} if work is not None else {}
+    )
     document = {
         "assay": 1,
         "identity": {"prefix": "", "engine": "vllm", **identity},
@@ -124,7 +126,6 @@ def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None)
 WORK = {
     "seconds": 120.0,
     "starting": 20.0,
-    "tokens": 51_000,
     "first_tokens": 1_000,
     "engines": 2,
     "gpu_hours": 1.0,
@@ -153,7 +154,6 @@ def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel
         ({}, None, "how many engines worked how long wasn't noted"),
         ({}, WORK | {"seconds": None, "why": "a session was killed"}, "a session was killed; give --tokens-per-s"),
         ({}, WORK | {"engines": None}, "wasn't noted"),
-        ({}, WORK | {"tokens": 0, "first_tokens": 0}, "read no tokens"),
     ],
 )
 def test_a_run_that_doesnt_say_it(
@@ -161,3 +161,8 @@ def test_a_run_that_doesnt_say_it(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         billed(head, like=earlier(tmp_path / "run", IDENTITY | identity, work))
+
+
+def test_a_run_that_read_nothing_doesnt_say_it(tmp_path: Path, head: RewardModel) -> None:
+    with pytest.raises(SettingsError, match="read no tokens"):
+        billed(head, like=earlier(tmp_path / "run", IDENTITY, WORK | {"first_tokens": 0}, prompt_tokens=0))

@@ -123,7 +123,7 @@ def test_gpus_that_were_used_are_compared() -> None:
     plan |= {"written_tokens": {"value": 5.0, "low": 1.0, "high": 9.0}, "work_s": plan["tokens"], "start_s": 100.0}
     plan |= {"gpu_hours": {"value": 2.0, "low": 1.0, "high": 3.0}, "cost": {"value": 4.0, "low": 2.0, "high": 6.0}}
     summary = Summary(10, 10, 9, 1, 0, 0, 11, {}, {}, completion_tokens=20)
-    found = compared({**plan, "gpu_price": 2.0}, summary, Work(111.0, 100.0, 11, 1, 2, 4.0))
+    found = compared({**plan, "gpu_price": 2.0}, summary, Work(seconds=111.0, engines=2, gpu_hours=4.0))
     assert found["tokens"] == {"planned": 10, "low": 8, "high": 12, "fact": 11, "within": True}
     assert (found["wall_s"]["planned"], found["wall_s"]["within"]) == (110, True)
     assert (found["gpu_hours"]["fact"], found["gpu_hours"]["within"]) == (4, False)
