@@ -8,6 +8,7 @@ one died of. And engines that die again and again without any work done in betwe
 An engine that went with its node is nobody's fault, and is not counted: spot nodes come and go.
 """
 
+import time
 from collections import Counter
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -27,6 +28,13 @@ class Standing(NamedTuple):
     busy: bool
 
 
+class Begun(NamedTuple):
+    """How many engines there have been, one that was started again being one; and when the first worked, as Unix time."""
+
+    engines: int
+    at: float | None
+
+
 class Ledger:
     """Counts deaths. Lives where the driver lives; engines' processes call it across the cluster."""
 
@@ -36,6 +44,7 @@ class Ledger:
         self._deaths: Counter[str] = Counter()
         self._nodes: dict[str, str] = {}
         self._loading: set[str] = set()
+        self._worked_at: float | None = None
         self._settled: dict[str, list[Any]] = {}
         self._in_a_row = 0
         self._restarts = 0
@@ -64,15 +73,16 @@ class Ledger:
     def ready(self, holder: str) -> None:
         """The engine works."""
         self._loading.discard(holder)
+        self._worked_at = self._worked_at or time.time()
 
     def standing(self, alive: Collection[str]) -> Standing:
         """How engines stand, if `alive` are the nodes that there are."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
         return Standing(tuple(sorted(lost)), bool((self._loading | set(self._open.values())) - lost))
 
-    def engines(self) -> int:
-        """How many engines there have been; one that was started again is one."""
-        return len(self._nodes)
+    def begun(self) -> Begun:
+        """What engines there have been."""
+        return Begun(len(self._nodes), self._worked_at)
 
     def deaths(self, work: str) -> int:
         """How many engines this work has cost; asked before entering, when earlier work still open is dead work."""

@@ -7,6 +7,7 @@ executor starts a worker in each bundle.
 A group that was got in an actor isn't freed when the actor dies: `sweep` frees those of actors that are gone.
 """
 
+import functools
 import os
 import secrets
 import time
@@ -95,16 +96,13 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     except (SettingsError, ModelError):
         return
     per_node = int(max(node["GPU"] for node in nodes))
-    parameter_bytes, layout = 4.0 if model.dtype == "float32" else 2.0, _layout(settings)
+    parameter_bytes = 4.0 if model.dtype == "float32" else 2.0
     usual = max(GPUS[_CARDS[card]] for card in cards)
     largest = max(_LARGEST.get(card, usual) for card in cards)
-    if not need(size, layout, model.context, parameter_bytes=parameter_bytes, gpu_bytes=largest).can_fit:
-        usually = {"parameter_bytes": parameter_bytes, "gpu_bytes": usual}
-        own, better = (
-            need(size, layout, model.context, **usually),
-            smallest(size, model.context, **usually, per_node=per_node),
-        )
-        raise SettingsError(f"{model.model} can't fit. {own}. This does: {better}")
+    of_layout = functools.partial(need, size, _layout(settings), model.context, parameter_bytes=parameter_bytes)
+    if not of_layout(gpu_bytes=largest).can_fit:
+        better = smallest(size, model.context, parameter_bytes=parameter_bytes, gpu_bytes=usual, per_node=per_node)
+        raise SettingsError(f"{model.model} can't fit. {of_layout(gpu_bytes=usual)}. This does: {better}")
 
 
 def wait_for_room(settings: EngineSettings, model: RewardModel, waiting: Callable[[str], None]) -> None:

@@ -131,19 +131,17 @@ def _speed(settings: BillSettings, ground: Ground, earlier: Mapping[str, Any] | 
 
 
 def _measured(summary: Mapping[str, Any], folder: str) -> EngineSpeed:
-    """The speed of an engine of an earlier run, after its first part: until that they had to start."""
+    """The speed of an engine of an earlier run, from when one worked: until then they had to start."""
     work = summary.get("work") or {}
-    if work.get("seconds") is None or work.get("engines") is None:
+    if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "how many engines worked how long wasn't noted"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
-    tokens, seconds = summary["prompt_tokens"] - work["first_tokens"], work["seconds"] - work["starting"]
-    if not tokens:  # a single part
-        tokens, seconds = summary["prompt_tokens"], work["seconds"]
+    tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
     if not tokens or seconds <= 0:
         raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")
     engines = work["engines"]
     source = f"measured in {folder}: {tokens:,} tokens in {seconds:,.0f} s by {engines} engine{'s' * (engines > 1)}"
-    return EngineSpeed(tokens / seconds / engines, None, source, start_s=work["starting"])
+    return EngineSpeed(tokens / seconds / engines, None, source, start_s=work["start"])
 
 
 def _earlier(folder: str, identity: Mapping[str, Any]) -> Mapping[str, Any]:

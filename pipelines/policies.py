@@ -141,4 +141,5 @@ def sizes(settings: Sampling, writers: int, *, judged: bool = True) -> tuple[int
 
 
 def _number(settings: Sampling, wanted: int, most: int) -> int:
+    """How many engines, where there is room for so many."""
     return wanted if settings.engine.autoscaled else min(wanted, max(1, most))

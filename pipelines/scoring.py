@@ -22,6 +22,7 @@ from ray.data import DataContext, Dataset
 from ray.data.exceptions import ExecutionTimeoutError
 
 from actors import placement
+from actors.crash_guard import Begun
 from actors.errors import EnginesLost, OutputError, RunStopped
 from pipelines import making, plan_facts, planning, storage
 from pipelines.datasource import CorpusSource
@@ -47,7 +48,7 @@ _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 _FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest machine too
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's own limit is half an hour, in which a large model may not even be loaded, nor a part of a judge's be done."""
-_ASK_S = 30.0
+_LEDGER_S = 30.0  # to answer in; it may have gone with its node
 _PASSES = 3
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
 
@@ -82,12 +83,13 @@ class Flow(NamedTuple):
     dataset: Dataset
     ledgers: Sequence[Any]
 
-    def begun(self) -> int | None:
-        """How many engines there have been; None if nobody knows."""
+    def begun(self) -> Begun | None:
+        """What engines there have been; None if nobody knows."""
         try:
-            return sum(ray.get([ledger.engines.remote() for ledger in self.ledgers], timeout=_ASK_S))
+            found: list[Begun] = ray.get([ledger.begun.remote() for ledger in self.ledgers], timeout=_LEDGER_S)
         except ray.exceptions.RayError:
             return None
+        return Begun(sum(own.engines for own in found), min((own.at for own in found if own.at), default=None))
 
 
 Flows = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Flow]]

@@ -8,12 +8,14 @@ made up for it.
 
 import contextlib
 import json
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from actors import placement
+from actors.crash_guard import Begun
 from actors.errors import EnginesLost
 from pipelines.engine_pool import engines_that_stay
 from pipelines.parts import Parts
@@ -26,13 +28,14 @@ from pipelines.storage import Folder
 class Work:
     """What the sessions of a run did; None where it isn't known, for the reason `why`.
 
-    Seconds are from when engines began to start to the end, those `starting` to the first part, which had `first_tokens`.
-    Engines and GPU-hours are known if the number of engines stays.
+    Seconds are from when engines began to start to the end; `starting` are those in which no engine worked yet, and `start`
+    how many of these a session had, on average. Engines and GPU-hours are known if the number of engines stays. Of a run in
+    turns it is the judging.
     """
 
     seconds: float | None = None
     starting: float | None = None
-    first_tokens: int = 0
+    start: float | None = None
     engines: int | None = None
     gpu_hours: float | None = None
     why: str | None = None
@@ -43,41 +46,28 @@ class Work:
 
 
 class _Watched(PassedOn):
-    """What was told of parts. An actor that was started again tells those anew that its forerunner committed."""
+    """Knows the parts it was told of. An actor that was started again tells those anew that its forerunner committed."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)
-        self._start = time.monotonic()
-        self._parts: set[tuple[int, int]] = set()
-        self.first_tokens = 0
-        self.starting = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._start
-
-    @property
-    def parts(self) -> int:
-        return len(self._parts)
+        self.parts: set[tuple[int, int]] = set()
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """See `Progress`."""
-        if not self._parts:
-            self.starting, self.first_tokens = self.seconds, part["tokens"]
-        self._parts.add((part["file"], part["start"]))
+        self.parts.add((part["file"], part["start"]))
         super().part_done(part)
 
 
 @contextlib.contextmanager
 def timed(
-    parts: Parts, settings: JudgingSettings, progress: Progress, begun: Callable[[], int | None]
+    parts: Parts, settings: JudgingSettings, progress: Progress, begun: Callable[[], Begun | None]
 ) -> Iterator[Progress]:
     """Note the time of a session's work, on a Ray that has room for it. It hears of parts by the progress that this gives.
 
-    `begun` tells how many engines there have been, None if nobody knows.
+    `begun` tells what engines there have been, None if nobody knows.
     """
     watched, planned, gpus = _Watched(progress), _engines(settings), placement.engine_gpus(settings.engine)
-    stayed = True
+    start, stayed = time.time(), True
     try:
         yield watched
         stayed = _engines(settings) == planned
@@ -85,13 +75,13 @@ def timed(
         stayed = False
         raise
     finally:
+        end, found = time.time(), begun()
         # Others may have had GPUs, so that not all could begin.
-        engines = planned if planned is not None and stayed and begun() == planned else None
+        engines = planned if planned is not None and stayed and found and found.engines == planned else None
         note = {
-            "seconds": watched.seconds,
-            "starting": watched.starting,
-            "parts": watched.parts,
-            "first_tokens": watched.first_tokens,
+            "seconds": end - start,
+            "starting": found and (found.at or end) - start,
+            "parts": len(watched.parts),
             "engines": engines,
             "gpus": engines and engines * gpus if gpus else 0,
         }
@@ -107,12 +97,13 @@ def work_of(parts: Parts) -> Work:
     there, known = len(parts.listing()), sum(note["parts"] for note in notes)
     if known < there:
         return Work(why=f"a session was killed: nobody knows how long {there - known:,} of {there:,} parts took")
-    engines = {note["engines"] for note in notes if note["parts"]}
-    gpus = [note["gpus"] for note in notes]
+    worked = [note for note in notes if note["parts"]]
+    engines = {note["engines"] for note in worked}
+    starting, gpus = [note["starting"] for note in notes], [note["gpus"] for note in notes]
     return Work(
         seconds=sum(note["seconds"] for note in notes),
-        starting=sum(note["starting"] for note in notes),
-        first_tokens=sum(note["first_tokens"] for note in notes),
+        starting=None if None in starting else sum(starting),
+        start=None if None in starting or not worked else statistics.fmean(note["starting"] for note in worked),
         engines=engines.pop() if len(engines) == 1 else None,
         gpu_hours=None if None in gpus else sum(note["seconds"] * note["gpus"] for note in notes) / 3600,
     )

@@ -104,7 +104,7 @@ def test_a_judge_needs_both_speeds_and_answers_that_fit(judge: RewardModel) -> N
         billed(judge, answer_tokens=500)
 
 
-def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None, prompt_tokens: int = 51_000) -> str:
+def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None, prompt_tokens: int = 50_000) -> str:
     """A manifest, as far as it is looked at."""
     folder.mkdir()
     summary = {"responses": 100, "prompt_tokens": prompt_tokens, "completion_tokens": 700} | (
@@ -126,7 +126,7 @@ def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None,
 WORK = {
     "seconds": 120.0,
     "starting": 20.0,
-    "first_tokens": 1_000,
+    "start": 10.0,
     "engines": 2,
     "gpu_hours": 1.0,
     "why": None,
@@ -138,7 +138,7 @@ def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel
     found = billed(head, like=folder)
     assert found.speed is not None
     assert found.speed.read == 50_000 / 100 / 2
-    assert found.speed.start_s == 20
+    assert found.speed.start_s == 10  # two sessions
     assert found.speed.source == f"measured in {folder}: 50,000 tokens in 100 s by 2 engines"
     assert found.work_s is not None
     assert found.work_s.value == pytest.approx(1e9 / 250)
@@ -154,6 +154,7 @@ def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel
         ({}, None, "how many engines worked how long wasn't noted"),
         ({}, WORK | {"seconds": None, "why": "a session was killed"}, "a session was killed; give --tokens-per-s"),
         ({}, WORK | {"engines": None}, "wasn't noted"),
+        ({}, WORK | {"starting": None}, "wasn't noted"),
     ],
 )
 def test_a_run_that_doesnt_say_it(
@@ -165,4 +166,4 @@ def test_a_run_that_doesnt_say_it(
 
 def test_a_run_that_read_nothing_doesnt_say_it(tmp_path: Path, head: RewardModel) -> None:
     with pytest.raises(SettingsError, match="read no tokens"):
-        billed(head, like=earlier(tmp_path / "run", IDENTITY, WORK | {"first_tokens": 0}, prompt_tokens=0))
+        billed(head, like=earlier(tmp_path / "run", IDENTITY, WORK, prompt_tokens=0))

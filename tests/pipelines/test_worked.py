@@ -1,12 +1,16 @@
 """How long a run took: all its sessions together, or that nobody knows."""
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from actors import placement
+from actors.crash_guard import Begun
+from pipelines import worked
 from pipelines.parts import Counts, Part, Parts
 from pipelines.progress import Silent
 from pipelines.settings import JudgingSettings
@@ -28,9 +32,9 @@ def parts(tmp_path: Path) -> Parts:
     return found
 
 
-def one() -> int:
-    """All engines there have been, as long as nothing else is said."""
-    return 1
+def one() -> Begun:
+    """All engines there have been, as long as nothing else is said: it works at once."""
+    return Begun(1, time.time())
 
 
 def run(parts: Parts, **options: object) -> JudgingSettings:
@@ -40,7 +44,7 @@ def run(parts: Parts, **options: object) -> JudgingSettings:
 def commit(parts: Parts, at: int) -> dict[str, int]:
     part = Part(0, Range(10 * at, 10 * at + 10), Counts(1, 1))
     parts.commit(part, pa.table({"a": [1]}), {})
-    return {"file": 0, "start": 10 * at, "tokens": 100 + at}
+    return {"file": 0, "start": 10 * at}
 
 
 def test_sessions_add_up(parts: Parts) -> None:
@@ -55,10 +59,26 @@ def test_sessions_add_up(parts: Parts) -> None:
     assert found.seconds is not None
     assert found.starting is not None
     assert found.seconds == pytest.approx(sum(note["seconds"] for note in notes))
-    assert 0 < found.starting <= found.seconds
-    assert (found.first_tokens, found.engines) == (100 + 103, 1)
+    assert found.starting == pytest.approx(sum(note["starting"] for note in notes))
+    assert found.start == pytest.approx(found.starting / 2)
+    assert found.engines == 1
     assert found.gpu_hours == 0  # without a cluster there are none
     assert found.why is None
+
+
+def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1000.0, 1100.0, 2000.0, 2005.0, 3000.0, 3001.0])  # beginnings and ends
+    monkeypatch.setattr(worked, "time", SimpleNamespace(time=lambda: next(clock), time_ns=time.time_ns))
+    with timed(parts, run(parts), Silent(), lambda: Begun(1, 1020.0)) as progress:
+        progress.part_done(commit(parts, 0))
+    with timed(parts, run(parts), Silent(), lambda: Begun(1, None)):
+        pass  # stopped before an engine worked
+    found = work_of(parts)
+    assert (found.seconds, found.starting, found.start) == (105, 25, 20)
+    with timed(parts, run(parts), Silent(), lambda: None):
+        pass
+    found = work_of(parts)
+    assert (found.seconds, found.starting, found.start) == (106, None, None), "nobody knows it of the last"
 
 
 def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
@@ -75,14 +95,16 @@ def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None
     with timed(parts, run(parts), Silent(), one) as progress:
         told = commit(parts, 0)
         progress.part_done(told)
-        progress.part_done({**told, "tokens": 0})  # by an actor that was started again
+        progress.part_done(told)  # by an actor that was started again
     commit(parts, 1)
     assert work_of(parts).why == "a session was killed: nobody knows how long 1 of 2 parts took"
 
 
-@pytest.mark.parametrize(("begun", "expected"), [(4, (4, 8)), (3, (None, None)), (None, (None, None))])
+@pytest.mark.parametrize(
+    ("begun", "expected"), [(Begun(4, None), (4, 8)), (Begun(3, None), (None, None)), (None, (None, None))]
+)
 def test_engines_that_never_began_arent_counted(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, begun: int | None, expected: tuple[int | None, int | None]
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, begun: Begun | None, expected: tuple[int | None, int | None]
 ) -> None:
     """Others may have their GPUs."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 2)
