@@ -41,11 +41,12 @@ export DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export VLLM_NO_USAGE_STATS := 1
 
-.PHONY: help setup demo test check format chaos bench clean
+.PHONY: help setup demo test test-failed check format chaos bench clean
 
 help:
 	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
 	@echo 'make test    the tests; ARGS= goes to pytest'
+	@echo 'make test-failed  those of the tests that failed the last time, once more'
 	@echo 'make check   format, lint, types, import layers; make format repairs the first two'
 	@echo 'make chaos   the tests that kill processes'
 	@echo 'make bench   measurements; ARGS= goes to bench'
@@ -63,12 +64,19 @@ demo: $(READY)
 	@echo 'demo/kept          those with reward >= 1.0 and correctness > 2.5'
 
 # Tests and the demo use what the repository ships: a request to a model hub is a mistake, and fails at once.
-test chaos demo: export HF_HUB_OFFLINE := 1
+test test-failed chaos demo: export HF_HUB_OFFLINE := 1
 
 # Two processes: most of a test's time is the start of an engine or of Ray, which one core does. A file's tests stay together,
 # and share what they start; the last files are the quick ones.
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20 $(ARGS)
+
+# Those that failed the last time, one file after the other: nothing runs beside them. None to be run is an error, too.
+FAILED := .pytest_cache/v/cache/lastfailed
+test-failed: $(READY)
+	files="$$(grep -oP '^ *"\K[^":]+' $(FAILED) | sort -u)" && for file in $$files; do \
+		$(VENV)/bin/python -m pytest --last-failed --last-failed-no-failures none $(ARGS) "$$file"; \
+	done
 
 chaos: $(READY)
 	$(VENV)/bin/python -m pytest -m chaos $(ARGS)

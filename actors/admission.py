@@ -1,8 +1,9 @@
 """Who may be inside an engine, until when, and what becomes of them when it dies."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from actors.errors import EngineDead, EngineError, EngineTimeout
@@ -15,18 +16,28 @@ class _Ticket:
     request_id: str
     scope: asyncio.Timeout
     aborted: bool = False
+    ahead: int = 0
+    """Of those inside, how many were let in before and hadn't ended when this one's time began."""
+    alarm: asyncio.TimerHandle | None = None
 
     def call_in(self) -> None:
-        self.scope.reschedule(asyncio.get_running_loop().time())
+        if not self.scope.expired():
+            self.scope.reschedule(asyncio.get_running_loop().time())
 
 
 class Admission:
-    """At most `places` requests at a time, each with a deadline from the moment it is let in. Lives on one event loop."""
+    """At most `places` requests at a time, each with a deadline. Lives on one event loop.
+
+    An engine takes its requests in the order they are let in, and may have to leave some waiting for room in its cache. So a
+    request's time is over when for `deadline_s` neither it nor any that was let in before it was answered: none of it is
+    counted while it waits its turn behind others, and one that hangs while others are answered has its limit.
+    """
 
     def __init__(self, places: int, deadline_s: float) -> None:
         self._free = asyncio.Semaphore(places)
         self._deadline_s = deadline_s
         self._tickets: set[_Ticket] = set()
+        self._inside: dict[_Ticket, None] = {}  # in the order in which they were let in
         self._cause_of_death: str | None = None
 
     @property
@@ -48,8 +59,8 @@ class Admission:
                 try:
                     async with self._free:
                         self.check()
-                        scope.reschedule(asyncio.get_running_loop().time() + self._deadline_s)
-                        yield
+                        with self._timed(ticket):
+                            yield
                 finally:
                     self._tickets.discard(ticket)
         except TimeoutError:
@@ -59,6 +70,40 @@ class Admission:
             if ticket.aborted:
                 raise EngineError(f"request {request_id} was aborted") from None
             raise EngineTimeout(f"request {request_id} took longer than {self._deadline_s:g} s") from None
+
+    @contextmanager
+    def _timed(self, ticket: _Ticket) -> Iterator[None]:
+        ticket.ahead = len(self._inside)
+        self._inside[ticket] = None
+        self._set_alarm(ticket)
+        try:
+            yield
+        finally:
+            if ticket.alarm is not None:
+                ticket.alarm.cancel()
+            self._inside.pop(ticket, None)
+
+    def _set_alarm(self, ticket: _Ticket) -> None:
+        ticket.alarm = asyncio.get_running_loop().call_later(self._deadline_s, self._ring, ticket)
+
+    def _ring(self, ticket: _Ticket) -> None:
+        """Its time is over, unless some before it ended meanwhile: then its turn may have come just now."""
+        ahead = self._ahead(ticket)
+        if ahead == ticket.ahead:
+            self._time_out(ticket)
+        else:
+            ticket.ahead = ahead
+            self._set_alarm(ticket)
+
+    def _ahead(self, ticket: _Ticket) -> int:
+        return next(number for number, other in enumerate(self._inside) if other is ticket)
+
+    def _time_out(self, ticket: _Ticket) -> None:
+        """End a request. It is no answer: those behind it get no more time for it."""
+        for other in itertools.islice(self._inside, self._ahead(ticket) + 1, None):
+            other.ahead -= 1
+        del self._inside[ticket]
+        ticket.call_in()
 
     def abort(self, request_id: str) -> None:
         """End the block of a request; unknown ids are fine."""

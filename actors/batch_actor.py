@@ -22,6 +22,11 @@ class BatchActor:
         self._scorer = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake")
 
     @property
+    def runner(self) -> str:
+        """Which of vLLM's model runners the engine is on."""
+        return self._process.engine.runner
+
+    @property
     def is_restart(self) -> bool:
         """Whether an earlier process of this actor died, so that some of its work may be done already."""
         return self._process.is_restart

@@ -15,11 +15,11 @@ class Controls:
         """`texts` and `ids` are the family's own, beside those that the tokenizer tells."""
         known = {*_texts_of(tokenizer), *texts}
         vocabulary = tokenizer.get_vocab()
-        self._texts = {text for text in known if text.strip()}  # added runs of spaces are text like any other
-        self._pattern = re.compile(_any_of(self._texts))
+        self.texts = {text for text in known if text.strip()}  # added runs of spaces are text like any other
+        self._pattern = re.compile(_any_of(self.texts))
         self._break = re.compile(f"(?=(?:{self._pattern.pattern}))(?s:.)")
         # The unknown token isn't one: it stands for ordinary text.
-        self._ids = {*(vocabulary[text] for text in self._texts if text in vocabulary), *ids} - {tokenizer.unk_token_id}
+        self._ids = {*(vocabulary[text] for text in self.texts if text in vocabulary), *ids} - {tokenizer.unk_token_id}
 
     def are_in(self, text: str) -> bool:
         """Whether a text holds one."""

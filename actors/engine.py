@@ -104,6 +104,10 @@ class Engine(Protocol):
     def max_model_len(self) -> int:
         """The longest prompt in tokens, including what is generated."""
 
+    @property
+    def runner(self) -> str:
+        """Which of vLLM's model runners it is on, `V1` or `V2`; for people and for records."""
+
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
 

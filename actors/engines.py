@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from actors.checkpoint import Adapter, locate
 from actors.engine import Engine
 from actors.errors import EngineError
-from actors.fake_engine import FakeEngine, Fault, Faults
+from actors.fake_engine import IN_FLIGHT, FakeEngine, Fault, Faults
 from actors.models import RewardModel
 from actors.settings import EngineSettings
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from actors.placement import Placement
 
 
-def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
-    """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message."""
+def start_engine(model: RewardModel, settings: EngineSettings, *, online: bool = False) -> Engine:
+    """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message.
+
+    One that is `online` answers sooner where it could read more tokens in a step.
+    """
     if settings.engine == "fake":
         try:
             return _fake_engine(model, settings, **settings.engine_args)
@@ -36,6 +39,7 @@ def start_engine(model: RewardModel, settings: EngineSettings) -> Engine:
             hf_overrides=model.overrides,
             adapter_rank=Adapter.find(model.adapter).rank if model.adapter else None,
             placement=placement,
+            online=online,
         )
     except BaseException:
         if placement is not None:
@@ -64,7 +68,7 @@ def _fake_engine(
     return FakeEngine(
         model.labels,
         model.context,
-        max_in_flight=settings.max_in_flight,
+        max_in_flight=settings.max_in_flight or IN_FLIGHT,
         request_timeout_s=settings.request_timeout_s or model.task.deadline_s,
         latency_s=latency_s,
         faults=faults,

@@ -6,6 +6,7 @@
     |   +-- SourceError       an input that is missing, unreadable or of no known shape
     |   +-- OutputError       a folder that can't take this run
     |   +-- ModelError        a model that isn't a reward model Assay can read
+    |   +-- EndpointError     a policy's endpoint that can't be asked as it is given: its address, the key, a name, settings
     |   `-- ExpressionError   a filter that names or compares what isn't there
     +-- EngineError           the engine couldn't do its work
     |   +-- EngineDead        it is gone, and every request that it held with it
@@ -14,6 +15,7 @@
     |   `-- EnginesLost       their nodes are gone, and work waits for them that others could do
     +-- RunStopped            a run ended early on purpose; the same command goes on from there (exit code 3)
     +-- AuditError            the parts of a run don't add up to its input (exit code 4)
+    |   `-- NothingScored     they do, and no response has a reward
     +-- Unreadable            a judge's text doesn't give the number; never leaves the core
     `-- Rejected              one row or response can't be judged as it is; never leaves the core
 
@@ -47,6 +49,10 @@ class ModelError(UserError):
     """A model that isn't a reward model Assay can read."""
 
 
+class EndpointError(UserError):
+    """A policy's endpoint that can't be asked as it is given."""
+
+
 class ExpressionError(UserError):
     """A filter expression that names or compares what isn't there."""
 
@@ -77,6 +83,10 @@ class RunStopped(AssayError):
 
 class AuditError(AssayError):
     """The parts of a run don't add up to its input."""
+
+
+class NothingScored(AuditError):
+    """A run is complete, and none of its responses has a reward."""
 
 
 class Unreadable(AssayError):

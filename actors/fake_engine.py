@@ -59,6 +59,9 @@ Reply = Callable[[Sequence[int], Sampling, int], str]
 """What a judge says: from the prompt, the sampling and the number of the sample."""
 
 
+IN_FLIGHT = 512  # prompts that it works on at a time
+
+
 class FakeEngine:
     """Made-up logits between -4 and 4, and made-up text, from a loop in a thread of its own like a real engine's."""
 
@@ -68,7 +71,7 @@ class FakeEngine:
         max_model_len: int,
         *,
         vocabulary: int = 2**31,
-        max_in_flight: int = 512,
+        max_in_flight: int = IN_FLIGHT,
         request_timeout_s: float = 600.0,
         latency_s: float = 0.0,
         faults: Faults | None = None,
@@ -94,6 +97,11 @@ class FakeEngine:
     def max_model_len(self) -> int:
         """The longest prompt in tokens, including what is generated."""
         return self._max_model_len
+
+    @property
+    def runner(self) -> str:
+        """None of vLLM's."""
+        return "fake"
 
     @property
     def held(self) -> int:

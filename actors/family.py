@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Protocol, Self
 from actors.checkpoint import Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError, SettingsError
-from actors.records import Message, Reading, Response, Role, ScoreRequest
-from actors.settings import AS_PUBLISHED, ReadSettings
+from actors.records import Message, Reading, Reasoning, Response, Role, ScoreRequest
+from actors.settings import AS_PUBLISHED, ReadSettings, RenderSettings
 
 Rows = Sequence[Sequence[float]]
 """The head's raw outputs at each position where a prompt is read."""
@@ -119,8 +119,14 @@ class Family(ABC):
     way: ReadSettings = AS_PUBLISHED
     head: ClassVar[str] = "score.weight"
     """The weights that a checkpoint without its reward head lacks."""
+    reasoning: ClassVar[Reasoning | None] = None
+    """What its authors do with the reasoning in what is judged, where they say it."""
     control_texts: ClassVar[tuple[str, ...]] = ()
     """Texts that speak for the template beside the tokenizer's special tokens."""
+    delimiters: ClassVar[tuple[str, ...]] = ()
+    """Texts that tell where in a prompt a response begins or ends (`actors/delimiters.py`)."""
+    probes_delimiters: ClassVar[bool] = False
+    """Whether more of them may be in a prompt than it names: those of the checkpoint's template, or of the user's."""
 
     @abstractmethod
     def fits(self, checkpoint: Checkpoint) -> bool:
@@ -238,9 +244,17 @@ class Family(ABC):
         found.way = settings
         return found
 
+    def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
+        """What becomes of reasoning in what is judged: as the settings say, or else its authors; None if nobody does."""
+        return settings.reasoning or self.reasoning
+
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """What to ask about the responses at these positions, the others being no text that can be shown."""
         return [Question(request.context, (request.responses[at].content,), (at,)) for at in among]
+
+    def question_count(self, responses: int, principles: int) -> int:
+        """How many questions `questions` makes at most of a request with so many responses and principles."""
+        return responses
 
     def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
         """The weights of the reward: the user's own, or the card's. Raises `SettingsError` for an unknown output."""

@@ -62,6 +62,7 @@ class Judge(Family):
     """One kind of judge. The default shows a response alone, under the checkpoint's own template and a generation prompt."""
 
     task = Task.GENERATE
+    probes_delimiters = True
     head = "lm_head.weight"
     card: ClassVar[Sampling]
     """How its authors ask it once."""
@@ -156,6 +157,12 @@ class Judge(Family):
             for shown, times in self._showings(request, among)
             for principle in self.principles_of(request) or (None,)
         ]
+
+    def question_count(self, responses: int, principles: int) -> int:
+        orders = min(self.votes, 2)
+        pairs = responses if self.asks.pairs is Pairs.CIRCULAR else responses * (responses - 1) // 2
+        showings = {Shows.ONE: responses, Shows.TWO: max(pairs, 1) * orders, Shows.ALL: self.votes}[self.shows]
+        return showings * (len(self.way.principles or ()) or principles or 1)
 
     def principles_of(self, request: ScoreRequest) -> tuple[str, ...]:
         """What the responses of a request are judged by: the run's principles, or else the row's."""

@@ -161,14 +161,17 @@ class JudgeScorer:
         """A score for each response from all that was asked about it, beside those that were rejected before."""
         about = [[one for one in asked if at in one.prompt.judges] for at in range(len(request.responses))]
         failures = {at: self._failure(own) for at, own in enumerate(about) if request.responses[at].reason is None}
-        judged = [at for at, failure in failures.items() if failure is None]
+        judged = [at for at, failure in failures.items() if failure is None and about[at]]
         readings = self._judge.readings([one.judgement for one in asked if one.judgement.verdicts], judged, self._weights)
         scores: list[Score] = []
         for at, response in enumerate(request.responses):
-            if response.reason is not None:
-                scores.append(Score.rejected(response.reason))
+            if response.refusal is not None:
+                scores.append(response.refusal)
                 continue
             tokens = sum(share(len(one.prompt.ids) * len(one.attempts), one.prompt, at) for one in about[at])
+            if not about[at]:  # all that it could be shown with were knocked out before its turn came
+                scores.append(replace(Score.rejected(Reason.NO_OPPONENT), truncated=response.truncated))
+                continue
             failure = failures[at]
             if failure is not None:
                 score = Score.failed(failure, tokens)
@@ -180,7 +183,8 @@ class JudgeScorer:
                 score = Score.failed(Reason.NOT_FINITE, tokens)
             written = sum(share(sum(said.tokens for said in one.attempts), one.prompt, at) for one in about[at])
             trace = self._trace(request, about[at], at) if self._judge.asks.trace else ()
-            scores.append(replace(score, truncated=response.truncated, completion_tokens=written, trace=trace))
+            score = replace(score, truncated=response.truncated, reasoned=response.reasoned)
+            scores.append(replace(score, completion_tokens=written, trace=trace))
         return tuple(scores)
 
     def _failure(self, about: Sequence[_Asked]) -> Reason | None:

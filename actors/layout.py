@@ -21,8 +21,8 @@ _USED = 0.9
 """The share of a card that vLLM takes (`gpu_memory_utilization`)."""
 _OVERHEAD = 3 * GIB
 """Of CUDA, NCCL's buffers, and what allocators can't use."""
-_STEP_TOKENS = 8192
-"""Tokens that vLLM computes in a step (`max_num_batched_tokens` on these cards)."""
+_STEP_TOKENS = 16_384
+"""Tokens that vLLM computes in a step (`max_num_batched_tokens` on these cards, in batch)."""
 _FEWEST_CONTEXTS, _FEWEST_CACHED = 4, 65_536
 """A cache for fewer prompts, or fewer tokens, would let an engine idle."""
 

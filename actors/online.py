@@ -7,6 +7,7 @@ engine has its own, and so have the tokenizers, in a thread, since they would ke
 
 import asyncio
 import itertools
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from actors.checkpoint import locate
 from actors.engine import Generation, Sampling
 from actors.engines import start_engine
-from actors.errors import EngineDead, EngineError, EngineTimeout, Rejected
+from actors.errors import AssayError, EngineDead, EngineError, EngineTimeout, Rejected
 from actors.family import Rows
 from actors.models import RewardModel
 from actors.records import Message, Prompt, Reason, RenderedRequest, Score, ScoreRequest
@@ -27,8 +28,13 @@ from actors.scorer import Scores
 from actors.scorers import scorer_of
 from actors.self_test import self_test
 from actors.settings import EngineSettings, RenderSettings
+from actors.stems import GoOn
 
 T = TypeVar("T")
+
+
+class _Left(AssayError):
+    """Nobody waits for this work any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class OnlineScorer:
         self.model = model
         rehearsal = engine.engine == "fake"  # whose numbers are made up
         self._renderer = Renderer(model, render)
-        self._engine = start_engine(model, engine)
+        self._engine = start_engine(model, engine, online=True)
         try:
             if not rehearsal:
                 self_test(model, self._engine)
@@ -115,14 +121,14 @@ class OnlineScorer:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
         """Score requests, in their order. What can't be judged is in the scores."""
-        rendered = await self._in_thread(lambda: self._renderer.render(requests))
+        rendered = await self._in_thread(lambda go_on: self._renderer.render(requests, go_on))
         with self._under_way(prompt for one in rendered for prompt in one.prompts):
             scores = await self._on_engine(self._scorer.score(rendered))
         return [Judged(one.prompt_hash, own) for one, own in zip(rendered, scores, strict=True)]
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """A head's outputs for prompts as they are, or for conversations with one response. In their order."""
-        ready = await self._in_thread(lambda: list(map(self._ready, prompts)))
+        ready = await self._in_thread(lambda go_on: [self._ready(prompt, go_on) for prompt in prompts])
         with self._under_way(prompt for one in ready for prompt in one.prompts):
             return await self._on_engine(self._read_all(ready))
 
@@ -156,7 +162,7 @@ class OnlineScorer:
     async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
         """How likely each of some labels is as a generative model's answer to a conversation."""
         try:
-            choosing = await self._in_thread(lambda: self._renderer.choosing(messages, labels))
+            choosing = await self._in_thread(lambda _: self._renderer.choosing(messages, labels))
         except Rejected as rejected:
             return Refused(rejected.reason)
         ids = tuple(token for token in choosing.labels if token is not None)
@@ -181,11 +187,11 @@ class OnlineScorer:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
-    def _ready(self, prompt: Rendered | ScoreRequest) -> RenderedRequest:
-        return self._renderer.as_it_is(prompt.prompt, prompt.begin) if isinstance(prompt, Rendered) else self._alone(prompt)
-
-    def _alone(self, request: ScoreRequest) -> RenderedRequest:
-        (rendered,) = self._renderer.render([request])
+    def _ready(self, prompt: Rendered | ScoreRequest, go_on: GoOn) -> RenderedRequest:
+        go_on()
+        if isinstance(prompt, Rendered):
+            return self._renderer.as_it_is(prompt.prompt, prompt.begin)
+        (rendered,) = self._renderer.render([prompt], go_on)
         return rendered
 
     async def _read_all(self, ready: Sequence[RenderedRequest]) -> list[RawOutputs]:
@@ -193,8 +199,8 @@ class OnlineScorer:
 
     async def _read_one(self, request: RenderedRequest) -> RawOutputs:
         (response,) = request.responses
-        if response.reason is not None:
-            return RawOutputs((), Score.rejected(response.reason))
+        if response.refusal is not None:
+            return RawOutputs((), response.refusal)
         rows: list[Rows] = []
         tokens = sum(len(prompt.ids) for prompt in request.prompts)
         for prompt in request.prompts:
@@ -209,11 +215,13 @@ class OnlineScorer:
             rows.append(pooled.rows)
         reading = self.model.family.reading(rows, self.model.weights)
         score = Score.scored(reading, tokens) if reading.finite else Score.failed(Reason.NOT_FINITE, tokens)
-        return RawOutputs([row for own in rows for row in own], replace(score, truncated=response.truncated))
+        return RawOutputs(
+            [row for own in rows for row in own], replace(score, truncated=response.truncated, reasoned=response.reasoned)
+        )
 
     async def _question(self, request: ScoreRequest) -> Prompt | Refused:
         """The one that shows all responses, in their order."""
-        (rendered,) = await self._in_thread(lambda: self._renderer.render([request]))
+        (rendered,) = await self._in_thread(lambda go_on: self._renderer.render([request], go_on))
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
         if reasons:  # that one has no opponent only follows from what is wrong with the other
             return Refused(min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT))
@@ -223,8 +231,18 @@ class OnlineScorer:
     def _adapted(self, sampling: Sampling) -> Sampling:
         return replace(sampling, adapter=self._adapter)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, work)
+    async def _in_thread(self, work: Callable[[GoOn], T]) -> T:
+        """The work's result, from the tokenizers' thread. What nobody awaits any more ends before its next prompt."""
+        left = threading.Event()
+
+        def go_on() -> None:
+            if left.is_set():
+                raise _Left
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._tokenizing, work, go_on)
+        finally:
+            left.set()
 
     async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self._engine.submit(work))

@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Hashable)
 
 THINK, END_THINK = "<think>", "</think>"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_BEGINS = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|\w+)\s*:""")
+_BEGINS = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 

@@ -2,7 +2,8 @@
 
 An engine of one pipeline stage is on a node, and its actor's `num_gpus` are all there is to say. One of several stages may
 span nodes: it gets a placement group of its own, in which each tensor-parallel group is on one node, and vLLM's own Ray
-executor starts a worker in each bundle.
+executor starts a worker in each bundle. Its actor asks for no GPU, and is still put on a node that has some: the engine's
+process is there, and learns from the card what it is. It is a node of the group wherever that has room.
 
 A group that was got in an actor isn't freed when the actor dies: `sweep` frees those of actors that are gone.
 """
@@ -66,6 +67,17 @@ def engine_gpus(settings: EngineSettings) -> int:
 def actor_gpus(settings: EngineSettings) -> int:
     """GPUs that the actor of an engine asks Ray for: all of the engine's, or none if they are in a placement group."""
     return 0 if settings.pipeline_parallel > 1 else engine_gpus(settings)
+
+
+def actor_options(settings: EngineSettings) -> dict[str, Any]:
+    """Where Ray may start the actor of an engine, as options of it: with its GPUs, or on any node that has some.
+
+    Nodes are named that the actor may not be on, and not those that it may: so it can follow to nodes that come later.
+    """
+    if gpus := actor_gpus(settings):
+        return {"num_gpus": gpus}
+    bare = sorted(node for node, own in _totals().items() if not own.get("GPU")) if engine_gpus(settings) else []
+    return {"label_selector": {_NODE: f"!in({','.join(bare)})"}} if bare else {}
 
 
 def check(settings: EngineSettings) -> None:
@@ -136,12 +148,14 @@ def place(settings: EngineSettings) -> Placement | None:
         return None
     # The engine core is a process of its own, and connects to Ray by itself.
     os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
-    layout = _layout(settings)
+    layout, here = _layout(settings), ray.get_runtime_context().get_node_id()
+    if not _totals()[here].get("GPU"):  # one that came after the actor's pool was made
+        raise EngineError(f"an engine of {layout} was started on node {here}, which has no GPU; start it again")
     deadline = time.monotonic() + settings.placement_timeout_s
     while True:
         sweep()  # each time: it takes Ray a moment to know that an actor is gone
         check(settings)
-        nodes = _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s))
+        nodes = with_node(here, _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)), layout, _free_gpus())
         if nodes and (group := _placed(layout, nodes)) is not None:
             return Placement(group)
         if time.monotonic() > deadline:
@@ -153,6 +167,14 @@ def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
     room = sorted(((int(count) // layout.tensor_parallel, node) for node, count in gpus.items()), reverse=True)
     nodes = [node for groups, node in room for _ in range(groups)][: layout.pipeline_parallel]
     return nodes if len(nodes) == layout.pipeline_parallel else None
+
+
+def with_node(here: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
+    """The nodes of an engine, with this one among them if it has room: the first stage is beside the engine there."""
+    groups = int(free.get(here, 0.0)) // layout.tensor_parallel
+    if here in nodes or not nodes:
+        return list(nodes)
+    return ([here] * groups + list(nodes))[: layout.pipeline_parallel]
 
 
 def sweep() -> None:

@@ -136,6 +136,13 @@ class Policy(RewardModel):
             adapter=self.adapter and locate(self.adapter),
         )
 
+    @property
+    def template_text(self) -> str:
+        """The files that hold its chat template, one after another; empty if there are none."""
+        folder = Checkpoint.find(self.model, self.revision).folder
+        files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
+        return "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+
     def recorded(self) -> dict[str, Any]:
         """All that decides what its candidates are, for a run's identity."""
         return {

@@ -7,7 +7,7 @@ token ids, and the responses that were rejected on the way. The scorer turns tha
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
@@ -37,6 +37,14 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
+class Reasoning(StrEnum):
+    """What becomes of the reasoning in what is judged, of a model that thinks before it answers."""
+
+    REJECT = "reject"
+    STRIP = "strip"
+    KEEP = "keep"
+
+
 class Reason(StrEnum):
     """Why a response has no reward. The first group is read off the row, the second off the model."""
 
@@ -59,6 +67,9 @@ class Reason(StrEnum):
     ROLE_NOT_IN_TEMPLATE = "role_not_in_template"
     TEMPLATE_REFUSED = "template_refused"
     TOO_LONG = "too_long"
+    REASONING = "reasoning"  # it holds some, and nobody said what becomes of it; or it never ended, so there is no answer
+    UNKNOWN_TOKEN = "unknown_token"  # a token id of a client's own, and the model has none of that number
+    TOO_MANY_PROMPTS = "too_many_prompts"  # its responses, principles and orders come to more than one row may ask
     NO_PRINCIPLE = "no_principle"
     NO_OPPONENT = "no_opponent"  # a judge that only compares, and no other response that it can be compared with
 
@@ -72,7 +83,8 @@ class Reason(StrEnum):
     OUT_OF_RANGE = "out_of_range"  # or one that isn't on the scale
     UNFINISHED = "unfinished"  # a candidate that hadn't ended when its tokens did
     UNJUDGED = "unjudged"  # a candidate whose turn to be judged comes when all are drawn
-    ENDPOINT_FAILED = "endpoint_failed"  # a candidate that the policy's endpoint didn't give, asked as often as may be
+    ENDPOINT_FAILED = "endpoint_failed"  # a prompt on which the policy's endpoint breaks each time, and answers others
+    ENDPOINT_REFUSED = "endpoint_refused"  # a prompt that the policy's endpoint refuses each time, and answers others
     NO_BASELINE = "no_baseline"  # of an ensemble: too few different responses to the prompt to make z-scores of
 
 
@@ -94,11 +106,15 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """A context, and the responses to it that are judged; `principles` are what a principle-following judge goes by."""
+    """A context, and the responses to it that are judged; `principles` are what a principle-following judge goes by.
+
+    `reasoning` is what becomes of it here, instead of what the settings say.
+    """
 
     context: tuple[Message, ...]
     responses: tuple[Response, ...]
     principles: tuple[str, ...] = ()
+    reasoning: Reasoning | None = None
 
     @property
     def prompt_hash(self) -> str:
@@ -135,11 +151,20 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class RenderedResponse:
-    """A response after rendering: `reason` says why it can't be judged, `truncated` that turns before it were dropped."""
+    """A response after rendering: `reason` says why it can't be judged, `truncated` that turns before it were dropped.
+
+    `reasoned` says that there was reasoning, in it or in turns before it, whatever became of that.
+    """
 
     name: str
     reason: Reason | None = None
     truncated: bool = False
+    reasoned: bool = False
+
+    @property
+    def refusal(self) -> "Score | None":
+        """What it comes to if it can't be judged."""
+        return None if self.reason is None else replace(Score.rejected(self.reason), reasoned=self.reasoned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +217,9 @@ class Score:
     """What became of one response. `reward` and `scores` are there if, and only if, `status` is `SCORED`.
 
     `prompt_tokens` counts all prompts about the response, and `completion_tokens` what was written about it; responses that
-    are shown together share both. `steps` has the rewards of its steps, where a model judges these, `votes` what the
-    judgements came to, and `trace` what a judge wrote, where that is asked for.
+    are shown together share both. `reasoned` says that there was reasoning, in it or in turns before it. `steps` has the
+    rewards of its steps, where a model judges these, `votes` what the judgements came to, and `trace` what a judge wrote,
+    where that is asked for.
     """
 
     status: Status
@@ -202,6 +228,7 @@ class Score:
     scores: Mapping[str, float] = field(default_factory=dict)
     prompt_tokens: int | None = None
     truncated: bool = False
+    reasoned: bool = False
     steps: tuple[float, ...] = ()
     votes: tuple[float, ...] = ()
     completion_tokens: int | None = None

@@ -7,7 +7,7 @@ prompt has exactly the special tokens that the template wrote: never a second BO
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -15,16 +15,35 @@ from typing import Any, NamedTuple
 
 from actors.checkpoint import Checkpoint
 from actors.control_tokens import Controls
+from actors.delimiters import Delimiters, between
 from actors.errors import ModelError, Rejected
 from actors.family import Family, Question
 from actors.models import RewardModel
 from actors.parsing import END_THINK, THINK
-from actors.records import Message, Prompt, Reason, RenderedRequest, RenderedResponse, Response, Role, ScoreRequest
+from actors.reasoning import Freed, freed
+from actors.records import (
+    Message,
+    Prompt,
+    Reason,
+    Reasoning,
+    RenderedRequest,
+    RenderedResponse,
+    Response,
+    Role,
+    ScoreRequest,
+)
 from actors.settings import ControlTokens, RenderSettings, TooLong
+from actors.stems import GoOn, Stems
+from actors.text_bound import TextBound
 
 TEMPLATE_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 """Some templates print today's date: then a score would change overnight. This is the day that Llama 3's fall back on."""
 
+MOST_PROMPTS = 65_536
+"""Prompts that one row or conversation may come to; with more it is rejected before the first of them is made."""
+
+_CHUNK = 2**25
+"""Characters of prompts that are held as text at a time; the tokenizer gets a million of them together (`Stems`)."""
 _PROBE = "assay probe text"
 _PROBE_CONTEXT = (Message(Role.USER, _PROBE),)
 
@@ -39,50 +58,92 @@ class Renderer:
         self._tokenizer = _tokenizer(checkpoint)
         self._appended = list(self._family.appended(checkpoint))
         self._settings = settings
+        self._reasoning = self._family.reasoning_by(settings) or Reasoning.REJECT
         self._limit = model.max_model_len
+        self._vocabulary = _vocabulary(checkpoint, self._tokenizer)
         self._control = Controls(self._tokenizer, self._family.control_texts, self._appended)
         self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
         self._longest_text = self._find_longest_text()
-        for count in self._family.counts:
-            for question in self._family.questions(self._probe(_PROBE_CONTEXT, count), range(count)):
-                self._check_probe(question)
+        self._bound = TextBound(self._tokenizer, self._limit)
+        self._delimiters = Delimiters({*self._family.delimiters, *self._probed_delimiters()})
+        probes = [
+            question
+            for count in self._family.counts
+            for question in self._family.questions(self._probe(_PROBE_CONTEXT, count), range(count))
+        ]
+        for question in probes:
+            self._check_probe(question)
+        self._stems = Stems(self._tokenizer, self._tokenize, [self._text(self._safe(question)) for question in probes])
 
-    def render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
-        """Render requests in order. A response that can't be judged is there with its reason, and without a prompt."""
+    def render(self, requests: Sequence[ScoreRequest], go_on: GoOn = lambda: None) -> list[RenderedRequest]:
+        """Render requests in order. A response that can't be judged is there with its reason, and without a prompt.
+
+        `go_on` is called before each prompt, from this thread, and ends the work by raising.
+        """
         own = requests if self._family.takes_principles else [replace(request, principles=()) for request in requests]
-        drafts = [_Draft(request, self._family.together) for request in own]
-        asked = [asked for draft in drafts for asked in self._ask(draft)]
-        prompts = zip(asked, self._prompts([one.text for one in asked]), strict=True)
-        for _, about in itertools.groupby(prompts, key=lambda prompt: prompt[0].group):
-            self._fit(*zip(*about, strict=True))
+        drafts = [_Draft(request, self._freed(request), self._family.together) for request in own]
+        asked = (asked for draft in drafts for asked in self._ask(draft))
+        for _, about in itertools.groupby(self._with_ids(asked, go_on), key=lambda prompt: prompt[0].group):
+            prompts, ids = zip(*about, strict=True)
+            self._fit(prompts, ids, go_on)
         return [draft.finished() for draft in drafts]
+
+    def _with_ids(self, asked: "Iterable[tuple[_Asked, str]]", go_on: GoOn) -> "Iterator[tuple[_Asked, list[int]]]":
+        """What is asked, with the token ids of its text. Texts are dropped as soon as they are tokenised."""
+        held: list[_Asked] = []
+        texts: list[str] = []
+        length = 0
+        for one, text in asked:
+            go_on()
+            held.append(one)
+            texts.append(text)
+            length += len(text)
+            if length >= _CHUNK:
+                yield from zip(held, self._prompts(texts, go_on), strict=True)
+                held, texts, length = [], [], 0
+        yield from zip(held, self._prompts(texts, go_on), strict=True)
+
+    def _freed(self, request: ScoreRequest) -> Freed:
+        return freed(request, request.reasoning or self._reasoning)
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a rendered text, and what the family appends to them."""
-        return self._prompts([text])[0]
+        return self._complete(self._tokenize([text])[0])
 
     def as_it_is(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
         """A prompt that somebody else has rendered, for one response: control tokens in it are what they say.
 
-        `begin` puts the token for the beginning of a text before it where the tokenizer would, if it isn't there.
+        `begin` puts the token for the beginning of a text before it where the tokenizer would, if it isn't there. What the
+        family appends is appended here, too, if it isn't the last.
         """
-        ids = self._tokenize([self._encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
-        if begin and isinstance(prompt, str) and self._begins_itself and ids[:1] != [self._tokenizer.bos_token_id]:
-            ids = [self._tokenizer.bos_token_id, *ids]
+        try:
+            ids = self._ids_as_they_are(prompt, begin)
+        except Rejected as rejected:
+            return RenderedRequest("", (RenderedResponse("final", rejected.reason),), ())
+        if self._appended and ids:
+            ids = self._complete(ids)
         at = self._steps(ids)
         reason = Reason.EMPTY_CONTENT if not ids else Reason.TOO_LONG if len(ids) > self._limit else None
-        if self._step_id is not None and not at:
+        if (self._step_id is not None and not at) or self._is_doubled(ids):
             reason = reason or Reason.TEMPLATE_REFUSED
         prompts = () if reason else (Prompt(ids, (0,), at),)
         return RenderedRequest("", (RenderedResponse("final", reason),), prompts)
+
+    def _ids_as_they_are(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
+        ids = self._tokenize([self._encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
+        if not isinstance(prompt, str) and not all(0 <= token < self._vocabulary for token in ids):
+            raise Rejected(Reason.UNKNOWN_TOKEN)
+        if begin and isinstance(prompt, str) and self._begins_itself and ids[:1] != [self._tokenizer.bos_token_id]:
+            ids = [self._tokenizer.bos_token_id, *ids]
+        return ids
 
     def choosing(self, messages: Sequence[Message], labels: Sequence[str]) -> "Choosing":
         """A conversation to which one of some labels is to be the answer, without any reasoning. Raises `Rejected`."""
         context = self._safe(Question(tuple(messages), (), ())).context
         text, opening = self._opened(context)
-        if len(text) > self._longest_text or len(ids := self._tokenize([text])[0]) > self._limit:
+        if self._is_long(text) or len(ids := self._tokenize([text])[0]) > self._limit:
             raise Rejected(Reason.TOO_LONG)
         blank, _ = self._opened([Message(message.role, _PROBE) for message in context])
         if self._control.count(ids) > self._control.count(self._tokenize([blank])[0]):
@@ -108,19 +169,26 @@ class Renderer:
             at = found + len(said)
         return self._encodable(text), text[at:]
 
-    def _ask(self, draft: "_Draft") -> Iterator["_Asked"]:
-        among = [at for at in range(len(draft.request.responses)) if not draft.together or self._showable(draft, at)]
+    def _ask(self, draft: "_Draft") -> "Iterator[tuple[_Asked, str]]":
+        """What is asked about a request, each with the text of its prompt."""
+        responses = range(len(draft.request.responses))
+        if self._family.question_count(len(responses), len(draft.request.principles)) > MOST_PROMPTS:
+            for at in responses:
+                draft.reject((at,), Reason.TOO_MANY_PROMPTS)
+            return
+        among = [at for at in draft.judgeable if not draft.together or self._showable(draft, at)]
+        harmless = _Once(self._harmless)
         for question in self._family.questions(draft.request, among):
             try:
-                safe = self._safe(question)
+                safe = self._safe(question, harmless)
                 text = self._text(safe)
-                if len(text) > self._longest_text:  # certain without tokenizing what may be gigabytes
+                if self._is_long(text):  # certain without tokenizing what may be gigabytes
                     safe = self._shortened(safe)
                     text = self._text(safe)
             except Rejected as rejected:
                 draft.reject(question.judges, rejected.reason)
             else:
-                yield _Asked(draft, question, safe, text)
+                yield _Asked(draft, question, safe, self._family.opening(text)), text
 
     def _showable(self, draft: "_Draft", at: int) -> bool:
         """Whether a response can be shown beside others; one that can't mustn't take them with it."""
@@ -131,20 +199,29 @@ class Renderer:
             return False
         return True
 
-    def _safe(self, question: Question) -> Question:
-        """The question, nothing in which speaks for the template. Raises `Rejected` otherwise."""
+    def _safe(self, question: Question, harmless: Callable[[str], str] | None = None) -> Question:
+        """The question, nothing in which speaks for the template. Raises `Rejected` otherwise.
+
+        `harmless` is `_harmless`, or one that remembers what several questions have in common.
+        """
+        clean = harmless or self._harmless
         for message in question.context:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
         return replace(
             question,
-            context=tuple(Message(message.role, self._harmless(message.content)) for message in question.context),
-            responses=tuple(map(self._harmless, question.responses)),
-            principle=question.principle and self._harmless(question.principle),
+            context=tuple(Message(message.role, clean(message.content)) for message in question.context),
+            responses=tuple(map(clean, question.responses)),
+            principle=question.principle and clean(question.principle),
         )
 
     def _harmless(self, text: str) -> str:
-        """Somebody's text without control tokens in it. Raises `Rejected` if it has one and may not be changed."""
+        """Somebody's text without control tokens in it. Raises `Rejected` if it has one and may not be changed.
+
+        A delimiter is never broken up: whoever reads `[ The End of Response 1]` takes it for what it says.
+        """
+        if self._delimiters.are_in(text):
+            raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
         if not self._control.are_in(text):
             return text
         if self._settings.control_tokens is ControlTokens.REJECT:
@@ -166,7 +243,7 @@ class Renderer:
             raise Rejected(Reason.LONE_SURROGATE) from None
         return text
 
-    def _fit(self, asked: Sequence["_Asked"], prompts: Sequence[list[int]]) -> None:
+    def _fit(self, asked: Sequence["_Asked"], prompts: Sequence[list[int]], go_on: GoOn) -> None:
         """Take the prompts that fit; of the others, reject them, or drop the oldest turns until they do.
 
         Of all of a group the same turns, by several principles or beside several others: what they come to must be about
@@ -174,19 +251,20 @@ class Renderer:
         """
         fitting: list[tuple[_Asked, list[int], tuple[Message, ...]]] = []
         for one, ids in zip(asked, prompts, strict=True):
+            go_on()
             try:
                 fitting.append((one, ids, self._fitting(one.safe, ids)))
             except Rejected as rejected:
                 one.draft.reject(one.question.judges, rejected.reason)
         shortest = min((context for *_, context in fitting), key=len, default=())
         for one, ids, _ in fitting:
+            go_on()
             try:
                 taken = self._cut(one, ids, shortest)
             except Rejected as rejected:
                 one.draft.reject(one.question.judges, rejected.reason)
             else:
-                opening = self._family.opening(one.text)
-                one.draft.take(one.question, taken, self._steps(taken), opening, len(shortest))
+                one.draft.take(one.question, taken, self._steps(taken), one.opening, len(shortest))
 
     def _fitting(self, safe: Question, ids: Sequence[int]) -> tuple[Message, ...]:
         return self._shortened(safe).context if len(ids) > self._limit else safe.context
@@ -198,6 +276,8 @@ class Renderer:
             ids = self.tokenize(self._text(safe))
         if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
+        if self._is_doubled(ids):
+            raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
         return ids
 
     def _steps(self, ids: Sequence[int]) -> tuple[int, ...]:
@@ -222,10 +302,24 @@ class Renderer:
 
     def _fits(self, question: Question) -> bool:
         text = self._text(question)
-        return len(text) <= self._longest_text and len(self.tokenize(text)) <= self._limit
+        return not self._is_long(text) and len(self.tokenize(text)) <= self._limit
 
-    def _prompts(self, texts: list[str]) -> list[list[int]]:
-        return [ids + self._appended for ids in self._tokenize(texts)] if self._appended else self._tokenize(texts)
+    def _is_long(self, text: str) -> bool:
+        """Whether a text certainly doesn't fit, whatever its tokens are."""
+        return len(text) > self._longest_text or self._bound.is_passed(text)
+
+    def _prompts(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
+        """The ids of texts and what the family appends; of one that doesn't fit, no more than show that."""
+        most = self._limit + 1
+        return [self._complete(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
+
+    def _complete(self, ids: list[int]) -> list[int]:
+        """With what the family appends, unless the template has written it already."""
+        return ids if ids[-len(self._appended) :] == self._appended else ids + self._appended
+
+    def _is_doubled(self, ids: Sequence[int]) -> bool:
+        """Whether what the family appends stands elsewhere, too: no model was trained to be read after another of it."""
+        return any(ids.count(token) > self._appended.count(token) for token in self._appended)
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
         if not texts:
@@ -268,6 +362,24 @@ class Renderer:
             )
         return roles
 
+    def _probed_delimiters(self) -> set[str]:
+        """What stands around everybody's text in the family's own prompts, if it doesn't know that by itself."""
+        if not self._family.probes_delimiters:
+            return set()
+        speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
+        turns = tuple(Message(role, f"{_PROBE} of turn {number}") for number, role in speakers)
+        found: set[str] = set()
+        for count, context in itertools.product(self._family.counts, (turns[-1:], turns)):
+            responses = tuple(Response(f"{at}", f"{_PROBE} of response {at}") for at in range(count))
+            principles = (self._family.example_principle(_PROBE),) if self._family.needs_principles else ()
+            for question in self._family.questions(ScoreRequest(context, responses, principles), range(count)):
+                shown = (*(turn.content for turn in context), *question.responses)
+                try:
+                    found |= between(self._family.text(question, self._template), shown, self._control.texts)
+                except Rejected:  # this form can't be asked; `_check_probe` tells of one that must be
+                    continue
+        return found
+
     def _probe(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
         """A request to try the family and its template out with."""
         principles = (self._family.example_principle(text),) if self._family.needs_principles else ()
@@ -308,6 +420,11 @@ class Renderer:
                 f"{name}: a conversation must hold {self._tokenizer.bos_token} {' or '.join(map(str, wanted))} times, and "
                 f"the template writes it {probe.count(begin)} times; every score would be another one than its authors read"
             )
+        if self._is_doubled(probe):
+            raise ModelError(
+                f"{name}: {self._tokenizer.convert_ids_to_tokens(self._appended)}, where the reward is read, must stand "
+                "once in a prompt, at its end, but the template writes it elsewhere, too; take it out of the template"
+            )
         token = self._family.last_token()
         if token is not None and probe[-1:] != [self._tokenizer.get_vocab().get(token)]:
             raise ModelError(
@@ -334,6 +451,13 @@ class Renderer:
         """Whether the tokenizer puts a token for the beginning before a text."""
         begun: bool = self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
         return begun
+
+
+def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:
+    """How many token ids the model has an embedding for: there may be more than the tokenizer has tokens."""
+    config = checkpoint.config
+    text = config.get("text_config") or {}
+    return int(config.get("vocab_size") or text.get("vocab_size") or len(tokenizer))
 
 
 def _tokenizer(checkpoint: Checkpoint) -> Any:
@@ -364,12 +488,12 @@ class Choosing(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A question as it was put, what of it is asked, and the text of that."""
+    """A question as it was put, what of it is asked, and what the text of that has written of the answer already."""
 
     draft: "_Draft"
     question: Question
     safe: Question
-    text: str
+    opening: str
 
     @property
     def group(self) -> tuple[int, tuple[int, ...]]:
@@ -377,17 +501,46 @@ class _Asked(NamedTuple):
         return id(self.draft), () if self.draft.together else self.question.judges
 
 
+class _Once:
+    """`_harmless` for the questions about one request, whose texts are the same ones again and again."""
+
+    def __init__(self, harmless: Callable[[str], str]) -> None:
+        self._harmless = harmless
+        self._known: dict[str, str | Rejected] = {}
+
+    def __call__(self, text: str) -> str:
+        found = self._known.get(text)
+        if found is None:
+            try:
+                found = self._harmless(text)
+            except Rejected as rejected:
+                found = rejected
+            self._known[text] = found
+        if isinstance(found, Rejected):
+            raise Rejected(found.reason)
+        return found
+
+
 class _Draft:
     """A request while it is being rendered."""
 
-    def __init__(self, request: ScoreRequest, together: bool) -> None:
+    def __init__(self, given: ScoreRequest, freed: Freed, together: bool) -> None:
         """`together`: a response is judged if any showing of it can be asked about; otherwise all of them must be."""
-        self.request = request
+        self.request = freed.request
         self.together = together
+        self._given = given
+        self._freed = freed
         self._reasons: dict[int, Reason] = {}
         self._truncated: set[int] = set()
         self._unasked: set[tuple[int, ...]] = set()
         self._prompts: list[Prompt] = []
+        for position in freed.refused:
+            self.reject((position,), Reason.REASONING)
+
+    @property
+    def judgeable(self) -> list[int]:
+        """The positions of the responses that aren't refused for their reasoning."""
+        return [position for position in range(len(self.request.responses)) if position not in self._freed.refused]
 
     def reject(self, positions: Sequence[int], reason: Reason) -> None:
         """Of responses that are shown together: by any principle, and in any order."""
@@ -408,9 +561,15 @@ class _Draft:
             unasked = [position for position in range(len(self.request.responses)) if position not in asked]
             reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unasked}
         responses = tuple(
-            RenderedResponse(response.name, reasons.get(position), position in self._truncated and position not in reasons)
+            RenderedResponse(
+                response.name,
+                reasons.get(position),
+                position in self._truncated and position not in reasons,
+                position in self._freed.held,
+            )
             for position, response in enumerate(self.request.responses)
         )
         # One that only judges what was rejected after all, for another principle perhaps, needn't be asked.
         prompts = tuple(prompt for prompt in taken if any(at not in reasons for at in prompt.judges))
-        return RenderedRequest(self.request.prompt_hash, responses, prompts)
+        # Of the prompt as it was given: whatever is done with reasoning, it is the same prompt.
+        return RenderedRequest(self._given.prompt_hash, responses, prompts)

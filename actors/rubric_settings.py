@@ -1,14 +1,34 @@
 """A judge of the user's own, in YAML: a prompt for any chat model, and where in its text the verdict is."""
 
 import re
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from actors.patterns import groups_of, linear
 from actors.settings_base import Settings
 
 WINNER = "winner"
+_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_VALUES = frozenset({"enum", "const", "default", "examples"})
 _SIDE = re.compile(r"(\w+)_([12])")
+
+
+def _patterns(schema: Any) -> Iterator[tuple[str, Any]]:
+    """The regular expressions anywhere in a JSON schema, by the keyword that they stand under."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _patterns(one)
+    if not isinstance(schema, dict):
+        return
+    for name, value in schema.items():
+        if name == "patternProperties" or (name == "pattern" and isinstance(value, str)):
+            yield name, value
+        elif name in _BY_NAME and isinstance(value, dict):  # whose keys are no keywords
+            yield from _patterns(list(value.values()))
+        elif name not in _VALUES:
+            yield from _patterns(value)
 
 
 class VerdictTokens(Settings):
@@ -39,7 +59,9 @@ class RubricSettings(Settings):
         description="Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, "
         "and `principle`",
     )
-    pattern: str | None = Field(default=None, min_length=1, description="regular expression that finds the verdict")
+    pattern: str | None = Field(
+        default=None, min_length=1, description="regular expression, in RE2's syntax, that finds the verdict"
+    )
     json_schema: dict[str, Any] | None = Field(default=None, description="JSON schema that the answer must meet")
     verdict: VerdictTokens | None = Field(default=None, description="answers by whose log-probability it is read")
     low: float | None = Field(default=None, description="least number on the scale")
@@ -81,12 +103,16 @@ class RubricSettings(Settings):
     @field_validator("pattern")
     @classmethod
     def _is_pattern(cls, text: str | None) -> str | None:
-        try:
-            groups = 1 if text is None else re.compile(text).groups
-        except re.error as error:
-            raise ValueError(f"it is no regular expression: {error}") from error
-        if not groups:
+        if text is None:
+            return None
+        found = linear(text)
+        if not found.groups:
             raise ValueError("it needs a group around the verdict, such as ([0-9]+)")
+        if found.groups > 1 and not found.groupindex:
+            raise ValueError(
+                f"it has {found.groups} groups, and none says which of them holds the verdict: name it, such as "
+                "(?P<score>[0-9]+)"
+            )
         return text
 
     @field_validator("json_schema")
@@ -98,6 +124,10 @@ class RubricSettings(Settings):
             jsonschema.Draft202012Validator.check_schema(schema or {})
         except jsonschema.SchemaError as error:
             raise ValueError(f"it is no JSON schema: {error.message}") from error
+        for name, pattern in _patterns(schema or {}):
+            if name == "patternProperties":
+                raise ValueError("patternProperties can't be checked in linear time: name the properties")
+            linear(pattern)
         return schema
 
     @model_validator(mode="after")
@@ -108,6 +138,7 @@ class RubricSettings(Settings):
         if self.verdict is not None:
             if self.shows == "two":
                 raise ValueError("verdict reads an answer about one response; two are read by pattern or json_schema")
+            self._check_prompt()
             return self
         names = self.names
         numbers = [name for name in names if name != WINNER]
@@ -129,7 +160,29 @@ class RubricSettings(Settings):
                 raise ValueError(f"{lacking[0]} is there for one of the two responses alone")
             if len(sides) > 1 and WINNER not in names:
                 raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
+        self._check_prompt()
         return self
+
+    def _check_prompt(self) -> None:
+        """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""
+        from jinja2 import meta  # only who has a rubric needs it
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        jinja = ImmutableSandboxedEnvironment()
+        shown = ("response",) if self.shows == "one" else ("response_1", "response_2")
+        known = ("conversation", "turns", *shown, "principle")
+        used = set[str]()
+        for text in (self.system or "", self.prompt):
+            used |= meta.find_undeclared_variables(jinja.parse(text)) - jinja.globals.keys()
+        if unknown := sorted(used - set(known)):
+            raise ValueError(
+                f"the prompt has {', '.join(f'{{{{ {name} }}}}' for name in unknown)}, which isn't there where it shows "
+                f"{self.shows}: there are {', '.join(known)}"
+            )
+        if lacking := [name for name in shown if name not in used]:
+            raise ValueError(
+                f"the prompt has no {' and no '.join(f'{{{{ {name} }}}}' for name in lacking)}, which is judged"
+            )
 
     @property
     def truths(self) -> set[str]:
@@ -143,7 +196,7 @@ class RubricSettings(Settings):
         if self.verdict is not None:
             return ("score",)
         if self.pattern is not None:
-            return tuple(re.compile(self.pattern).groupindex) or ("score",)
+            return tuple(groups_of(self.pattern)) or ("score",)
         properties = (self.json_schema or {}).get("properties", {})
         kinds = {name: kind.get("type") for name, kind in properties.items() if isinstance(kind, dict)}
         return tuple(name for name, kind in kinds.items() if name == WINNER or kind in ("number", "integer", "boolean"))

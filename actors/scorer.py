@@ -99,9 +99,7 @@ class HeadScorer:
             for position in prompt.judges:
                 about[position].append(answer)
         scores = [
-            Score.rejected(response.reason)
-            if response.reason is not None
-            else replace(self._score(own), truncated=response.truncated)
+            response.refusal or replace(self._score(own), truncated=response.truncated, reasoned=response.reasoned)
             for response, own in zip(request.responses, about, strict=True)
         ]
         more = self._family.compared([score.scores for score in scores])

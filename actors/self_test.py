@@ -1,13 +1,15 @@
 """What is checked of a model before its first row: is this checkpoint, on this engine, read as its authors read it?
 
 `Renderer` has checked the tokenizer and the template when it is there. The rest needs the engine: the head gives as many
-outputs as the family reads, they are raw and finite, and conversations with a known reward have it.
+outputs as the family reads, they are raw and finite, each token has its own, and conversations with a known reward have it.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from actors.alignment import logprobs_are_their_tokens, rows_are_their_tokens
 from actors.checkpoint import Checkpoint
 from actors.engine import Engine, activation
 from actors.errors import ModelError
@@ -25,28 +27,56 @@ _PROBES = tuple(
 _SAME = 1e-3
 
 
-def self_test(model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None) -> None:
-    """Check a model on its engine; `passed` hears of each check. Raises `ModelError` that says which failed."""
+def self_test(
+    model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None, *, must_read: bool = False
+) -> None:
+    """Check a model on its engine; `passed` hears of each check. Raises `ModelError` that says which failed.
+
+    With `must_read` it fails, too, if no question at all was asked and read.
+    """
     known = model.family.knows(model.known_as)
     # Again, because now the weights are here: of a hub model, the small files alone may have been before.
     model.family.check(Checkpoint.find(model.model, model.revision), known)
     settings = RenderSettings(max_model_len=model.max_model_len)
     renderer = Renderer(model, settings)
     passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
-    if model.task.pools and (
-        prompts := [list(prompt.ids) for request in renderer.render(_PROBES) for prompt in request.prompts]
-    ):  # none, if the longest prompt may be shorter than these few words
+    # None, if the longest prompt may be shorter than these few words.
+    probes = renderer.render(_PROBES) if model.task.pools else []
+    if prompts := [list(prompt.ids) for request in probes for prompt in request.prompts]:
         for check in (_head, _raw):
             passed(check(model, engine, prompts))
+        if model.task.every_position:
+            passed(rows_are_their_tokens(model, engine, max(prompts, key=len)))
+    if model.verdict_ids:
+        asked = [prompt.ids for request in renderer.render(_PROBES) for prompt in request.prompts]
+        if asked:
+            passed(logprobs_are_their_tokens(model, engine, asked))
+    tests: list[_Found] = []
     if not model.task.pools and not (known and known.golden):
-        passed(_tried(model, engine, renderer))
+        tests.append(_tried(model, engine, renderer))
+        if must_read and not tests[0].read:
+            raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].told}")
+        passed(tests[0].told)
     published = _as_published(model)
     as_published = Renderer(published, settings)
     for number, golden in enumerate(known.golden if known else (), 1):
-        passed(_golden(published, engine, as_published, golden, number))
+        tests.append(_golden(published, engine, as_published, golden, number))
+        passed(tests[-1].told)
+    if must_read and not (prompts or any(test.read for test in tests)):
+        raise ModelError(
+            f"self-test of {model.model}: nothing could be asked: prompts may have {model.max_model_len} tokens, and every "
+            "question of the test is longer"
+        )
 
 
-def _tried(model: RewardModel, engine: Engine, renderer: Renderer) -> str:
+class _Found(NamedTuple):
+    """What came of a question, in words, and whether anything was read."""
+
+    told: str
+    read: bool
+
+
+def _tried(model: RewardModel, engine: Engine, renderer: Renderer) -> _Found:
     """What a judge makes of a question that nobody has asked it before; its user may tell whether that is right."""
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
@@ -56,7 +86,8 @@ def _tried(model: RewardModel, engine: Engine, renderer: Renderer) -> str:
     (scores,) = scorer_of(traced, engine).score_block(renderer.render([asked]))
     told = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
     wrote = next((f"; it wrote {said.text!r}" for score in scores for said in score.trace), "")
-    return f"asked about 2 + 3, it gave {' to 5 and '.join(told)} to 6{wrote}"
+    read = any(score.reward is not None for score in scores)
+    return _Found(f"asked about 2 + 3, it gave {' to 5 and '.join(told)} to 6{wrote}", read)
 
 
 def _as_published(model: RewardModel) -> RewardModel:
@@ -91,10 +122,10 @@ def _raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -
     return "outputs: raw, without an activation"
 
 
-def _golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> str:
+def _golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> _Found:
     (scores,) = scorer_of(model, engine).score_block(renderer.render([golden.request]))
     if any(score.reason is Reason.TOO_LONG for score in scores):
-        return f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked"
+        return _Found(f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked", False)
     for score, reward in zip(scores, golden.rewards, strict=True):
         if score.status is not Status.SCORED or score.reward is None or abs(score.reward - reward) > golden.tolerance:
             told = score.reward if score.status is Status.SCORED else f"{score.status}: {score.reason}"
@@ -106,7 +137,8 @@ def _golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Gold
         " and ".join(f"{reward:{form}}" for reward in rewards)
         for rewards, form in (([score.reward for score in scores], ".4f"), (golden.rewards, "g"))
     )
-    return f"conversation {number}: reward {found}, published or measured as {known}"
+    known = f"{known} (give or take {golden.tolerance:g})"
+    return _Found(f"conversation {number}: reward {found}, published or measured as {known}", True)
 
 
 def _asked(engine: Engine, prompts: Sequence[Sequence[int]], *, activated: bool) -> Iterator[tuple[float, ...]]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from actors.records import Reasoning
 from actors.rubric_settings import RubricSettings
 from actors.settings_base import Settings
 
@@ -147,6 +148,12 @@ class RenderSettings(Settings):
     control_tokens: ControlTokens = Field(
         default=ControlTokens.REJECT, description="reject text that holds a control token, or break the token up"
     )
+    reasoning: Reasoning | None = Field(
+        default=None,
+        description="responses that begin with reasoning (<think>...</think> or the like, reasoning_content): reject them, "
+        "strip it and judge the final answer, or keep it; if not given as the model's authors do, and where they don't say "
+        "a corpus that has any is refused",
+    )
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="longest prompt in tokens, if shorter than the model's own limit"
     )
@@ -159,9 +166,13 @@ class EngineSettings(Settings):
     tensor_parallel: int = Field(default=1, ge=1, description="GPUs of one node that share a layer")
     pipeline_parallel: int = Field(default=1, ge=1, description="groups of GPUs that share the layers out")
     request_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="longest wait for one prompt once admitted; 600 for a head, 3600 for a judge"
+        default=None,
+        description="longest time in which neither a prompt nor any given to the engine before it is answered; 600 for a "
+        "head, 3600 for a judge",
     )
-    max_in_flight: int = Field(default=512, ge=1, description="prompts given to the engine at a time")
+    max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="prompts given to the engine at a time; as many as it works on if not given"
+    )
     autoscaled: bool = Field(
         default=False, description="the cluster gets more nodes when they are asked for: wait for GPUs that it hasn't yet"
     )
@@ -213,7 +224,15 @@ class PolicyEngineSettings(Settings):
     )
     policy_tensor_parallel: int = Field(default=1, ge=1, description="GPUs of one node that share a layer of the policy")
     policy_pipeline_parallel: int = Field(default=1, ge=1, description="groups of GPUs that share the policy's layers out")
-    policy_max_in_flight: int = Field(
-        default=512, ge=1, description="candidates that are drawn at a time, by an engine or from the endpoint"
+    policy_max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="candidates that are drawn at a time, by an engine or from the endpoint; as many as the engine works on "
+        "if not given, 512 from an endpoint",
+    )
+    endpoint_patience_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="seconds to wait for an endpoint that answers nothing (no connection, 429, 5xx, time-outs) until the "
+        "run stops; the same command then draws what is missing",
     )
     policy_engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")

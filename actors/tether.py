@@ -2,10 +2,13 @@
 
 vLLM's don't end by themselves: after the `os._exit`, or the SIGKILL, of their parent they wait for ever, and hold the GPU
 that the next engine needs. So a helper process waits at a pipe whose other end only the parent has. When that end closes,
-it kills every process that carries the parent's mark in its environment. Linux only; elsewhere it does nothing.
+it kills every process that carries the parent's mark in its environment, and removes the shared memory that they had: nobody
+else would, neither vLLM nor Python's own tracker of it, which is one of those that are killed. Linux only; elsewhere it does
+nothing.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 VARIABLE = "ASSAY_TETHER"
+_SHARED = re.compile(r"/dev/shm/(psm_[0-9a-f]+|[^/\s]+-cpushm_\d+)$")
+"""Shared memory as Python and vLLM name it. Whatever else is there, such as a model's weights, is the user's."""
 
 
 class Tether:
@@ -27,6 +32,7 @@ class Tether:
         self._helper = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, f"{VARIABLE}={self._mark}"],
             stdin=subprocess.PIPE,
+            text=True,
             start_new_session=True,
         )
 
@@ -39,26 +45,52 @@ class Tether:
         finally:
             del os.environ[VARIABLE]
 
+    def note(self) -> None:
+        """Say that the processes have started, and have their shared memory: at the end they may be gone already."""
+        assert self._helper.stdin is not None
+        with suppress(BrokenPipeError):
+            for path in sorted(_shared_memory(os.fsencode(f"{VARIABLE}={self._mark}"))):
+                print(path, file=self._helper.stdin, flush=True)
+
     def release(self) -> None:
         """End what is still there. Safe to call twice."""
         self._helper.communicate()
 
 
-def _kill_marked(mark: bytes) -> bool:
-    """Whether there was anything to kill."""
-    found = False
+def _marked(mark: bytes) -> Iterator[Path]:
+    """The processes with a mark."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone since, or another user's
             if mark in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-                found = True
+                yield entry
+
+
+def _shared_memory(mark: bytes) -> set[str]:
+    """The shared memory of marked processes."""
+    paths: set[str] = set()
+    for entry in _marked(mark):
+        with suppress(OSError):
+            lines = (entry / "maps").read_text(errors="replace").splitlines()
+            paths |= {match[0] for line in lines if (match := _SHARED.search(line))}
+    return paths
+
+
+def _kill_marked(mark: bytes) -> bool:
+    """Whether there was anything to kill."""
+    found = False
+    for entry in _marked(mark):
+        with suppress(OSError):
+            os.kill(int(entry.name), signal.SIGKILL)
+            found = True
     return found
 
 
 def _wait_and_kill(mark: bytes) -> None:
-    sys.stdin.buffer.read()
+    paths = set(sys.stdin.read().splitlines()) | _shared_memory(mark)
     while _kill_marked(mark):  # again: one of them may have been starting another
         time.sleep(0.05)
+    for path in paths:
+        Path(path).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

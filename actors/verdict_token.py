@@ -4,7 +4,6 @@ The token is found by what stands before it, at the very end of a text that ende
 the same in the normal case, and a wrong one in every other.
 """
 
-import re
 from collections.abc import Sequence
 
 from actors.engine import Generation
@@ -23,14 +22,31 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
     doesn't end with one of them there.
     """
     yes, no = ids
-    words = "|".join(map(re.escape, marks))
-    ending = re.search(f"{re.escape(after)}[ \\t]*(?:{words})(?P<rest>\\s*)$", answer_of(generation.text))
-    if ending is None:
+    rest = _after_the_answer(answer_of(generation.text), after, marks)
+    if rest is None:
         raise Unreadable(Reason.NO_VERDICT)
     at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
     # After the answer come white space, of which each character may be a token, and the token that ends the text. Further
     # to the left an equal token is another word's.
-    if at is None or len(generation.token_ids) - 1 - at > len(ending["rest"]) + 1:
+    if at is None or len(generation.token_ids) - 1 - at > rest + 1:
         raise Unreadable(Reason.NO_VERDICT)
     logprobs = generation.logprobs[at]
     return max(logprobs[yes], LEAST) - max(logprobs[no], LEAST)
+
+
+def _after_the_answer(text: str, after: str, marks: Sequence[str]) -> int | None:
+    """How much white space ends a text of `after`, spaces or tabs, and one of the marks; None if that isn't how it ends.
+
+    Read from the end, so that a text of nothing but spaces is read once, and not from each of them.
+    """
+    written = text.rstrip()
+    for mark in marks:
+        word = mark.rstrip()
+        rest = text[len(written) :]
+        if not written.endswith(word) or not rest.startswith(mark[len(word) :]):
+            continue
+        before = written[: len(written) - len(word)]
+        bare, wanted = before.rstrip(" \t"), after.rstrip(" \t")
+        if bare.endswith(wanted) and before.startswith(after[len(wanted) :], len(bare)):
+            return len(rest) - (len(mark) - len(word))
+    return None

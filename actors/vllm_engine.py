@@ -3,7 +3,8 @@
 Prompts go in as token ids; raw logits, or text, come out. vLLM's engine core is a process of its own, with more processes
 below it, and AsyncLLM talks to it from our event loop. What it doesn't do by itself is done here:
 
-- it queues without bound: at most `max_in_flight` requests are inside vLLM, the others wait outside;
+- it queues without bound: at most `max_in_flight` requests are inside vLLM (as many as it works on at a time), the others
+  wait outside;
 - a request that arrives around the death of the engine core is never answered: every admitted request has a deadline, and
   a watcher looks at the engine core and fails all requests at once when it is gone;
 - an engine core that is told to end gives its requests up with empty answers: those are a death, not answers;
@@ -57,7 +58,20 @@ T = TypeVar("T")
 
 WATCH_INTERVAL_S = 0.5
 PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step takes this long
-SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave; those killed before leave shared memory behind
+COLD_PROBE_TIMEOUT_S = 900.0  # but a first one that compiles, and an adapter that loads, may take many minutes
+COLD_HEALTH_S = 10.0  # of such a one; who only wants to know how it is needn't wait for all of it
+SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave
+
+
+def _usage(online: bool) -> UsageContext:
+    """What vLLM's own defaults go by for the card: of the prompts (`max_num_seqs`) and tokens of a step.
+
+    They are 1,024 and 16,384 on an H100 and an H200 (8,192 online, where a step is what the others wait for), and far less
+    in a context that these defaults don't know, which is right for a CPU.
+    """
+    if current_platform.is_cpu():
+        return UsageContext.ENGINE_CONTEXT
+    return UsageContext.OPENAI_API_SERVER if online else UsageContext.LLM_CLASS
 
 
 @contextmanager
@@ -89,6 +103,7 @@ class VllmEngine:
         hf_overrides: Mapping[str, Any] | None = None,
         adapter_rank: int | None = None,
         placement: "Placement | None" = None,
+        online: bool = False,
     ) -> None:
         """Returns when the engine is ready, for a LoRA adapter of some rank if one is going to be used.
 
@@ -114,32 +129,36 @@ class VllmEngine:
         self._placement = placement
         self._workers = settings.tensor_parallel * settings.pipeline_parallel
         self._task = task
-        self._admission = Admission(settings.max_in_flight, settings.request_timeout_s or task.deadline_s)
+        self._max_in_flight, self._deadline_s = settings.max_in_flight, settings.request_timeout_s or task.deadline_s
         self._adapters: dict[str, LoRARequest] = {}
         self._adapter_lock = asyncio.Lock()
         self._probe: asyncio.Task[None] | None = None
+        self._cold: set[str | None] = {None}  # the adapters, and None for the model, that answered no request yet
         self._last_words = LastWords(DEFAULT_LOGGING_CONFIG)
         self._tether = Tether()
         self._closing = threading.Lock()
         self._thread = LoopThread("vllm-engine")
         try:
-            self._thread.submit(self._start(arguments)).result()
+            self._thread.submit(self._start(arguments, online)).result()
         except BaseException:
             self._clean_up()
             raise
 
-    async def _start(self, arguments: Mapping[str, Any]) -> None:
+    async def _start(self, arguments: Mapping[str, Any], online: bool) -> None:
         # Blocks the loop, which has nothing else to do yet. AsyncLLM is made on the loop so that it listens to the
         # engine core from the start.
         try:
             with self._last_words.listening(), self._tether.held(), _bound(self._workers):
-                config = AsyncEngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
+                config = AsyncEngineArgs(**arguments).create_engine_config(_usage(online))
                 if self._placement is not None:
                     config.parallel_config.placement_group = self._placement.group
                 self._engine = AsyncLLM.from_vllm_config(config, disable_log_stats=arguments["disable_log_stats"])
+            self._tether.note()
         except Exception as error:
             cause = self._last_words.read() or _root_message(error)
             raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
+        places = self._max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
+        self._admission = Admission(places, self._deadline_s)
         model = self._engine.vllm_config.model_config
         self._max_model_len = int(model.max_model_len)
         self._vocabulary = int(model.get_vocab_size())
@@ -153,6 +172,11 @@ class VllmEngine:
     def max_model_len(self) -> int:
         """The longest prompt in tokens, including what is generated."""
         return self._max_model_len
+
+    @property
+    def runner(self) -> str:
+        """Which of vLLM's model runners it is on: it takes the second where there is Triton, unless it is told otherwise."""
+        return "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -178,6 +202,7 @@ class VllmEngine:
         params = PoolingParams(task=self._task.value, use_activation=activated)
         async with self._admitted(request_id):
             output = await _last(self._engine.encode(prompt, params, request_id))
+        self._cold.discard(None)
         if getattr(output, "error", None) is not None:
             raise EngineError(f"vLLM failed request {request_id}: {output.error}")
         data = output.outputs.data
@@ -221,12 +246,11 @@ class VllmEngine:
         self._admission.abort(request_id)
 
     async def health(self) -> None:
-        """Returns if the engine core answers, raises `EngineDead` if it can't."""
-        self._admission.check()
-        if self._probe is None or self._probe.done():  # one question at a time, however many ask
-            self._probe = asyncio.create_task(self._ask())
-        await asyncio.shield(self._probe)
-        self._admission.check()
+        """Returns if the engine core answers, raises `EngineDead` if it can't.
+
+        One that answered no request yet may still be at its first: then it returns after a moment, while its time runs on.
+        """
+        await self._answers(COLD_HEALTH_S if self._cold else None)
 
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
@@ -261,6 +285,7 @@ class VllmEngine:
             adapter = await self._adapter(sampling.adapter)
             async with aclosing(self._engine.generate(prompt, params, request_id, lora_request=adapter)) as outputs:
                 async for output in outputs:
+                    self._cold -= {None, sampling.adapter}
                     for sample in output.outputs:
                         if sample.finish_reason == "abort":
                             raise self._given_up()
@@ -275,7 +300,7 @@ class VllmEngine:
             async with self._admission.place(request_id):
                 yield
         except EngineTimeout:
-            await self.health()  # one slow request, or an engine that answers nobody?
+            await self._answers()  # one slow request, or an engine that answers nobody?
             raise
         except EngineError:
             raise
@@ -294,13 +319,22 @@ class VllmEngine:
             if self._engine.errored:
                 self._died("its engine core failed")
 
+    async def _answers(self, at_most_s: float | None = None) -> None:
+        """Wait, up to a time, for the engine core to answer a question. Raises `EngineDead` if it can't."""
+        self._admission.check()
+        if self._probe is None or self._probe.done():  # one question at a time, however many ask
+            self._probe = asyncio.create_task(self._ask())
+        await asyncio.wait([self._probe], timeout=at_most_s)
+        self._admission.check()
+
     async def _ask(self) -> None:
         """One question to the engine core."""
+        limit_s = COLD_PROBE_TIMEOUT_S if self._cold else PROBE_TIMEOUT_S
         try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 await self._engine.engine_core.get_supported_tasks_async()
         except TimeoutError:
-            self._died(f"it answered nothing for {PROBE_TIMEOUT_S:g} s")
+            self._died(f"it answered nothing for {limit_s:g} s")
         except EngineDeadError:
             self._died("its engine core failed")
 
@@ -332,7 +366,12 @@ class VllmEngine:
                 if len(self._adapters) == self._most_adapters:
                     raise EngineError(f"more than {self._most_adapters} adapters on a CPU; set `max_loras` in engine_args")
                 adapter = LoRARequest(path, len(self._adapters) + 1, path)
-                await self._engine.add_lora(adapter)
+                self._cold.add(path)
+                try:
+                    await self._engine.add_lora(adapter)
+                except BaseException:
+                    self._cold.discard(path)
+                    raise
                 self._adapters[path] = adapter
             return self._adapters[path]
 

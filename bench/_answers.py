@@ -5,9 +5,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
-
-from pipelines.parts import Parts
+from pipelines.parts import Parts, read_table
 from tiny_models.arithmetic import is_right
 
 
@@ -21,7 +19,7 @@ class Answered(NamedTuple):
 def answered(output: Path) -> list[list[Answered]]:
     """The candidates of each prompt, in order, of a corpus that `tiny_models.arithmetic` wrote."""
     parts = Parts(str(output))
-    tables = [pq.read_table(parts.parts_folder.file(part.name)) for part in parts.listing()]
+    tables = [read_table(parts.path(part)) for part in parts.listing()]
     rows = [row for table in tables for row in table.to_pylist()]
     return [
         [Answered(is_right(json.loads(row["record"])["answer"], row["candidate"] or ""), row["reward"]) for row in own]

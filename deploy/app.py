@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from actors.models import RewardModel, resolve
-from actors.placement import actor_gpus, check_memory
+from actors.placement import actor_options, check_memory
 from actors.serve_actor import ServeActor
 from deploy import policy
 from deploy.auth import Keys, read_keys
@@ -86,4 +86,4 @@ def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: Li
 
 def _resources(own: ServedModelSettings) -> dict[str, Any]:
     """GPUs for the engine where there are any; on a CPU, next to nothing, since the engine's threads are its own."""
-    return {"num_cpus": 0.1, "num_gpus": actor_gpus(own.engine) if ray.is_initialized() else 0}
+    return {"num_cpus": 0.1} | (actor_options(own.engine) if ray.is_initialized() else {})

@@ -18,17 +18,21 @@ _SHORTEST = 16
 class Keys:
     """The digests of all keys. The keys themselves aren't kept, so that none can get into a log or a pickle."""
 
-    def __init__(self, keys: Iterable[str], *, everybody: bool = False) -> None:
-        """Without any key, `everybody` may ask, or else who is on this machine."""
+    def __init__(self, keys: Iterable[str], *, everybody: bool = False, hosts: Iterable[str] = ()) -> None:
+        """Without any key, `everybody` may ask, or else who is on this machine, under its own names or one of `hosts`."""
         self._digests = tuple(_digest(key) for key in keys)
         self._everybody = everybody
+        self._hosts = frozenset(host.lower() for host in hosts)
 
     def __bool__(self) -> bool:
         """Whether one is needed."""
         return bool(self._digests)
 
-    def check(self, authorization: str, client: str) -> None:
+    def check(self, authorization: str, client: str, host: str = "") -> None:
         """Raise `ApiError` unless the header `Authorization` has a key, or the address of the client needs none.
+
+        A browser on this machine asks for any page that it shows: so without keys the header `Host` must name this machine,
+        and no name of somebody else's that leads here (DNS rebinding). A request without one is no browser's.
 
         Takes as long for a wrong key as for a right one.
         """
@@ -37,12 +41,29 @@ class Keys:
                 raise ApiError(
                     403, f"no API keys are set up here ({VARIABLE}), so only this machine may ask", code="no_keys"
                 )
+            if not self._everybody and host and not self._is_ours(host):
+                raise ApiError(
+                    403,
+                    "without API keys this endpoint is asked as localhost or 127.0.0.1 alone, and the Host of this request "
+                    f"is another: ask there, set up keys ({VARIABLE}), or name the host with --allowed-hosts",
+                    code="unknown_host",
+                )
             return
         scheme, _, key = authorization.partition(" ")
         given = _digest(key.strip())
         known = [hmac.compare_digest(given, digest) for digest in self._digests]
         if scheme.lower() != "bearer" or not any(known):
             raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", code="invalid_api_key")
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a `Host`, with a port or without, is a name of this machine."""
+        name = host.strip().lower()
+        if name.startswith("["):
+            name, end, port = name[1:].partition("]")
+            port = port.removeprefix(":") if end else "?"
+        else:
+            name, _, port = name.partition(":")
+        return (not port or port.isdecimal()) and (is_loopback(name) or name in self._hosts)
 
 
 def read_keys(access: AccessSettings) -> Keys:
@@ -60,7 +81,7 @@ def read_keys(access: AccessSettings) -> Keys:
         raise SettingsError(
             f"{short} API keys have fewer than {_SHORTEST} characters; `openssl rand -hex 32` makes good ones"
         )
-    return Keys(found, everybody=access.open)
+    return Keys(found, everybody=access.open, hosts=access.allowed_hosts)
 
 
 def check_reach(keys: Keys, access: AccessSettings, hosts: Sequence[str]) -> None:

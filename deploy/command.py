@@ -6,14 +6,19 @@ import click
 
 from actors.errors import SettingsError
 from deploy.settings import AddressSettings, EndpointSettings, OneModelSettings
-from pipelines.flags import given, settings_options
+from pipelines.flags import OneValue, given, settings_options
 from pipelines.options import build, from_yaml, validated
 
 
 @click.command()
-@click.option("--model", help="a local folder, a hub id, or one of the built-in tiny-* models")
+@click.option("--model", cls=OneValue, help="a local folder, a hub id, or one of the built-in tiny-* models")
 @click.option("--name", "names", multiple=True, help="what clients call the model; as often as there are such names")
-@click.option("--file", "file", help="YAML with `models` and the rest, as `args` in deploy/serve.yaml: for several models")
+@click.option(
+    "--file",
+    "file",
+    cls=OneValue,
+    help="YAML with `models` and the rest, as `args` in deploy/serve.yaml: for several models",
+)
 @settings_options(AddressSettings)
 @settings_options(OneModelSettings, "model")
 def serve(model: str | None, names: tuple[str, ...], file: str | None, **options: Any) -> None:

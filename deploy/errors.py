@@ -45,27 +45,39 @@ class BadRequest(ApiError):
         super().__init__(400, message, code=code, param=param)
 
 
-def unscored(reason: Reason | None) -> ApiError:
-    """For routes that have one answer, and no place in it to say why there is none."""
+def unscored(reason: Reason | None, place: str = "messages") -> ApiError:
+    """For routes that have one answer, and no place in it to say why there is none.
+
+    `place` is the field at fault; of a list, with the position in it, which the message then says.
+    """
+    field, listed, _ = place.partition("[")
+    at = f"{place}: " if listed else ""
     if reason is Reason.TOO_LONG:
-        return ApiError(413, "the conversation is longer than the model takes", code=reason)
+        return ApiError(413, f"{at}the conversation is longer than the model takes", code=reason)
+    if reason is Reason.REASONING:
+        return BadRequest(
+            f"{at}what is judged holds reasoning, in the response or in turns before it, which this endpoint rejects, or "
+            "which no answer follows: send the final answer, or serve with --reasoning strip or keep",
+            field,
+            reason,
+        )
     if reason is Reason.ENGINE_TIMEOUT:
-        return ApiError(504, "the model took too long", code=reason)
+        return ApiError(504, f"{at}the model took too long", code=reason)
     if reason in _OF_THE_MODEL:
-        return ApiError(500, f"the model was asked, and gave no reward: {reason}", code=reason)
-    return BadRequest(f"the conversation can't be judged: {reason}", "messages", reason)
+        return ApiError(500, f"{at}the model was asked, and gave no reward: {reason}", code=reason)
+    return BadRequest(f"{at}the conversation can't be judged: {reason}", field, reason)
 
 
-def reward_of(score: Score) -> float:
-    """The number. Raises `ApiError` if there is none."""
+def reward_of(score: Score, place: str = "messages") -> float:
+    """The number. Raises `ApiError` if there is none, which says so of this place in the request."""
     if score.reward is None:
-        raise unscored(score.reason)
+        raise unscored(score.reason, place)
     return score.reward
 
 
-def refused(score: Score) -> ApiError | None:
+def refused(score: Score, place: str) -> ApiError | None:
     """Why a score has no number, if it hasn't."""
-    return None if score.status is Status.SCORED else unscored(score.reason)
+    return None if score.status is Status.SCORED else unscored(score.reason, place)
 
 
 _OF_THE_MODEL = frozenset(

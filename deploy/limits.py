@@ -14,6 +14,7 @@ from deploy.errors import ApiError
 from deploy.metrics import Meters
 from deploy.service import timeout_s
 from deploy.settings import LimitSettings
+from deploy.work import body_bytes
 
 DOCS_FILES = "/docs-files"
 OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/openapi.json", "/health", "/ready"})
@@ -66,7 +67,8 @@ class Gate:
         if public and scope["method"] in {"GET", "HEAD"}:  # also when everything else is full
             await self._app(scope, receive, send)
             return
-        self._keys.check(headers.get(b"authorization", b"").decode("latin-1"), (scope.get("client") or ("",))[0])
+        authorization, host = (headers.get(name, b"").decode("latin-1") for name in (b"authorization", b"host"))
+        self._keys.check(authorization, (scope.get("client") or ("",))[0], host)
         if self.under_way >= self._limits.max_requests:
             raise ApiError(429, f"{self.under_way} requests are under way already", code="overloaded", retry_after_s=1)
         timeout_s.set(_timeout(headers.get(TIMEOUT_HEADER)))
@@ -74,6 +76,7 @@ class Gate:
         self._meters.under_way(self.under_way)
         try:
             body = await self._body(headers, receive)
+            body_bytes.set(len(body))
             await self._app(scope, _replayed(body, receive), send)
         finally:
             self.under_way -= 1

@@ -5,16 +5,17 @@ import json
 import logging
 import os
 import signal
-import socket
 from collections.abc import Callable
 from typing import Any
 
 from ray import serve
 from ray.serve.config import HTTPOptions
 
-from actors.errors import RunStopped
+from actors.errors import RunStopped, SettingsError
+from deploy import proxy
 from deploy.app import build
 from deploy.auth import check_reach, read_keys
+from deploy.port import reserved
 from deploy.settings import AddressSettings, EndpointSettings
 from pipelines.session import check_stopped, ray_session
 
@@ -31,15 +32,15 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
     shutdown: Any = serve.shutdown
     keys = read_keys(settings.access)
     check_reach(keys, settings.access, [address.host])
-    port = address.port or _free_port(address.host)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    with ray_session():
+    os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # what a Ray of this command's own starts inherits it
+    with reserved(address.host, address.port) as port, ray_session():
+        _check_alone()
         application = build(settings, keys)
         names = ", ".join(model.called[0] for model in settings.models)
         tell(f"starting {names}: an engine takes half a minute and more ...")
-        serve.start(http_options=HTTPOptions(host=address.host, port=port))
         try:
-            _start(application)
+            _start(application, HTTPOptions(host=address.host, port=port))
             tell(_told(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
             _until_stopped()
             tell("stopping: requests under way are finished first ...")
@@ -48,8 +49,18 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
                 shutdown()
 
 
-def _start(application: serve.Application) -> None:
+def _check_alone() -> None:
+    """Raise `SettingsError` if Serve runs something on this cluster: it would be replaced, and ended with this command."""
+    if there := sorted(serve.status().applications):
+        raise SettingsError(
+            f"Ray Serve runs {', '.join(there)} on this cluster already: end that with `serve shutdown`, or leave out "
+            "RAY_ADDRESS for a Ray of this command's own"
+        )
+
+
+def _start(application: serve.Application, options: HTTPOptions) -> None:
     try:
+        serve.start(http_options=options)
         serve.run(application, name=NAME, route_prefix="/")
     except KeyboardInterrupt:
         raise
@@ -85,10 +96,3 @@ def _until_stopped() -> None:
             check_stopped()
     except KeyboardInterrupt:
         return
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as one:
-        one.bind((host, 0))
-        port: int = one.getsockname()[1]
-        return port

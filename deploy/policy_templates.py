@@ -10,6 +10,7 @@ Each template begins with a token that no other begins with, so a text is never 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from actors.records import Message, Role
@@ -53,10 +54,10 @@ class PolicyTemplate:
         """
         known = bool(prompt) and query.startswith(prompt or "")
         text = prompt if known and prompt else query
-        last = len(text) if known else self._last(text)
         begun = self.begin.match(text)
-        if begun is None:
+        if begun is None or self._turn(text, begun.end()) is None:
             return None
+        last = len(text) if known else self._last(text)
         at, said = begun.end(), list[Message]()
         while (found := self._turn(text, at)) is not None:
             turn, opened = found
@@ -66,6 +67,8 @@ class PolicyTemplate:
                 return self._talk(said, text[opened:] + query[len(text) :])
             ended = turn.end.match(text, stop)
             if ended is None:
+                return None
+            if ended.end() == at:  # a turn of nothing, after which the same one would begin again
                 return None
             said.append(Message(turn.role, text[opened:stop]))
             at = ended.end()
@@ -89,14 +92,20 @@ class PolicyTemplate:
 
     def _last(self, text: str) -> int:
         """Where what follows the last response begins."""
-        at = len(text)
-        while found := next((len(end) for end in self._endings if text.endswith(end, 0, at)), 0):
-            at -= found
-        return at
+        if not text.endswith(self._endings):
+            return len(text)
+        ended = self._backwards.match(text[::-1])
+        return len(text) - (ended.end() if ended else 0)
 
-    @property
-    def _endings(self) -> list[str]:
-        return sorted((end + space for end in self.ends for space in ("", " ", "\n")), key=len, reverse=True)
+    @cached_property
+    def _endings(self) -> tuple[str, ...]:
+        """The longest first."""
+        return tuple(sorted((end + space for end in self.ends if end for space in ("", " ", "\n")), key=len, reverse=True))
+
+    @cached_property
+    def _backwards(self) -> re.Pattern[str]:
+        """As many of the endings as there are, in a text that is read from its end; what was taken once stays taken."""
+        return re.compile(f"(?>{'|'.join(re.escape(end[::-1]) for end in self._endings)})*+")
 
 
 def _turns(header: str, names: Mapping[str, Role], end: str) -> tuple[Turn, ...]:
@@ -111,13 +120,13 @@ def _turn(role: Role, header: str, end: str) -> Turn:
 _SPEAKERS = {role.value: role for role in Role}
 
 _CHATML = PolicyTemplate(
-    begin=re.compile(r"(?:<s>|<\|begin_of_text\|>|<\|endoftext\|>)*"),
+    begin=re.compile(r"(?:<s>|<\|begin_of_text\|>|<\|endoftext\|>)*+"),
     turns=_turns(r"<\|im_start\|>{}\n", _SPEAKERS, r"<\|im_end\|>\n?"),
     tokens=re.compile(r"<\|(?:im_start|im_end|endoftext)\|>"),
     ends=("<|im_end|>", "<|endoftext|>"),
 )
 _LLAMA_3 = PolicyTemplate(
-    begin=re.compile(r"(?:<\|(?:begin_of_text|end_of_text|eot_id|finetune_right_pad_id)\|>)*"),
+    begin=re.compile(r"(?:<\|(?:begin_of_text|end_of_text|eot_id|finetune_right_pad_id)\|>)*+"),
     turns=_turns(
         r"<\|start_header_id\|>{}<\|end_header_id\|>\n\n", {**_SPEAKERS, "ipython": Role.TOOL}, r"<\|(?:eot_id|eom_id)\|>"
     ),
@@ -129,7 +138,7 @@ _LLAMA_3 = PolicyTemplate(
 )
 # Llama 2's differs from Mistral's in the system turn alone, and one question without it is the same in both.
 _INST = PolicyTemplate(
-    begin=re.compile(r"(?:<s>|</s>|<unk>)*\s*"),
+    begin=re.compile(r"(?:<s>|</s>|<unk>)*+\s*"),
     turns=(
         _turn(Role.SYSTEM, r"\[SYSTEM_PROMPT\]", r"\[/SYSTEM_PROMPT\]"),
         _turn(Role.SYSTEM, r"\[INST\]\s*<<SYS>>\n", r"\n<</SYS>>\n\n"),
@@ -141,13 +150,13 @@ _INST = PolicyTemplate(
     trims=True,
 )
 _GEMMA = PolicyTemplate(
-    begin=re.compile(r"(?:<bos>|<pad>)*"),
+    begin=re.compile(r"(?:<bos>|<pad>)*+"),
     turns=_turns(r"<start_of_turn>{}\n", {"user": Role.USER, "model": Role.ASSISTANT}, r"<end_of_turn>\n?"),
     tokens=re.compile(r"<(?:start_of_turn|end_of_turn|bos|eos|pad)>"),
     ends=("<end_of_turn>", "<eos>", "<pad>"),
 )
 _NEMOTRON = PolicyTemplate(
-    begin=re.compile(r"(?:<s>|</s>|<pad>)*"),
+    begin=re.compile(r"(?:<s>|</s>|<pad>)*+"),
     turns=(
         _turn(Role.SYSTEM, r"<extra_id_0>System\n", r"\n?"),
         *_turns(r"<extra_id_1>{}\n", {"User": Role.USER, "Assistant": Role.ASSISTANT}, r"\n"),
@@ -157,7 +166,7 @@ _NEMOTRON = PolicyTemplate(
     own=re.compile(r"\n\Z"),
 )
 _PHI_3 = PolicyTemplate(
-    begin=re.compile(r"(?:<s>|<\|endoftext\|>)*\s?"),
+    begin=re.compile(r"(?:<s>|<\|endoftext\|>)*+\s?"),
     # Its tokenizer drops the line break after a header, and decoding puts a space there.
     turns=_turns(
         r"<\|{}\|>[ \n]?",
@@ -171,7 +180,7 @@ _BEGIN, _USER, _ASSISTANT, _END, _PAD = (
     f"<｜{name}｜>" for name in ("begin▁of▁sentence", "User", "Assistant", "end▁of▁sentence", "▁pad▁")
 )
 _DEEPSEEK = PolicyTemplate(  # since V2.5
-    begin=re.compile(f"(?:{_END}|{_PAD})*(?:{_BEGIN}|(?={_USER}))"),
+    begin=re.compile(f"(?:{_END}|{_PAD})*+(?:{_BEGIN}|(?={_USER}))"),
     turns=(
         _turn(Role.SYSTEM, f"(?<={_BEGIN})(?!{_USER})", f"(?={_USER})"),
         _turn(Role.USER, _USER, f"(?={_ASSISTANT})"),

@@ -18,6 +18,7 @@ from actors.records import Message, ScoreRequest
 from deploy.errors import UNKNOWN_MODEL, ApiError
 from deploy.metrics import Meters
 from deploy.settings import LimitSettings
+from deploy.work import Budget, Work, check_characters, work_of
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class ServedModel:
     scoring: Scoring
     limits: LimitSettings
     meters: Meters = field(default_factory=Meters)
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def name(self) -> str:
@@ -63,7 +65,8 @@ class ServedModel:
         """Score requests, in their order. Raises `ApiError`."""
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
-        judged = await self._answered(self.scoring.score(requests))
+        with self.budget.held(work_of(self.model.family, requests), self.limits):
+            judged = await self._answered(self.scoring.score(requests))
         self.meters.scored(self.name, [score for own in judged for score in own.scores])
         return judged
 
@@ -74,14 +77,16 @@ class ServedModel:
                 400, f"{self.name} is a judge that writes, and has no head; ask /v1/rewards or /v1/chat/completions"
             )
         self.check_count(len(prompts))
-        found = await self._answered(self.scoring.read(prompts))
+        with self.budget.held(work_of(self.model.family, prompts), self.limits):
+            found = await self._answered(self.scoring.read(prompts))
         self.meters.scored(self.name, [one.score for one in found])
         return found
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
         """A judge's text. Raises `ApiError`."""
         self._check_principles([request])
-        written = await self._answered(self.scoring.write(request, sampling))
+        with self.budget.held(work_of(self.model.family, [request]), self.limits):
+            written = await self._answered(self.scoring.write(request, sampling))
         if not isinstance(written, Refused):
             self.meters.written(self.name, written[0].prompt_tokens, sum(len(one.said.token_ids) for one in written))
         return written
@@ -90,7 +95,7 @@ class ServedModel:
         """A judge's text so far, again and again. Raises `ApiError`."""
         self._check_principles([request])
         last: Written | Refused | None = None
-        with _told():
+        with self.budget.held(work_of(self.model.family, [request]), self.limits), _told():
             async with asyncio.timeout(self._timeout_s):
                 async for last in self.scoring.stream(request, sampling):
                     yield last
@@ -101,7 +106,8 @@ class ServedModel:
         """How likely each label is as a generative model's answer. Raises `ApiError`, also if it has a head instead."""
         if self.model.task.pools:
             raise ApiError(400, f"{self.name} is read from a reward head, and writes nothing; ask /v1/rewards")
-        chosen = await self._answered(self.scoring.choose(messages, labels))
+        with self.budget.held(Work(1, sum(len(turn.content) for turn in messages)), self.limits):
+            chosen = await self._answered(self.scoring.choose(messages, labels))
         if isinstance(chosen, Choice):
             self.meters.written(self.name, len(chosen.prompt_ids), 1)
         return chosen
@@ -110,6 +116,10 @@ class ServedModel:
         """Raise `ApiError` for more than one request may hold."""
         if count > self.limits.max_items:
             raise ApiError(413, f"{count} items in one request; at most {self.limits.max_items}: send several requests")
+
+    def check_characters(self, characters: int) -> None:
+        """Raise `ApiError` for longer prompts, all together, than one request may come to."""
+        check_characters(characters, self.limits)
 
     def _check_principles(self, requests: Sequence[ScoreRequest]) -> None:
         """Raise `ApiError` for principles that nobody would go by."""

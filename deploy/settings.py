@@ -36,6 +36,15 @@ class LimitSettings(Settings):
     )
     max_body_bytes: int = Field(default=16 * 2**20, ge=1, description="longest body of a request; a longer one gets 413")
     max_items: int = Field(default=1024, ge=1, description="conversations, prompts or responses in one request")
+    max_prompts: int = Field(
+        default=16384, ge=1, description="prompts that one request may come to: its responses x principles x orders"
+    )
+    max_characters: int = Field(
+        default=2**26, ge=1, description="characters of all prompts of one request, with its conversation in each of them"
+    )
+    max_characters_under_way: int = Field(
+        default=2**28, ge=1, description="the same of all requests to a model under way per ingress; more get 429"
+    )
     body_timeout_s: float = Field(default=30.0, gt=0, description="how long a client may take to send its body; then 408")
     answer_timeout_s: float = Field(
         default=600.0, gt=0, description="how long an answer may take; a client may ask for less with X-Timeout-Seconds"
@@ -47,6 +56,10 @@ class AccessSettings(Settings):
 
     api_keys_file: str | None = Field(
         default=None, description="file with one key per line; also ASSAY_API_KEYS, comma-separated. Needed beyond loopback"
+    )
+    allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[^:/\s\[\]]+$")], ...] = Field(
+        default=(),
+        description="names beside localhost that an endpoint without keys may be asked under (a request's `Host`)",
     )
     open: bool = Field(default=False, description="let everybody in who reaches the address, where something else guards it")
 

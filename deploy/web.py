@@ -16,6 +16,7 @@ from deploy.auth import Keys
 from deploy.errors import ApiError, BadRequest
 from deploy.limits import DOCS_FILES, Gate
 from deploy.service import Service
+from deploy.shared import Shared
 
 PAGE = Path(__file__).with_name("page")
 _FILES = {"/": "index.html", "/app.js": "app.js", "/style.css": "style.css", "/icon.svg": "icon.svg"}
@@ -25,6 +26,8 @@ _SAFE = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+_FRESH_S = 1.0
+"""How long one look at the cluster is everybody's: probes need no key, and each look is work for Serve's controller."""
 _DESCRIPTION = "Rewards of conversations, read as each model's authors read them: raw numbers, or a typed reason why not."
 
 Ready = Callable[[], Awaitable[str | None]]
@@ -44,7 +47,8 @@ def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> 
         static_url=DOCS_FILES,
         dependencies=[Security(HTTPBearer(auto_error=False))],  # told in the document; checked before any route
     )
-    app.state.service, app.state.ready, app.state.metrics = service, ready, metrics
+    app.state.service = service
+    app.state.ready, app.state.metrics = Shared(ready, _FRESH_S), Shared(metrics, _FRESH_S)
     for router in api.ROUTERS:
         app.include_router(router)
     for path, name in _FILES.items():

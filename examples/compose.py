@@ -62,5 +62,5 @@ rewards = [row["reward"] for row in tenth.take_all()]
 print(f"top_fraction: the best {len(rewards)} answers, rewards from {min(rewards):.2f} to {max(rewards):.2f}")
 
 # %% Preference pairs, the best with the worst answer to each question. A step of our own came between: `of` tells of which.
-preferences = pairs(judged, "trl", of=scored, min_margin=0.5, partitions=4).take_all()
+preferences = pairs(judged, "trl", of=scored, min_margin=0.5, partitions=4, fake_ok=engine == "fake").take_all()
 print(f"pairs: {len(preferences)}, the first one prefers {preferences[0]['chosen'][0]['content']!r}")

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import errno
 import functools
 import importlib
 import json
@@ -14,14 +15,14 @@ from typing import Any, ClassVar
 import click
 
 from actors.errors import AssayError, AuditError, UserError
-from pipelines.flags import given, json_option, no_words_of_ray, settings_options
+from pipelines.flags import OneValue, given, json_option, no_words_of_ray, settings_options
 from pipelines.options import build
 from pipelines.settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.storage import in_a_job
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 the audit failed.
+    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 audit failed or nothing scored.
 
     Ends the process itself: what threads of Ray's and others' do while Python takes itself down has cost a run that was done
     its exit code, by a segmentation fault.
@@ -49,9 +50,26 @@ def _run() -> None:
     except AuditError as error:
         _fail(str(error), 4)
     except UserError as error:
-        _fail(str(error), 2)
+        _fail(*(_stopped(error) if _is_full(error) else (str(error), 2)))
     except AssayError as error:
-        _fail(f"{error}\nWhat is written stays, and {_goes_on()}", 3)
+        _fail(*_stopped(error))
+    except OSError as error:
+        if not _is_full(error):
+            raise
+        _fail(*_stopped(error))
+
+
+def _stopped(error: Exception) -> tuple[str, int]:
+    return f"{error}\nWhat is written stays, and {_goes_on()}", 3
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether the cause is a full disk, or a used-up share of one: nothing is wrong with the command."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _goes_on() -> str:
@@ -111,7 +129,7 @@ def models(context: click.Context) -> None:
 
 @models.command()
 @click.argument("model")
-@click.option("--family", help="as for `score`")
+@click.option("--family", cls=OneValue, help="as for `score`")
 @json_option
 def explain(model: str, family: str | None, as_json: bool) -> None:
     """Say how MODEL is asked, where its number is read, its range, context, licence and source."""
@@ -137,8 +155,8 @@ def check(**options: Any) -> None:
 @cli.command()
 @click.argument("model")
 @click.argument("folder")
-@click.option("--revision", help="branch, tag or commit of a hub model")
-@click.option("--family", help="as for `score`")
+@click.option("--revision", cls=OneValue, help="branch, tag or commit of a hub model")
+@click.option("--family", cls=OneValue, help="as for `score`")
 def convert(model: str, folder: str, revision: str | None, family: str | None) -> None:
     """Write MODEL, whose reward is read from a language model's logits, into FOLDER as a checkpoint with a reward head.
 
@@ -198,10 +216,11 @@ def run(recipe: str, as_json: bool) -> None:
     What is chosen, paired or exported row by row (`per: row`) of the recipe's own sample, refine or score is made while that
     runs, part by part; the other steps follow one after another.
     """
-    from pipelines import made, sampling_commands
+    from pipelines import foreseeing, made, sampling_commands
     from pipelines.recipe import read_recipe
 
     steps = read_recipe(recipe).steps
+    foreseeing.check_steps(steps)
     own_run = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
     along = made.while_running(own_run, steps)
     run_with = {"jobs": list(along.values())}
@@ -260,13 +279,15 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
         click.echo(json.dumps(summary.as_json()))
     else:
         show_ensemble(summary, settings)
+    summary.combined.check_scored()
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
     from pipelines import filtering
-    from pipelines.report import show_kept
+    from pipelines.report import show_kept, show_strays
 
     summary = filtering.keep(settings)
+    show_strays(settings.scored)
     if as_json:
         click.echo(json.dumps(summary.as_json()))
     else:

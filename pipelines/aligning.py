@@ -85,7 +85,7 @@ class _Responses:
     def _read(self, parts: Parts, own: Sequence[Part]) -> Iterator[pa.Table]:
         for part in own:
             seen = 0
-            for table in read_tables(parts.parts_folder.file(part.name), self._names):
+            for table in read_tables(parts.path(part), self._names):
                 seen += table.num_rows
                 yield table.rename_columns(list(_READ))
             if seen != part.counts.responses:

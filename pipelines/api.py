@@ -2,7 +2,8 @@
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
 output, all but `ensemble` and `refine` return a Dataset (`pipelines.datasets`, `pipelines.dataset_sampling`). Options are
-those of `assay score --help` and so on, with underscores.
+those of `assay score --help` and so on, with underscores. A run into a folder that ends without a single reward raises
+`NothingScored`; its folder says why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +62,9 @@ def ensemble(
     Raises what `pipelines.ensembling.ensemble` raises.
     """
     flat = {"inputs": _paths(inputs), "output": output, "models": models, **options}
-    return ensembling.ensemble(build(EnsembleSettings, flat))
+    summary = ensembling.ensemble(build(EnsembleSettings, flat))
+    summary.combined.check_scored()
+    return summary
 
 
 @overload
@@ -128,7 +131,9 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
     Raises what `pipelines.refining.refine` raises.
     """
     flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": select, **options}
-    return refining.refine(build(RefineSettings, flat))
+    summary = refining.refine(build(RefineSettings, flat))
+    summary.scored.check_scored()
+    return summary
 
 
 @overload
@@ -175,7 +180,9 @@ def export(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummar
 
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
     flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": judge, **options}
-    return sampling.sample(build(SampleSettings, flat))
+    summary = sampling.sample(build(SampleSettings, flat))
+    summary.scored.check_scored()
+    return summary
 
 
 def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> MadeSummary:
@@ -191,7 +198,9 @@ def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> Ma
 
 
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
-    return scoring.score(build(ScoreSettings, {"inputs": _paths(inputs), "output": output, "model": model, **options}))
+    summary = scoring.score(build(ScoreSettings, {"inputs": _paths(inputs), "output": output, "model": model, **options}))
+    summary.check_scored()
+    return summary
 
 
 def _paths(inputs: str | Sequence[str]) -> tuple[str, ...]:

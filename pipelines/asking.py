@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from actors.policy import Policy
-from actors.records import Message, Reason, RenderedRequest, Response, Role, ScoreRequest
+from actors.records import Message, Reason, Reasoning, RenderedRequest, Response, Role, ScoreRequest
 from actors.settings import ControlTokens, RenderSettings
 from pipelines.formats import CANDIDATE, RowRequests
 from pipelines.preparing import Preparation, asked_of, renderer, with_prepared
@@ -45,7 +45,8 @@ class Asking:
         """Prompts with their token ids, or with the reason why they can't be asked."""
         if self.policy is None:
             return list(asked)
-        own = renderer(self.policy, RenderSettings(control_tokens=self.control_tokens))
+        how = RenderSettings(control_tokens=self.control_tokens, reasoning=Reasoning.KEEP)  # its template knows what to do
+        own = renderer(self.policy, how)
         able = [_answerable(row.request) for row in asked if row.reason is None]
         prompts = iter(own.render(able))
         return [row if row.reason else _with_ids(row, next(prompts)) for row in asked]

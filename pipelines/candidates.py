@@ -7,6 +7,29 @@ from enum import StrEnum
 from actors.records import Message
 
 
+class Agreement(StrEnum):
+    """Whether a pair is as the corpus' own label has it: its chosen response the better one."""
+
+    AGREES = "agree"
+    DISAGREES = "disagree"
+    UNLABELLED = "unlabelled"
+
+
+class Side(StrEnum):
+    """What a corpus says of a response by its name: `chosen`, `rejected[2]`."""
+
+    CHOSEN = "chosen"
+    REJECTED = "rejected"
+
+
+_SIDES = {side.value: side for side in Side}
+
+
+def labelled(name: str) -> Side | None:
+    """The label that a response has by its name, if it has one."""
+    return _SIDES.get(name.partition("[")[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A scored response: the turns before it, its text, and what it came to.
@@ -42,3 +65,17 @@ class Pair:
     def margin(self) -> float:
         """By how much the chosen one's reward is higher. Above 0."""
         return self.chosen.reward - self.rejected.reward
+
+    @property
+    def agreement(self) -> Agreement:
+        """How it goes with the labels. One is only about the responses of its own row."""
+        sides = (labelled(self.chosen.name), labelled(self.rejected.name))
+        if self.chosen.row != self.rejected.row or set(sides) != set(Side):
+            return Agreement.UNLABELLED
+        return Agreement.AGREES if sides[0] is Side.CHOSEN else Agreement.DISAGREES
+
+    @property
+    def label_margin(self) -> float | None:
+        """By how much the reward is higher of the response that the label prefers; below 0 if they disagree."""
+        by = {Agreement.AGREES: self.margin, Agreement.DISAGREES: -self.margin}
+        return by.get(self.agreement)

@@ -14,6 +14,6 @@ def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
     passed(f"{settings.model.model} is read as {model.family_name}: {model.family.summary}")
     engine = start_engine(model, settings.engine)
     try:
-        self_test(model, engine, passed)
+        self_test(model, engine, passed, must_read=True)
     finally:
         engine.close()

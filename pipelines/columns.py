@@ -20,6 +20,8 @@ REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
 SUSPECT = "suspect"
+REASONED = "reasoned"
+"""Whether there was reasoning in a response, or in turns before it; only of a run that strips or keeps it."""
 CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "candidate_tokens"
 PARENT, FEEDBACK = "parent", "feedback"
 
@@ -124,6 +126,7 @@ class Columns:
             [score.truncated for score in scores],
             *(_votes(scores) if self.votes else []),
             *([[list(map(_told, score.trace)) for score in scores]] if self.trace else []),
+            *([[score.reasoned for score in scores]] if REASONED in self.flags else []),
         ]
         ours = [pa.array(column, field.type) for column, field in zip(values, self.ours, strict=True)]
         return pa.table([*carried.columns, *ours], self.schema)

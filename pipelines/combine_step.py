@@ -6,15 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from actors.errors import AuditError, SourceError
+from actors.errors import AuditError
 from actors.records import Reason, Status
 from pipelines.columns import PROMPT_HASH, RESPONSE, ROW, Columns
-from pipelines.parts import Counts, Part, Parts
+from pipelines.parts import Counts, Part, Parts, read_table
 from pipelines.settings import CombineSettings
-from pipelines.storage import open_read
 
 Numbers = NDArray[np.float64]
 
@@ -38,7 +36,7 @@ def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> 
     """
     first = 0
     for part in parts:
-        rows = _rows(step.source.parts_folder.file(part.name))
+        rows = read_table(step.source.path(part))
         if rows.num_rows != part.counts.responses:
             raise AuditError(f"{part.name} in {step.source.folder} holds {rows.num_rows} responses, and says {part.counts}")
         table = combined(step, rows, numbers.slice(first, rows.num_rows))
@@ -101,11 +99,3 @@ def _column(table: pa.Table, name: str) -> Numbers:
 
 def _nullable(values: Numbers) -> pa.Array:
     return pa.array(values, pa.float64(), mask=np.isnan(values))
-
-
-def _rows(path: str) -> pa.Table:
-    try:
-        with open_read(path) as stream, pq.ParquetFile(stream) as parquet:
-            return parquet.read()
-    except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path} can't be read: {error}") from error

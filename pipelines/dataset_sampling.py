@@ -52,13 +52,16 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     model = resolve(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
     _check_room(settings)
-    columns = planning.columns_of(schema, model, settings.prefix, drawn=True)
+    reasoning = model.reasoning_by(settings.render)
+    columns = planning.columns_of(schema, model, settings.prefix, drawn=True, reasoning=reasoning)
     columns.check(())
     preparation = Preparation(
         model, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column, unanswered=True
     )
     planning.check_principles(preparation, first)
+    planning.check_reasoning(preparation, first)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
+    policies.check_reasoning(writer, model, settings.render)
     asking = Asking(preparation, writer, system, settings.render.control_tokens)
     sampled = dataset.map_batches(
         functools.partial(ask_rows, asking=asking), batch_size=settings.batch_rows, batch_format="pyarrow"
@@ -70,7 +73,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         num_cpus=0.25,
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
-    return remember(sampled, columns.schema, Reader(columns, preparation.row_shape, system))
+    made_up = settings.engine.engine == "fake"
+    return remember(sampled, columns.schema, Reader(columns, preparation.row_shape, system, made_up=made_up))
 
 
 def _check_room(settings: DatasetSampleSettings) -> None:
@@ -128,6 +132,7 @@ def _made(scored: Dataset, job: Job, of: Dataset | None, partitions: int | None)
             "how the rows of this dataset were read isn't known: it wasn't made by `score`, `sample` or `read_scored`, or "
             "steps of your own came after them; give of=DATASET, the one that it was made of"
         )
+    making.check_made_up(job, reader)
     making.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     schema = schema_of(scored)
     if job.where is not None:

@@ -24,6 +24,7 @@ from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.models import resolve
 from pipelines import filtering, planning, selecting, storage
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
+from pipelines.datasource import PartsSource
 from pipelines.engine_pool import engine_pool, ledger
 from pipelines.expressions import Condition, Evaluator
 from pipelines.filter_step import Judge, Judged, Selection
@@ -56,11 +57,13 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     own_columns = planning.own_columns_of(settings.rows)
     shape = planning.shape_of(settings.rows, own_columns, sample)
     resolved = resolve(settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel)
-    columns = planning.columns_of(schema, resolved, settings.prefix)
+    reasoning = resolved.reasoning_by(settings.render)
+    columns = planning.columns_of(schema, resolved, settings.prefix, reasoning=reasoning)
     columns.check(())
     rows = settings.rows
     preparation = Preparation(resolved, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column)
     planning.check_principles(preparation, sample)
+    planning.check_reasoning(preparation, sample)
     planning.check_comparable(preparation, sample)
     scored = dataset.map_batches(
         functools.partial(prepare_rows, preparation=preparation), batch_size=settings.batch_rows, batch_format="pyarrow"
@@ -71,7 +74,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
-    return remember(scored, columns.schema, Reader(columns, preparation.row_shape))
+    return remember(scored, columns.schema, Reader(columns, preparation.row_shape, made_up=settings.engine.engine == "fake"))
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:
@@ -122,10 +125,8 @@ def read_scored(folder: str, *, partial: bool = False) -> Dataset:
     entries = filtering.audited(folder, manifest, partial)
     schema = manifest.columns.schema
     if entries:
-        parts = Parts(storage.absolute(folder)).parts_folder
-        system = storage.file_system(parts.path) if storage.is_remote(folder) else None
-        paths = [parts.file(entry.name) for _, entry in entries]
-        dataset = ray.data.read_parquet(paths, filesystem=system, partitioning=None)
+        source = PartsSource(Parts(storage.absolute(folder), manifest.run), entries, schema)
+        dataset = ray.data.read_datasource(source, override_num_blocks=len(entries))
     else:
         dataset = ray.data.from_arrow(schema.empty_table())
     return remember(dataset, schema, Reader.of(manifest))

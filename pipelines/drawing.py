@@ -1,7 +1,6 @@
 """Where candidates come from: a pool of engines, an endpoint of somebody's, or an earlier pass of the same run."""
 
 import asyncio
-import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,21 +9,21 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
-from actors.errors import EngineError
+from actors.patience import Fault, Kind, Patience
 from actors.policy import Draw, Drawn, undrawn
 from actors.records import Reason
 from actors.scorer import gathered
 from actors.settings import PolicySettings
 from pipelines.asking import AskedRow
 from pipelines.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
+from pipelines.endpoint_faults import fault_of, is_about_length, named
 from pipelines.parts import Parts, read_tables
 from pipelines.pools import Pool
 from pipelines.sources import Range
 
-_ATTEMPTS = 5
-_FATAL = (400, 401, 403, 404)
-"""Answers of an endpoint that no other prompt would change: the run stops, and says why."""
-
+_CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
+_PROBE = "Hello"
+"""What an endpoint is asked to know whether it answers: with all that candidates are drawn with."""
 
 _READ = (ROW, RESPONSE, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
 
@@ -69,72 +68,79 @@ class FromEndpoint:
     settings: PolicySettings
     at_a_time: int
     timeout_s: float
+    patience_s: float
 
     async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
-        """See `Drawer`. Raises `EngineError` if the endpoint can't be used at all."""
+        """See `Drawer`. Raises as `Patience.ask` does, but for a prompt that the endpoint doesn't answer by itself."""
         return await gathered(map(self._candidates, rows))
 
     async def _candidates(self, row: Asked) -> tuple[Drawn, ...]:
         return tuple(await gathered(self._one(row, seed) for seed in row.seeds))
 
     async def _one(self, row: Asked, seed: int) -> Drawn:
+        messages = [{"role": turn.role.value, "content": turn.content} for turn in row.asked.request.context]
+        try:
+            return await self._patience.ask(lambda: self._send(messages, seed))
+        except Fault as fault:
+            if fault.kind is not Kind.REFUSED:
+                return undrawn(Reason.ENDPOINT_FAILED)
+            return undrawn(Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED)
+
+    async def _send(self, messages: Any, seed: int) -> Drawn:
+        """Ask once. Raises `Fault`."""
         import openai  # seconds of import, which only a run with an endpoint pays for
 
-        own = self.settings
-        messages: Any = [{"role": turn.role.value, "content": turn.content} for turn in row.asked.request.context]
+        settings = self.settings
         try:
-            async with self._places:
-                found = await self._client.chat.completions.create(
-                    model=await self._model(),
-                    messages=messages,
-                    max_tokens=own.policy_max_tokens,
-                    temperature=own.policy_temperature,
-                    top_p=own.policy_top_p,
-                    stop=list(own.policy_stop) or None,
-                    seed=seed,
-                )
-        except openai.APIStatusError as error:
-            if error.status_code in _FATAL and not _about_length(error):
-                raise EngineError(f"the endpoint {own.policy} answers {error.status_code}: {error.message}") from error
-            return undrawn(Reason.TOO_LONG if _about_length(error) else Reason.ENDPOINT_FAILED)
-        except openai.APIError:  # connections and deadlines, as often as may be
-            return undrawn(Reason.ENDPOINT_FAILED)
-        return _drawn(found)
+            answer = await self._client.chat.completions.create(
+                model=await self._model(),
+                messages=messages,
+                max_tokens=settings.policy_max_tokens,
+                temperature=settings.policy_temperature,
+                top_p=settings.policy_top_p,
+                stop=list(settings.policy_stop) or None,
+                seed=seed,
+            )
+            return _drawn(answer)
+        except (openai.APIError, ValueError, TypeError, AttributeError) as error:  # or what came is no completion
+            raise fault_of(error) from error
+
+    async def _probe(self) -> None:
+        system = [{"role": "system", "content": text} for text in [self.settings.policy_system] if text]
+        try:
+            async with asyncio.timeout(max(_LEAST_PROBE_S, self.patience_s)):
+                await self._send([*system, {"role": "user", "content": _PROBE}], self.settings.policy_seed)
+        except TimeoutError as error:
+            raise Fault(Kind.TIMED_OUT, "gives no answer in time") from error
+
+    @cached_property
+    def _patience(self) -> Patience:
+        assert self.settings.policy is not None
+        where = named(self.settings.policy)
+        return Patience(where, self._probe, at_a_time=self.at_a_time, patience_s=self.patience_s)
 
     @cached_property
     def _client(self) -> Any:
         import openai
 
         key = os.environ.get("OPENAI_API_KEY", "none")
-        return openai.AsyncOpenAI(
-            base_url=self.settings.policy, api_key=key, max_retries=_ATTEMPTS - 1, timeout=self.timeout_s
-        )
+        timeout = openai.Timeout(self.timeout_s, connect=min(_CONNECT_S, self.timeout_s))
+        return openai.AsyncOpenAI(base_url=self.settings.policy, api_key=key, max_retries=0, timeout=timeout)
 
     @cached_property
-    def _places(self) -> asyncio.Semaphore:
-        return asyncio.Semaphore(self.at_a_time)
-
-    @functools.cached_property
-    def _listed(self) -> "asyncio.Task[list[str]]":
-        async def names() -> list[str]:
-            return [model.id async for model in self._client.models.list()]
-
-        return asyncio.ensure_future(names())
+    def _names(self) -> list[str]:
+        """The models of the endpoint, once they are known: a probe asks for them first."""
+        return []
 
     async def _model(self) -> str:
         if self.settings.policy_name is not None:
             return self.settings.policy_name
-        names = await self._listed
-        if len(names) != 1:
-            raise EngineError(
-                f"the endpoint {self.settings.policy} serves {', '.join(names) or 'nothing'}; give --policy-name"
-            )
-        return names[0]
-
-
-def _about_length(error: Any) -> bool:
-    """Whether an endpoint refuses a prompt for its length; vLLM, OpenAI and NIM all say so in these words."""
-    return error.status_code == 400 and "context length" in str(error.message)
+        if not self._names:
+            names = [model.id async for model in self._client.models.list()]
+            if len(names) != 1:
+                raise Fault(Kind.UNUSABLE, f"serves {', '.join(names) or 'nothing'}; give --policy-name")
+            self._names.extend(names)
+        return self._names[0]
 
 
 def _drawn(found: Any) -> Drawn:
@@ -161,7 +167,7 @@ class FromParts:
         for part in self.parts.listing():
             if part.file != file or part.range.end <= stretch.start or stretch.end <= part.range.start:
                 continue
-            for table in read_tables(self.parts.parts_folder.file(part.name), names):
+            for table in read_tables(self.parts.path(part), names):
                 table = table.rename_columns(list(_READ))
                 for row in table.filter(pc.match_substring(table.column(RESPONSE), "[")).to_pylist():
                     found.setdefault(row[ROW], []).append(_again(row))

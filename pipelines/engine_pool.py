@@ -13,23 +13,33 @@ from actors.settings import EngineSettings
 from pipelines.settings import PoolSettings
 
 _FEWEST_CALLS, _MOST_CALLS = 4, 32  # batches at a time in an actor, each of which is a thread
+_ON_CARDS, _ELSEWHERE = 1024, 512
+"""Prompts that an engine works on at a time, where these are the most."""
 
 
 def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
     """How `map_batches` runs a step that holds an engine, on batches of so many rows."""
     # Twice what the engine takes at a time: it stays busy while some of the batches begin, end and are written.
-    batches = math.ceil(2 * engine.max_in_flight / batch_rows)
+    batches = math.ceil(2 * (engine.max_in_flight or _most_at_a_time(engine)) / batch_rows)
     return {
         # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
         # actor that took a whole one would leave too few to read with.
         "num_cpus": 0.5,
-        "num_gpus": placement.actor_gpus(engine) or None,
+        **placement.actor_options(engine),
         "compute": ActorPoolStrategy(
             **_bounds(engine, pool),
             max_concurrent_calls_per_actor=min(max(_FEWEST_CALLS, batches), _MOST_CALLS),
             enable_true_multi_threading=True,
         ),
     }
+
+
+def _most_at_a_time(engine: EngineSettings) -> int:
+    """Prompts that an engine works on at a time, before there is one: as it was told, or the most that any does."""
+    told = engine.engine_args.get("max_num_seqs")
+    if isinstance(told, int) and told > 0:
+        return told
+    return _ON_CARDS if placement.engine_gpus(engine) else _ELSEWHERE
 
 
 def engines_that_stay(engine: EngineSettings, pool: PoolSettings) -> int | None:

@@ -18,14 +18,16 @@ from typing import Any
 import pyarrow as pa
 
 from actors.errors import AuditError, OutputError
-from pipelines import scoring, storage
+from pipelines import planning, reopening, scoring, storage
 from pipelines.aligning import MemberRun, aligned
 from pipelines.baselines import Agreement, Baselines, baselines, responses_needed
 from pipelines.columns import SUSPECT, Columns
 from pipelines.combine_step import CombineStep, write_parts
 from pipelines.filtering import audited, scored_manifest
-from pipelines.manifest import Manifest, made_with, read_manifest
-from pipelines.members import KEPT_FREE, MEMBERS, Member, folder_of, made_of, members, outputs
+from pipelines.lease import check_held, lease
+from pipelines.manifest import BrokenManifest, Manifest, made_with, read_manifest
+from pipelines.members import FOLDER, KEPT_FREE, MEMBERS, Member, folder_of, made_of, members, outputs
+from pipelines.part_files import drop_unreadable
 from pipelines.parts import Counts, Part, Parts, audit
 from pipelines.progress import EnsembleProgress, Silent
 from pipelines.recipe import write_recipe
@@ -67,22 +69,21 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     """
     progress = progress or Silent()
     own = members(settings)
-    _open(settings, own)
-    summaries = {}
-    for number, member in enumerate(own, start=1):
-        progress.member(member.name, member.settings.model.model, number, len(own))
-        summaries[member.name] = scoring.score(member.settings, progress, KEPT_FREE)
-    made = {member.name: made_with(member.settings) for member in own}
-    summary, agreement = combine(settings.output, tuple(summaries), settings.combination, made, progress)
+    with lease(settings.output):
+        _open(settings, own)
+        summaries = {}
+        for number, member in enumerate(own, start=1):
+            progress.member(member.name, member.settings.model.model, number, len(own))
+            summaries[member.name] = scoring.score(member.settings, progress, KEPT_FREE)
+        made = {member.name: made_with(member.settings) for member in own}
+        summary, agreement = combine(settings.output, tuple(summaries), settings.combination, made, progress)
     return EnsembleSummary(summary, agreement, summaries)
 
 
 def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
     """Open the output folder, new or to go on with. Raises a `UserError` if it, or the run of any member, won't do."""
     folder = storage.absolute(settings.output)
-    earlier = read_manifest(folder)
-    if earlier is None and not scoring.unused(folder):
-        raise OutputError(f"{folder} holds something else than an ensemble; give a new or an empty folder")
+    earlier = _earlier(folder, settings.overwrite)
     if earlier is not None and settings.overwrite:
         _delete(folder, earlier)
         earlier = None
@@ -95,6 +96,32 @@ def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
     else:
         replace(earlier, identity=_kept(earlier)).check(replace(manifest, identity=_kept(manifest)))
     write_recipe(folder, ensemble=settings)
+
+
+def columns_ahead(settings: EnsembleSettings) -> Columns:
+    """The columns of what an ensemble is going to make. Raises a `UserError` if its first member can't run."""
+    own = members(settings)
+    plan = planning.plan(own[0].settings, KEPT_FREE)
+    return _combined(plan.preparation.columns, [member.name for member in own])
+
+
+def _combined(columns: Columns, names: Sequence[str]) -> Columns:
+    return Columns(columns.carried, outputs(tuple(names)), columns.prefix, flags=(SUSPECT,))
+
+
+def _earlier(folder: str, overwrite: bool) -> Manifest | None:
+    own = storage.folder(folder).sub(FOLDER)
+    try:
+        earlier = read_manifest(folder)
+    except BrokenManifest:
+        if own.is_empty():
+            raise
+        if overwrite:
+            own.delete_all()
+        return None  # the members know what they are, and are combined anew
+    if earlier is None and not reopening.unused(folder):
+        raise OutputError(f"{folder} holds something else than an ensemble; give a new or an empty folder")
+    return earlier
 
 
 def _delete(folder: str, earlier: Manifest) -> None:
@@ -120,8 +147,7 @@ def _manifest(
         "prefix": columns.prefix,
         MEMBERS: made,
     }
-    combined = Columns(columns.carried, outputs(tuple(made)), columns.prefix, flags=(SUSPECT,))
-    return Manifest(json.loads(json.dumps(identity)), tuple(files), combined, versions)
+    return Manifest(json.loads(json.dumps(identity)), tuple(files), _combined(columns, tuple(made)), versions)
 
 
 def _kept(manifest: Manifest) -> dict[str, Any]:
@@ -142,9 +168,11 @@ def combine(
     runs = [_member_run(folder, name) for name in names]
     manifest = _start(folder, runs, combination, versions)
     metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": versions})}
-    step = CombineStep(runs[0].parts, Parts(folder), manifest.columns, names, combination, metadata)
-    done = {(part.file, part.range) for part in step.target.listing()}
-    missing = [(part, entry.size) for part, entry in runs[0].entries if (part.file, part.range) not in done]
+    step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, names, combination, metadata)
+    step.target.repair()
+    missing = _missing(step, runs[0])
+    if not missing and drop_unreadable(step.target, (progress or Silent()).noted):
+        missing = _missing(step, runs[0])
     if missing or manifest.summary is None:
         agreement = _complete(step, runs, missing, progress or Silent())
     else:
@@ -153,15 +181,21 @@ def combine(
     expected = sum((part.counts for part, _ in runs[0].entries), Counts())
     if (counts.rows, counts.responses) != (expected.rows, expected.responses):
         raise AuditError(f"the members hold {expected}, and the parts made of them {counts}")
-    summary = summarise(step.target.parts_folder.path, manifest.columns, counts)
+    summary = summarise(step.target, manifest.columns, counts)
     replace(manifest, summary={**summary.as_json(), _AGREEMENT: agreement.as_json()}).write(folder)
     return summary, agreement
+
+
+def _missing(step: CombineStep, first: MemberRun) -> list[tuple[Part, int]]:
+    """The first member's parts of which none was made yet, each with its size."""
+    done = {(part.file, part.range) for part in step.target.listing()}
+    return [(part, entry.size) for part, entry in first.entries if (part.file, part.range) not in done]
 
 
 def _member_run(output: str, name: str) -> MemberRun:
     folder = folder_of(output, name)
     manifest = scored_manifest(folder)
-    return MemberRun(name, Parts(folder), manifest, audited(folder, manifest, partial=False))
+    return MemberRun(name, Parts(folder, manifest.run), manifest, audited(folder, manifest, partial=False))
 
 
 def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings, versions: Mapping[str, Any]) -> Manifest:
@@ -169,12 +203,14 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
     first = runs[0].manifest
     made = {run.name: made_of(run.manifest, run.entries) for run in runs}
     manifest = _manifest(first.files, first.columns, made, combination, versions)
-    parts, earlier = Parts(folder), read_manifest(folder)
+    earlier = read_manifest(folder)
     if earlier is not None and earlier.identity == manifest.identity:
-        manifest = replace(manifest, summary=earlier.summary)
+        manifest = replace(manifest, summary=earlier.summary, run=earlier.run)
     else:
-        parts.delete()
+        Parts(folder).delete()
+        manifest = manifest.started()
         manifest.write(folder)
+    parts = Parts(folder, manifest.run)
     parts.create()
     extents = runs[0].parts.extents(manifest.files)
     for file in manifest.files:
@@ -201,6 +237,7 @@ def _complete(
             for at in range(0, len(groups), _WAVE):
                 wave = [(step, group, _numbers(base, group, places)) for group in groups[at : at + _WAVE]]
                 for written in hands.map(write_parts, wave):
+                    check_held()
                     done += written
                     progress.combined(done, total)
     return agreement

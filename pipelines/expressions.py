@@ -8,7 +8,7 @@ counts as the largest number.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -27,6 +27,8 @@ _REFUSED = {
     "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
     "PARAMETER": "there is nothing to fill a parameter in with",
 }
+_WITHOUT_ARGUMENTS = frozenset({"pi", "map", "list_value", "list_pack"})
+"""Functions that need no argument, and are the same everywhere; others that take none are of the moment or the session."""
 _CLAUSE = {"condition": "WHERE", "ranking": "ORDER BY"}
 _FAMILIES = {
     "number": ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint",
@@ -95,7 +97,7 @@ def _checked(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str,
         rows = _visible(connection, schema)
         try:
             root = _parse(connection, text, what)
-            _check_nodes(connection, root)
+            _check_nodes(connection, root, (name.casefold() for name in (_ROWS, *rows.column_names)))
             _check_types(connection, text, root, what, family)
         except (ExpressionError, duckdb.Error, RecursionError) as error:
             raise ExpressionError(_explained(connection, text, str(error), rows, what)) from error
@@ -173,25 +175,75 @@ def _value(connection: DuckDBPyConnection, expression: str, parameter: str) -> s
     return str(connection.execute(f"select {expression}", [parameter]).fetchall()[0][0])
 
 
-def _check_nodes(connection: DuckDBPyConnection, root: Node) -> None:
+def _check_nodes(connection: DuckDBPyConnection, root: Node, columns: Iterable[str]) -> None:
     """Refuse what looks at other rows, and what comes out otherwise each time."""
     for node in _walk(root):
         if why := _REFUSED.get(node["class"]):
             raise ExpressionError(why)
-    used = sorted({node["function_name"] for node in _walk(root) if node["class"] == "FUNCTION"})
-    found = connection.execute(
-        "select function_name, bool_and(function_type = 'aggregate'), bool_or(stability <> 'CONSISTENT') "
-        "from duckdb_functions() where list_contains($1, function_name) group by 1 order by 1",
+    used = sorted({node["function_name"].lower() for node in _walk(root) if node["class"] == "FUNCTION"})
+    summing = connection.execute(
+        "select function_name from duckdb_functions() where list_contains($1, function_name) "
+        "group by 1 having bool_and(function_type = 'aggregate') order by 1",
         [used],
     ).fetchall()
-    for name, aggregates, volatile in found:
-        if aggregates:
-            raise ExpressionError(f"{_ALONE}, and {name}() sums several up")
-        if volatile:
-            raise ExpressionError(
-                f"{name}() comes out otherwise each time, so that nobody could say again what was kept; "
-                "for a sample use hash(row) % 10 = 0, for a moment write it out"
-            )
+    if summing:
+        raise ExpressionError(f"{_ALONE}, and {summing[0][0]}() sums several up")
+    if changing := next(_changing(connection, [root], set(columns)), None):
+        raise ExpressionError(
+            f"{changing} comes out otherwise each time, so that nobody could say again what was kept; "
+            "for a sample use hash(row) % 10 = 0, for a moment write it out"
+        )
+
+
+def _changing(connection: DuckDBPyConnection, nodes: Sequence[Node], columns: Container[str]) -> Iterator[str]:
+    """What of expressions isn't made of their values alone: of the clock, chance, the session, settings, sequences.
+
+    By DuckDB's own catalogue a function is `CONSISTENT`, or it isn't allowed, and a macro is what it is made of. Where the
+    catalogue is wrong, functions that take no argument tell: of what could they be?
+    """
+    for node in (found for root in nodes for found in _walk(root)):
+        if node["class"] == "COLUMN_REF":
+            name = node["column_names"][0]
+            if name.casefold() not in columns and name.isidentifier() and _is_a_value(connection, name):
+                yield name
+        elif node["class"] == "SUBQUERY":  # of a macro: what this session's catalogue holds
+            yield "a subquery"
+        elif node["class"] == "FUNCTION":
+            name = node["function_name"].lower()
+            of_now = name == "age" and (len(node["arguments"]) < 2 or len(node["qualified_name"]["path"]) > 1)
+            if of_now or _may_change(connection, name):
+                yield f"{name}()"
+
+
+def _is_a_value(connection: DuckDBPyConnection, name: str) -> bool:
+    """Whether SQL knows a name without any table, such as `current_date` and `user`."""
+    try:
+        connection.sql(f"select {name}")
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _may_change(connection: DuckDBPyConnection, name: str) -> bool:
+    """Whether a function may give something else of the same arguments."""
+    ways = connection.execute(
+        "select function_type, stability, len(parameter_types) = 0 and varargs is null, macro_definition, parameters "
+        "from duckdb_functions() where function_name = $1 and function_type in ('scalar', 'macro')",
+        [name],
+    ).fetchall()
+    for kind, stability, alone, definition, parameters in ways:
+        if kind == "macro":
+            known = {parameter.casefold() for parameter in parameters}
+            if not known or next(_changing(connection, [_macro(connection, definition)], known), None):
+                return True
+        elif stability != "CONSISTENT" or (alone and name not in _WITHOUT_ARGUMENTS):
+            return True
+    return False
+
+
+def _macro(connection: DuckDBPyConnection, definition: str) -> Node:
+    found: Node = _serialized(connection, f"select {definition}")["statements"][0]["node"]["select_list"][0]
+    return found
 
 
 def _check_types(connection: DuckDBPyConnection, text: str, root: Node, what: str, family: str) -> None:

@@ -39,7 +39,7 @@ class KeepSummary:
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
     Every response is counted once: `responses == kept + sum(not_kept.values())`. `selection` says where a selection over
-    the whole corpus made its cut.
+    the whole corpus made its cut, `made_up` that the numbers are the fake engine's.
     """
 
     rows: int = 0
@@ -48,6 +48,7 @@ class KeepSummary:
     kept_rows: int = 0
     not_kept: Mapping[str, int] = field(default_factory=dict)
     selection: Mapping[str, Any] | None = None
+    made_up: bool = False
 
     def __add__(self, other: "KeepSummary") -> "KeepSummary":
         return KeepSummary(
@@ -60,7 +61,8 @@ class KeepSummary:
 
     def as_json(self) -> dict[str, Any]:
         """For `filter.json` and for `--json`."""
-        return asdict(self)
+        told = asdict(self)
+        return told if self.made_up else {name: value for name, value in told.items() if name != "made_up"}
 
 
 class Numbered(NamedTuple):
@@ -190,7 +192,7 @@ class FilterStep:
     def judged_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[Judged]:
         """A part, table by table."""
         first = 0
-        for table in read_tables(self.parts.parts_folder.file(numbered.part.name), self.reads):
+        for table in read_tables(self.parts.path(numbered.part), self.reads):
             yield self.judge.judged(numbered.number, first, table, evaluate)
             first += table.num_rows
 

@@ -13,17 +13,19 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from actors.errors import AuditError, SettingsError, SourceError
 from pipelines import kept_folder, selecting, storage
-from pipelines.columns import REWARD
+from pipelines.columns import REWARD, Columns
 from pipelines.filter_step import FilterStep, Group, Judge, KeepSummary, Numbered, Output, Selection, filter_group
 from pipelines.kept_files import Target
+from pipelines.lease import lease
 from pipelines.manifest import NAME, Manifest, read_manifest
-from pipelines.members import check_fresh
-from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps
+from pipelines.members import check_fresh, made_up
+from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps, is_empty, unreadable
 from pipelines.recipe import write_recipe
 from pipelines.settings import ChoiceSettings, FilterSettings
 from pipelines.sources import Range
@@ -53,13 +55,12 @@ def keep(settings: FilterSettings) -> KeepSummary:
     step = _step(settings, manifest)
     entries = audited(settings.scored, manifest, settings.partial)
     expected = sum((part.counts for part, _ in entries), Counts())
-    kept_folder.check_apart([settings.scored, *(target.folder for target in step.targets)])
-    for target in step.targets:
-        target.check()
-        kept_folder.check_free(target.folder, settings.overwrite)
+    _check_targets(settings, step)
     sizes = {part: entry.size for part, entry in entries}
     groups = list(_groups(entries))
-    with workers(len(groups)) as hands:
+    with ExitStack() as held, workers(len(groups)) as hands:
+        for target in step.targets:
+            held.enter_context(lease(target.folder))
         work = _Work(hands, step, settings, groups)
         looked = work.look() if len(groups) > 1 or not step.targets else None
         summary = sum(looked.values(), KeepSummary()) if looked is not None else None
@@ -81,7 +82,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
     assert summary is not None
     if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
         raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-    summary = replace(summary, selection=work.told)
+    summary = replace(summary, selection=work.told, made_up=made_up(manifest))
     if step.targets:
         for folder, document in documents.items():
             write_recipe(folder, filter=settings)
@@ -156,6 +157,19 @@ def check(settings: ChoiceSettings) -> None:
         raise SettingsError(f"--{'per' if settings.per else 'min-gap'} goes with --top-k")
 
 
+def check_ahead(settings: FilterSettings, columns: Columns) -> None:
+    """Raise a `UserError` for whatever will be wrong with a filter of a corpus that isn't there yet."""
+    check(settings)
+    _check_targets(settings, _step_of(settings, columns, {}, run=""))
+
+
+def _check_targets(settings: FilterSettings, step: FilterStep) -> None:
+    kept_folder.check_apart([settings.scored, *(target.folder for target in step.targets)])
+    for target in step.targets:
+        target.check()
+        kept_folder.check_free(target.folder, settings.overwrite)
+
+
 def scored_manifest(folder: str) -> Manifest:
     """The manifest of a scored folder. Raises a `UserError` if it is none, or an ensemble of what has changed since."""
     manifest = read_manifest(folder)
@@ -168,10 +182,12 @@ def scored_manifest(folder: str) -> Manifest:
 def audited(folder: str, manifest: Manifest, partial: bool) -> Entries:
     """The parts in order. Nothing may be there twice, and only `partial` allows gaps. Raises `SourceError`."""
     try:
-        entries = sorted(Parts(folder).entries())
-        extents = Parts(folder).extents(manifest.files)
+        run = Parts(folder, manifest.run)
+        entries, extents = sorted(run.entries()), run.extents(manifest.files)
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {told(error)}") from error
+    if empty := [part for part, entry in entries if is_empty(entry)]:
+        raise unreadable(run.path(empty[0]), ValueError("it is empty"))
     parts = [part for part, _ in entries]
     _audit_without_gaps(manifest, extents, parts)
     if not partial:
@@ -195,9 +211,12 @@ def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], p
 
 
 def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
-    columns = manifest.columns
+    return _step_of(settings, manifest.columns, manifest.identity, manifest.run)
+
+
+def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, Any], run: str) -> FilterStep:
     form = settings.format or ("jsonl" if columns.is_json else "parquet")
-    metadata = {"assay": json.dumps({"identity": manifest.identity, "filter": _asked(settings)})}
+    metadata = {"assay": json.dumps({"identity": identity, "filter": _asked(settings)})}
     # The reason why is one more column beside ours, so the rest always has these.
     taken = {name.lower() for name in columns.schema.names}
     why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in taken)
@@ -205,7 +224,7 @@ def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
     kept = output and Target(output, "kept", form, columns, settings.fields, None, metadata)
     rest = other and Target(other, "rest", form, columns, True, why, metadata)
     return FilterStep(
-        Parts(storage.absolute(settings.scored)),
+        Parts(storage.absolute(settings.scored), run),
         columns,
         Judge.of(settings, columns.prefix, columns.ours_first),
         kept or None,
@@ -222,7 +241,8 @@ def _asked(settings: FilterSettings) -> str:
 def _document(
     settings: FilterSettings, manifest: Manifest, target: Target, outputs: Sequence[Output], work: _Work
 ) -> dict[str, Any]:
-    identity = json.dumps([manifest.identity, [file.as_json() for file in manifest.files]], sort_keys=True)
+    files = [file.identity for file in manifest.files]
+    identity = json.dumps([manifest.identity, files, manifest.run], sort_keys=True)
     parts = [[numbered.part.name for group in output.groups for numbered in group.parts] for output in outputs]
     return {
         "holds": target.stem,
@@ -233,6 +253,7 @@ def _document(
         "why": target.why,
         "source": {
             "folder": storage.absolute(settings.scored),
+            "run": manifest.run,
             "identity": manifest.identity,
             "made_with": manifest.made_with,
             "fingerprint": f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}",

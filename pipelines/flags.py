@@ -16,6 +16,21 @@ from pipelines.options import Leaf, from_yaml, leaves
 
 Command = Callable[..., None]
 
+
+class OneValue(click.Option):
+    """An option that takes one value: given twice, neither is dropped without a word."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "multiple": True})
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """The value, or None. Raises `click.UsageError` if there are several."""
+        values = super().process_value(ctx, value)
+        if values and len(values) > 1:
+            raise click.UsageError(f"{self.opts[0]} takes one value, and it is given {' and '.join(map(repr, values))}", ctx)
+        return values[0] if values else None
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 
 
@@ -56,7 +71,7 @@ def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Command], Command]:
     default = None if leaf.field.is_required() else leaf.field.default
     shown = f"{text}  [default: {default}]" if default not in (None, "") else text
     required = leaf.field.is_required()
-    return click.option(*flags, leaf.name, type=_click_type(kind), default=None, required=required, help=shown)
+    return click.option(*flags, leaf.name, cls=OneValue, type=_click_type(kind), required=required, help=shown)
 
 
 def _plain(annotation: Any) -> Any:
@@ -83,22 +98,24 @@ def _several(context: click.Context, parameter: click.Parameter, values: tuple[s
 
 
 def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
-    """In YAML. Of a name that is given again the last value counts, as of any option: so a command is gone on with."""
+    """In YAML."""
     return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in _pairs(parameter, values)} or None
 
 
 def _texts(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    """As they are written: a principle may hold a colon, or a #. None may be lost for another one of its name."""
-    pairs = _pairs(parameter, values)
-    if len(dict(pairs)) < len(pairs):
-        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(name for name, _ in pairs)}")
-    return dict(pairs) or None
+    """As they are written: a principle may hold a colon, or a #."""
+    return dict(_pairs(parameter, values)) or None
 
 
 def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Names with their values. Raises `SettingsError`: none may be lost for another one of its name."""
     pairs = [value.partition("=") for value in values]
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {wrong[0]!r} isn't")
+        shown = repr(wrong[0]) if wrong[0].isidentifier() else "what was given"  # which may hold a credential
+        raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {shown} isn't")
+    names = [name for name, *_ in pairs]
+    if len(set(names)) < len(names):
+        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(names)}")
     return [(name, value) for name, _, value in pairs]
 
 

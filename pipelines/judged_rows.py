@@ -17,7 +17,7 @@ from pipelines.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCO
 from pipelines.expressions import Condition, Evaluator
 from pipelines.formats import OwnColumns, RowRequests, RowShape, parse
 from pipelines.manifest import Manifest
-from pipelines.members import MEMBERS
+from pipelines.members import MEMBERS, made_up
 from pipelines.readers import RECORD
 
 _MET = "met"
@@ -29,13 +29,15 @@ Found = Candidate | LeftOut
 class Reader:
     """How the rows of a scored corpus are read back. Small and picklable.
 
-    `where` is what a response must meet to be a candidate, beside having a reward.
+    `where` is what a response must meet to be a candidate, beside having a reward; `made_up` says that the rewards are the
+    fake engine's.
     """
 
     columns: Columns
     shape: RowShape
     system: str | None = None
     where: Condition | None = None
+    made_up: bool = False
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
@@ -44,9 +46,9 @@ class Reader:
         identity = next(iter(members.values()))["identity"] if members else manifest.identity
         own, policy = identity["own_columns"], identity.get("policy") or {}
         principles, drawn = identity.get("principle_column"), manifest.columns.drawn
-        shape = RowShape(identity["shape"], identity["turns"], own and OwnColumns(**own), principles, drawn)
+        shape = RowShape(identity["shape"], identity["turns"], own and OwnColumns.read(own), principles, drawn)
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
-        return cls(manifest.columns, shape, policy.get("system"), condition)
+        return cls(manifest.columns, shape, policy.get("system"), condition, made_up(manifest))
 
     @property
     def reads(self) -> list[str]:

@@ -121,7 +121,7 @@ class _ParquetWriter:
 
     def __init__(self, target: Target, stream: IO[bytes]) -> None:
         self._schema = target.schema.with_metadata(dict(target.metadata))
-        self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd")
+        self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd", write_page_checksum=True)
         self._waiting: list[pa.Table] = []
 
     def write(self, table: pa.Table) -> None:

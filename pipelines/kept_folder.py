@@ -7,7 +7,8 @@ kept/
   kept-00000.jsonl     the first of the kept rows, if there are any; or .parquet
   done/00000.json      while it is under way: the files of this number are complete, and their counts
 
-What is made part by part is numbered as the parts are: pairs-000000-000000000000-000000065536-512-510-2-0.jsonl
+What is made part by part is numbered as the parts are:
+  pairs-000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.jsonl
 """
 
 import itertools
@@ -19,6 +20,7 @@ from typing import Any
 
 from actors.errors import OutputError
 from pipelines import storage
+from pipelines.parts import RUN
 from pipelines.storage import told
 
 
@@ -42,7 +44,7 @@ class Kind:
 FILTER = Kind("filter", ("kept", "rest"))
 
 _DONE = "done"
-_NUMBER = r"\d{5,}(?:-\d+)*"
+_NUMBER = rf"\d{{5,}}(?:-\d+)*(?:-{RUN})?"
 _DONE_NAME = re.compile(rf"({_NUMBER})\.json")
 _VERSION = 1
 
@@ -84,7 +86,8 @@ def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict
         if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _whole(document, None, kind):
             done = place.sub(_DONE)
             names = (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())  # a killed worker leaves others
-            return {name[1]: json.loads(done.read(name[0])) for name in names if name}
+            notes = {name[1]: _note(done.read(name[0])) for name in names if name}
+            return {number: note for number, note in notes.items() if note is not None}
         _write(folder, document, None, kind)
         place.sub(_DONE).delete_all()
         for entry in place.entries():
@@ -93,6 +96,15 @@ def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {told(error)}") from error
     return {}
+
+
+def _note(text: bytes) -> dict[str, Any] | None:
+    """A note; None if it breaks off: what it told of is done again."""
+    try:
+        note = json.loads(text)
+    except ValueError:
+        return None
+    return note if isinstance(note, dict) else None
 
 
 def numbered(index: int) -> str:

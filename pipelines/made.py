@@ -7,12 +7,13 @@ from typing import Any
 
 from actors.errors import SettingsError
 from pipelines import choosing, making, storage
-from pipelines.candidates import Candidate, Pair
+from pipelines.candidates import Agreement, Candidate, Pair
 from pipelines.kept_folder import Kind
 from pipelines.make_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
     ExportSettings,
+    LabelsOfCorpus,
     PairingSettings,
     PairSettings,
     PairsOf,
@@ -26,6 +27,7 @@ __all__ = ["advice", "choose", "export", "jobs_of_run", "make_pairs", "while_run
 
 CHOSEN, PAIRS, EXPORTED = Kind("choose", ("chosen",)), Kind("pairs", ("pairs",)), Kind("export", ("rows",))
 _NOT_CHOSEN, _NO_PAIR = "not chosen", "no two that differ enough"
+_AGAINST, _NO_LABEL = "against the label", "without a label"
 _RPO = "nemo-aligner-rpo"
 
 
@@ -48,10 +50,19 @@ class _Pairing:
     def __call__(self, candidates: Sequence[Candidate]) -> Made:
         form = PAIR_FORMATS[self.trainer]
         found = pairs(candidates, self.settings)
-        refused = Counter(reason for pair in found if (reason := form.check(pair)) is not None)
-        told: list[Pair] = [pair for pair in found if form.check(pair) is None]
+        why = {at: self._unlabelled(pair) or form.check(pair) for at, pair in enumerate(found)}
+        refused = Counter(reason for reason in why.values() if reason is not None)
+        told: list[Pair] = [pair for at, pair in enumerate(found) if why[at] is None]
         left = {**refused, **({} if found else {_NO_PAIR: 1})}
-        return Made([row for pair in told for row in form.rows(pair)], left, [pair.margin for pair in told])
+        labels = dict(Counter(pair.agreement.value for pair in found))
+        return Made([row for pair in told for row in form.rows(pair)], left, [pair.margin for pair in told], labels)
+
+    def _unlabelled(self, pair: Pair) -> str | None:
+        """Why a pair isn't made for what the corpus' own label says of it."""
+        asked, found = self.settings.labels, pair.agreement
+        if asked is not LabelsOfCorpus.IGNORE and found is Agreement.DISAGREES:
+            return _AGAINST
+        return _NO_LABEL if asked is LabelsOfCorpus.REQUIRE and found is Agreement.UNLABELLED else None
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,7 @@ def _job(
         "where": settings.where,
         "partial": settings.partial,
         "overwrite": settings.overwrite,
+        "fake_ok": isinstance(settings, ChooseSettings) or settings.fake_ok,
     }
     return Job(**{**own, **more})
 

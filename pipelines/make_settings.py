@@ -25,6 +25,12 @@ class OutputSettings(Settings):
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folder first")
 
 
+class TrainerSettings(Settings):
+    """What is written for trainers."""
+
+    fake_ok: bool = Field(default=False, description="also of numbers that --engine fake has made up")
+
+
 class Choose(StrEnum):
     """Which candidates of a prompt are kept."""
 
@@ -75,6 +81,14 @@ class PairsOf(StrEnum):
     ALL = "all"
 
 
+class LabelsOfCorpus(StrEnum):
+    """What the corpus' own labels, where its rows have responses that are `chosen` and `rejected`, are to pairs."""
+
+    IGNORE = "ignore"
+    AGREE = "agree"
+    REQUIRE = "require"
+
+
 class PairingSettings(Settings):
     """Which pairs are made. Equal rewards, and equal texts, never are one."""
 
@@ -85,16 +99,21 @@ class PairingSettings(Settings):
     length_balanced: bool = Field(
         default=False, description="best-worst and best-random: of those that differ enough, the one nearest in length"
     )
+    labels: LabelsOfCorpus = Field(
+        default=LabelsOfCorpus.IGNORE,
+        description="of rows with responses that are chosen and rejected: make pairs of the other way round, too, and count "
+        "them; agree: leave these out; require: only pairs that a label agrees with",
+    )
     pair_seed: int = Field(default=0, description="another one draws other random ones")
 
 
-class PairSettings(PairingSettings, GroupSettings, OutputSettings, FoldersSettings):
+class PairSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
     """Everything that `pairs` is told."""
 
     trainer: str = Field(default="trl", description="whose format")
 
 
-class ExportSettings(PairingSettings, GroupSettings, OutputSettings, FoldersSettings):
+class ExportSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
     """Everything that `export` is told."""
 
     trainer: str = Field(description="whose format")

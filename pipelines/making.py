@@ -23,17 +23,19 @@ from typing import Any, Literal, NamedTuple, Protocol
 import duckdb
 import pyarrow as pa
 
-from actors.errors import AuditError, OutputError, SettingsError, SourceError
+from actors.errors import AuditError, OutputError, SettingsError
 from pipelines import kept_folder, storage
-from pipelines.candidates import Candidate, LeftOut
+from pipelines.candidates import Agreement, Candidate, LeftOut
 from pipelines.columns import PROMPT_HASH, ROW, Columns
+from pipelines.expressions import Condition
 from pipelines.filtering import audited, scored_manifest
 from pipelines.judged_rows import Found, Reader
 from pipelines.kept_folder import Kind
 from pipelines.manifest import Manifest
+from pipelines.part_files import PART_AT, ROW_AT, in_order
 from pipelines.parts import Counts, Part, Parts, read_tables
 from pipelines.sources import Range
-from pipelines.summary import connected
+from pipelines.summary import readable
 from pipelines.workers import workers
 
 OWN = "kept"
@@ -53,6 +55,8 @@ class Made:
     left: Mapping[str, int] = field(default_factory=dict)
     measures: Sequence[float] = ()
     """The margins of its pairs."""
+    labels: Mapping[str, int] = field(default_factory=dict)
+    """How its pairs, those that were left out for that too, go with the corpus' own labels: counts by `Agreement`."""
 
 
 class Maker(Protocol):
@@ -78,6 +82,10 @@ class MadeSummary:
     measures: Sequence[float] = ()
     every: int = 1
     """`measures` are every so many-th of all."""
+    labels: Mapping[str, int] = field(default_factory=dict)
+    """How many pairs go with the corpus' own labels, by `Agreement`; also those that were left out for that."""
+    made_up: bool = False
+    """Whether the rewards are the fake engine's."""
 
     def __add__(self, other: "MadeSummary") -> "MadeSummary":
         every = max(self.every, other.every)
@@ -90,11 +98,14 @@ class MadeSummary:
             dict(sorted((Counter(self.left) + Counter(other.left)).items())),
             measures,
             every,
+            dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
         )._thinned()
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
-        return {name: value for name, value in asdict(self).items() if name not in ("measures", "every")}
+        there = {"labels": bool(self.labels.keys() - {Agreement.UNLABELLED}), "made_up": self.made_up}
+        untold = ("measures", "every", *(name for name, told in there.items() if not told))
+        return {name: value for name, value in asdict(self).items() if name not in untold}
 
     def _thinned(self) -> "MadeSummary":
         """With some of the measures, evenly, where they are many."""
@@ -123,6 +134,8 @@ class Job:
     where: str | None = None
     partial: bool = False
     overwrite: bool = False
+    fake_ok: bool = True
+    """Whether it may be made of made-up numbers."""
     by_part: bool = False
     """A file for each part, which can be made as soon as the part is there."""
 
@@ -149,7 +162,7 @@ class Making:
 
     job: Job
     reader: Reader
-    folder: str
+    parts: Parts
     document: Mapping[str, Any]
 
 
@@ -162,22 +175,30 @@ def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Mak
         raise SettingsError(
             "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
         )
-    check_scores(manifest.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
+    check_ahead(job, manifest.columns)
     reader = Reader.of(manifest, job.where)
-    kept_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
-    kept_folder.check_free(job.output, job.overwrite, job.kind)
+    check_made_up(job, reader)
     document = _document(job, manifest, parts)
     done = kept_folder.start(job.output, document, job.kind)
     written = {number: MadeSummary(**found) for number, found in done.items()}
-    return Making(job, reader, storage.absolute(job.scored), document), written
+    return Making(job, reader, Parts(storage.absolute(job.scored), manifest.run), document), written
+
+
+def check_ahead(job: Job, columns: Columns) -> None:
+    """Raise a `UserError` for whatever is wrong with a job for a corpus of such columns, which needn't be there yet."""
+    check_scores(columns, job.needs, f"`{job.kind.name}` with {job.asked}")
+    if job.where is not None:
+        Condition.check(job.where, columns.ours_first)
+    kept_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
+    kept_folder.check_free(job.output, job.overwrite, job.kind)
 
 
 def follow(parts: pa.Table, steps: Sequence[Making]) -> pa.Table:
     """Ray Data's function: make of parts that were just committed what is asked for, and pass on what was told of them."""
     for told in parts.to_pylist():
         counts = Counts(*(told[name] for name in Counts._fields))
-        part = Part(told["file"], Range(told["start"], told["end"]), counts)
         for step in steps:
+            part = Part(told["file"], Range(told["start"], told["end"]), counts, step.parts.run or "")
             _make_piece(step, _Piece(_number(part), (part,)))
     return parts
 
@@ -203,6 +224,7 @@ def make(job: Job) -> MadeSummary:
     expected = sum((part.counts for part, _ in entries), Counts())
     if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
         raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
+    summary = replace(summary, made_up=step.reader.made_up)
     kept_folder.finish(job.output, step.document, summary.as_json(), job.kind)
     return summary
 
@@ -274,7 +296,8 @@ def _make_piece(step: Making, piece: _Piece) -> tuple[str, MadeSummary]:
             made = job.maker(there) if there else Made(())
             left = {**made.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
             stream.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in made.rows)
-            summary += MadeSummary(int(bool(there)), len(there) + unmet, unscored, len(made.rows), left)
+            counts = (int(bool(there)), len(there) + unmet, unscored, len(made.rows))
+            summary += MadeSummary(*counts, left, labels=made.labels)
             measures += made.measures
     summary += MadeSummary(measures=measures)
     if not summary.rows:
@@ -287,8 +310,7 @@ Groups = Iterator[Sequence[Found]]
 
 
 def _by_row(step: Making, piece: _Piece) -> Groups:
-    parts = Parts(step.folder).parts_folder
-    tables = (table for part in piece.parts for table in read_tables(parts.file(part.name), step.reader.reads))
+    tables = (table for part in piece.parts for table in read_tables(step.parts.path(part), step.reader.reads))
     for row in step.reader.candidates(tables):
         yield from [row] if step.job.per == "conversation" else same_prompt([row])
 
@@ -297,20 +319,18 @@ def _by_prompt(step: Making, piece: _Piece) -> Groups:
     """Prompts one after another: sorted by DuckDB, which holds on disk what doesn't fit into memory."""
     own, reads = step.reader.columns, step.reader.reads
     # By their places: SQL can't tell the columns `Prompt` and `prompt` of an input from each other.
-    places = {name: f"c{at}" for at, name in enumerate(own.schema.names)}
+    places = {name: f"c{at}" for at, name in enumerate(reads)}
     key, row = (places[own.prefix + name] for name in (PROMPT_HASH, ROW))
-    parts = Parts(step.folder).parts_folder.path
-    try:
-        with connected(parts, list(places.values())) as connection:
-            batches = connection.sql(
-                f"select {', '.join(places[name] for name in reads)} from parts "
-                f"where hash(coalesce({key}, {row})) % {piece.buckets} = {piece.bucket} "
-                f"order by {key}, filename, file_row_number"  # parts are named in the order of the corpus
-            ).to_arrow_reader(_BATCH_ROWS)
-            tables = (pa.Table.from_batches([batch]).rename_columns(reads) for batch in batches)
-            yield from same_prompt(step.reader.candidates(tables))
-    except duckdb.Error as error:
-        raise SourceError(f"{parts} can't be read: {error}") from error
+    schema = pa.schema([own.schema.field(name) for name in reads])
+    with duckdb.connect() as connection, readable(step.parts):
+        connection.register("parts", in_order(step.parts, schema, list(places.values())))
+        batches = connection.sql(
+            f"select {', '.join(places.values())} from parts "
+            f"where hash(coalesce({key}, {row})) % {piece.buckets} = {piece.bucket} "
+            f"order by {key}, {PART_AT}, {ROW_AT}"
+        ).to_arrow_reader(_BATCH_ROWS)
+        tables = (pa.Table.from_batches([batch]).rename_columns(reads) for batch in batches)
+        yield from same_prompt(step.reader.candidates(tables))
 
 
 def same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
@@ -328,19 +348,30 @@ def same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
 
 
 def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, Any]:
-    identity = json.dumps([manifest.identity, [file.as_json() for file in manifest.files]], sort_keys=True)
+    files = [file.identity for file in manifest.files]
+    identity = json.dumps([manifest.identity, files, manifest.run], sort_keys=True)
     names = json.dumps([] if job.by_part else [part.name for part in parts])
     return {
         "asked": job.asked,
         "settings": job.settings,
         "source": {
             "folder": storage.absolute(job.scored),
+            "run": manifest.run,
             "identity": manifest.identity,
             "made_with": manifest.made_with,
             "fingerprint": f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}",
             "parts": f"sha256:{hashlib.sha256(names.encode()).hexdigest()}",
         },
     }
+
+
+def check_made_up(job: Job, reader: Reader) -> None:
+    """Raise `SettingsError` if a trainer would be given made-up numbers."""
+    if reader.made_up and not job.fake_ok:
+        raise SettingsError(
+            f"the rewards of {job.scored or 'this dataset'} are made up, by --engine fake, and `{job.kind.name}` writes for "
+            "trainers: score with a real engine, or give --fake-ok to try a pipeline out"
+        )
 
 
 def check_scores(columns: Columns, needed: Sequence[str], what: str) -> None:

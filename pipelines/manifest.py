@@ -5,10 +5,14 @@ work is cut up and how many GPUs share it may change.
 """
 
 import base64
+import hashlib
 import importlib.metadata
 import json
+import os
+import re
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,26 +22,34 @@ from actors.engine_arguments import CHANGE_NUMBERS
 from actors.errors import OutputError
 from actors.judge import Judge
 from actors.models import RewardModel
+from actors.records import Reasoning
 from pipelines import storage
 from pipelines.columns import Columns
+from pipelines.parts import MANIFEST, RUN
 from pipelines.planning import Plan
 from pipelines.settings import JudgingSettings, RunSettings
-from pipelines.sources import InputFile, Kind
+from pipelines.sources import InputFile, Kind, difference, is_there
 from pipelines.storage import told
 
-NAME = "manifest.json"
+NAME = MANIFEST
 _VERSION = 1
+_GONE = "isn't there any more"
+
+
+class BrokenManifest(OutputError):
+    """A manifest that is empty, or breaks off."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a scored folder."""
+    """The manifest of a scored folder. `run` is what its parts are named by; "" in folders of older versions."""
 
     identity: Mapping[str, Any]
     files: tuple[InputFile, ...]
     columns: Columns
     made_with: Mapping[str, Any]
     summary: Mapping[str, Any] | None = None
+    run: str = ""
 
     @classmethod
     def of(cls, plan: Plan, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> "Manifest":
@@ -59,16 +71,21 @@ class Manifest:
             "engine": settings.engine.engine,
             **{name: settings.engine.engine_args[name] for name in CHANGE_NUMBERS if name in settings.engine.engine_args},
             "shape": plan.preparation.shape,
-            "own_columns": plan.preparation.own_columns and asdict(plan.preparation.own_columns),
+            "own_columns": plan.preparation.own_columns and plan.preparation.own_columns.recorded(),
             **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),
             "turns": plan.preparation.turns.value,
-            "render": settings.render.model_dump(mode="json"),
+            "render": settings.render.model_dump(mode="json", exclude={"reasoning"}),
+            "reasoning": (model.reasoning_by(settings.render) or Reasoning.REJECT).value,
             "limit": settings.corpus.limit,
             "max_record_bytes": settings.corpus.max_record_bytes,
             "prefix": settings.prefix,
             **more,
         }
         return cls(identity, plan.files, plan.preparation.columns, made_with(settings))
+
+    def started(self) -> "Manifest":
+        """The manifest of a run that starts from nothing: no part that is there already is one of it."""
+        return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))
 
     def check(self, other: "Manifest") -> None:
         """Raise `OutputError`, naming every difference, if a run with the other identity can't go on here."""
@@ -84,27 +101,51 @@ class Manifest:
 
         Raises `OutputError`, naming the files, if the input isn't what it was when the run started.
         """
-        before = {_identity(file) for file in self.files}
-        now = {_identity(file) for file in files}
-        if before != now:
-            changed = [f"{name}: not there any more, or changed" for name, *_ in sorted(before - now)]
-            new = [f"{name}: new, or changed" for name, *_ in sorted(now - before)]
+        before, now = {file.name: file for file in self.files}, {file.name: file for file in files}
+        compared = {name: difference(file, now[name]) if name in now else _GONE for name, file in before.items()}
+        changes = [f"{name}: {change}" for name, change in sorted(compared.items()) if change]
+        new = [f"{name}: new" for name in sorted(now.keys() - before.keys())]
+        if changes or new:
             raise OutputError(
                 "the input isn't what it was when this run started:\n  "
-                + "\n  ".join((changed + new)[:20])
-                + "\nGive --append to take new files in, another output folder, or --overwrite to start again"
+                + "\n  ".join((changes + new)[:20])
+                + f"\n{self._way_out(changes, new)}, give another output folder, or --overwrite to start again"
             )
-        numbers = {_identity(file): file.index for file in self.files}
-        numbered = (replace(file, index=numbers[_identity(file)]) for file in files)
+        numbered = (replace(file, index=before[file.name].index) for file in files)
         return tuple(sorted(numbered, key=lambda file: file.index))
+
+    def _way_out(self, changes: Sequence[str], new: Sequence[str]) -> str:
+        """What goes on in this folder, of an input that isn't what it was."""
+        if changes:
+            return "Put back what it was" + (" and leave out what is new" if new else "")
+        return "Give --append to take it in" if self.identity["limit"] is None else "Leave out what is new"
+
+    def known(self, files: Sequence[InputFile]) -> list[InputFile]:
+        """Those of the files that the manifest holds: at the same place, or moved from there to another of the same name.
+
+        A copy of a file that is where it was isn't that file, but a new one.
+        """
+        by_path, given = {file.path: file for file in self.files}, {file.path for file in files}
+        moved: dict[tuple[int, str], list[InputFile]] = {}
+        for old in self.files:
+            if old.path not in given:
+                moved.setdefault((old.size, old.fingerprint), []).append(old)
+        known = []
+        for file in files:
+            alike = moved.get((file.size, file.fingerprint), [])
+            if (earlier := by_path.get(file.path)) is None:
+                earlier = next((old for old in alike if _is_moved(old, file)), None)
+                if earlier is not None:
+                    alike.remove(earlier)
+            elif change := difference(earlier, file):
+                raise OutputError(f"{file.path} {change}, and its old rows can't be taken out again; put back what it was")
+            known += [file] if earlier is not None else []
+        return known
 
     def with_appended(self, files: Sequence[InputFile], carried: Sequence[str]) -> "Manifest":
         """The manifest with those of the files that it doesn't hold yet; `carried` are the columns that they have."""
-        known = {_identity(file)[1:] for file in self.files}
-        names, paths = {file.name for file in self.files}, {file.path for file in self.files}
-        new = [file for file in files if _identity(file)[1:] not in known]
-        if changed := [file.path for file in new if file.path in paths]:
-            raise OutputError(f"{changed[0]} has changed since it was scored, and its old rows can't be taken out again")
+        known, names = {file.path for file in self.known(files)}, {file.name for file in self.files}
+        new = [file for file in files if file.path not in known]
         if wrong := [file.path for file in new if (file.kind is Kind.PARQUET) is self.columns.is_json]:
             raise OutputError(f"a run over {'JSON' if self.columns.is_json else 'Parquet'} can't take {wrong[0]} in")
         if not self.columns.is_json and (more := sorted(set(carried) - set(self.columns.carried.names))):
@@ -135,6 +176,7 @@ class Manifest:
             "flags": self.columns.flags,
             "reserved": self.columns.reserved,
             "made_with": self.made_with,
+            "run": self.run,
             "summary": self.summary,
         }
         try:
@@ -149,11 +191,25 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in differing]
 
 
+def identity_mark(identity: Mapping[str, Any]) -> str:
+    """How the names of all runs of an identity begin: eight hexadecimal digits."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def files_mark(files: Sequence[InputFile]) -> str:
+    """What numbers stand for which files, for the metadata of parts: how many there are, and a hash."""
+    known = json.dumps([(file.index, file.identity) for file in files], sort_keys=True)
+    return f"{len(files)}:{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+
+
 def read_manifest(folder: str) -> Manifest | None:
-    """The manifest of a folder, or None if it has none. Raises `OutputError` if it can't be understood."""
+    """The manifest of a folder, or None if it has none.
+
+    Raises `OutputError` if it can't be understood: `BrokenManifest` if it is no JSON any more.
+    """
     path = storage.folder(folder).file(NAME)
     try:
-        document = json.loads(storage.folder(folder).read(NAME))
+        document = _parsed(path, storage.folder(folder).read(NAME))
         if document["assay"] != _VERSION:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
@@ -162,13 +218,28 @@ def read_manifest(folder: str) -> Manifest | None:
         own: dict[str, Any] = {name: document.get(name, False) for name in ("steps", "votes", "trace", "drawn", "refined")}
         own |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
         columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **own)
-        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"])
+        run = document.get("run", "")
+        if re.fullmatch(rf"(?:{RUN})?", run) is None:
+            raise ValueError(f"{run!r} is the name of no run")
+        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run)
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
         raise OutputError(f"{folder} is a file, and a folder is needed") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputError(f"{path} is no manifest of Assay: {error}") from error
+
+
+def _parsed(path: str, text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BrokenManifest(
+            f"{path} is no manifest of Assay: {error}; the command that scored the corpus writes it again"
+        ) from error
+
+
+_RUNNERS = {"0": "V1", "1": "V2"}
 
 
 def made_with(settings: RunSettings) -> dict[str, Any]:
@@ -180,6 +251,7 @@ def made_with(settings: RunSettings) -> dict[str, Any]:
         "tensor_parallel": settings.engine.tensor_parallel,
         "pipeline_parallel": settings.engine.pipeline_parallel,
         "engine_args": settings.engine.engine_args,
+        "model_runner": _RUNNERS.get(os.environ.get("VLLM_USE_V2_MODEL_RUNNER", ""), "as vLLM chooses where an engine runs"),
     }
 
 
@@ -198,5 +270,6 @@ def _judge(model: RewardModel) -> dict[str, Any]:
     return {"judge": model.family.recorded(model.answer_tokens), **adapter}
 
 
-def _identity(file: InputFile) -> tuple[str, int, str]:
-    return file.name, file.size, file.fingerprint
+def _is_moved(old: InputFile, file: InputFile) -> bool:
+    """Whether a file with the content of an old one has its name, too, and the old one isn't where it was any more."""
+    return f"/{file.path}".endswith(f"/{old.name.lstrip('/')}") and not is_there(old.path)

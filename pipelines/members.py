@@ -18,6 +18,7 @@ from pipelines import planning, storage
 from pipelines.columns import SUSPECT
 from pipelines.manifest import Manifest, read_manifest
 from pipelines.parts import Part
+from pipelines.reopening import earlier_run
 from pipelines.settings import EnsembleSettings, MemberSettings, ScoreSettings
 from pipelines.storage import Entry
 
@@ -39,12 +40,13 @@ class Member:
     def check(self) -> planning.Plan:
         """Settle its run, and see that it can begin or go on. Raises a `UserError` for whatever is wrong."""
         plan = planning.plan(self.settings, KEPT_FREE)
-        earlier = read_manifest(self.settings.output)
+        manifest = Manifest.of(plan, self.settings)
+        earlier = earlier_run(storage.absolute(self.settings.output), manifest, overwrite=False)
         if earlier is not None and earlier.columns.reserved != KEPT_FREE:
             raise OutputError(f"{self.settings.output} was scored by itself and not for an ensemble; move it away")
         if earlier is not None:
             try:
-                earlier.check(Manifest.of(plan, self.settings))
+                earlier.check(manifest)
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan
@@ -120,6 +122,12 @@ def made_of(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> dict[s
     """What an ensemble notes of a member's run that it is made of: enough to know when that run has become another one."""
     sizes = [(entry.name, entry.size) for _, entry in entries]
     return {"identity": dict(manifest.identity), "run": _run(manifest), "parts": _sha256(sizes)}
+
+
+def made_up(manifest: Manifest) -> bool:
+    """Whether a scored folder's numbers are the fake engine's; or some of them, in an ensemble."""
+    noted = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]
+    return any(identity.get("engine") == "fake" for identity in (manifest.identity, *noted))
 
 
 def check_fresh(folder: str, manifest: Manifest) -> None:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from actors.credentials import check_no_credentials
 from actors.errors import SettingsError
 from actors.settings_base import Settings
 
@@ -35,7 +36,15 @@ def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator
 
 
 class _PlainYaml(yaml.SafeLoader):
-    """YAML without dates: no setting is one, and an engine's argument 2026-01-01 is text."""
+    """YAML without dates: no setting is one, and an engine's argument 2026-01-01 is text. A key stands once."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """The mapping. Raises `yaml.YAMLError` for a key that is there twice: YAML would drop what the first one says."""
+        node = super().compose_mapping_node(anchor)
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [name for at, (tag, name) in enumerate(keys) if (tag, name) in keys[:at]]:
+            raise yaml.YAMLError(f"{twice[0]} is given twice, from line {node.start_mark.line + 1} on")
+        return node
 
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {
         "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str
@@ -72,6 +81,10 @@ def build(settings: type[S], flat: Mapping[str, Any]) -> S:
 
 def validated(settings: type[S], nested: object) -> S:
     """Settings from nested values, as in a recipe. Raises `SettingsError` that tells every mistake and its place."""
+    try:
+        check_no_credentials(nested)  # before another mistake is told with what was given
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
     try:
         return settings.model_validate(nested)
     except ValidationError as error:

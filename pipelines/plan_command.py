@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from actors.errors import SettingsError
-from pipelines.flags import given, json_option, settings_options
+from pipelines.flags import OneValue, given, json_option, settings_options
 from pipelines.options import build, leaves
 from pipelines.plan_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
 
@@ -18,8 +18,8 @@ _RECIPES = (".yaml", ".yml")
 @click.command()
 @click.argument("inputs", nargs=-1)
 @click.option("--table", "as_table", is_flag=True, help="the layouts of all published models, in Markdown")
-@click.option("--out", metavar="FILE", help="keep the plan in a file, which `score --plan FILE` goes by")
-@click.option("--model", help="a folder, a hub id, or one of the built-in tiny-* models")
+@click.option("--out", cls=OneValue, metavar="FILE", help="keep the plan in a file, which `score --plan FILE` goes by")
+@click.option("--model", cls=OneValue, help="a folder, a hub id, or one of the built-in tiny-* models")
 @settings_options(PlanSettings, "inputs", "model")
 @json_option
 def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool, **options: Any) -> None:

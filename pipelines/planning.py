@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 from actors.errors import Rejected, SettingsError
 from actors.judge import Judge
 from actors.models import RewardModel, resolve
-from pipelines.columns import Columns, carried_columns
+from actors.reasoning import held_by
+from actors.records import Reasoning
+from pipelines.columns import REASONED, Columns, carried_columns
 from pipelines.formats import PROMPT_SHAPES, SHAPES, OwnColumns, Shape, check_column, detect, parse, why
 from pipelines.preparing import Preparation
 from pipelines.readers import BLANK, raw_rows
@@ -19,12 +21,16 @@ from pipelines.settings import CorpusSettings, JudgingSettings, RowSettings, Tur
 from pipelines.sources import InputFile, Kind, Unit, find, limited
 from pipelines.storage import open_read
 
+SAY_REASONING = (
+    "Give --reasoning strip to judge the final answers, keep to judge all of it, or reject to leave these without a reward"
+)
+
 _SAMPLE_ROWS = 1000
 _SAMPLE_ROWS_PER_FILE = 50
 _FILES_MEASURED = 10
 _FEWEST_PART_ROWS, _MOST_PART_ROWS = 64, 4096  # about 200 parts in between: progress shows, and they are few to list
 _FEWEST_ROWS_OF_WRITERS = 8  # each of which may take minutes
-_SMALLEST_BLOCK = 64 * 1024
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 64 * 1024, 64 * 2**20  # a worker holds a few of them, and several times that of Python's
 _PREPARED_GROWTH = 3  # a prepared row is its record, its flat columns, and four bytes per token, of three to four bytes
 
 
@@ -55,7 +61,10 @@ def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswere
     shape = shape_of(corpus, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
     model = resolve(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = columns_of(carried_columns(files, objects), model, settings.prefix, reserved, drawn=unanswered)
+    reasoning = model.reasoning_by(settings.render)
+    columns = columns_of(
+        carried_columns(files, objects), model, settings.prefix, reserved, drawn=unanswered, reasoning=reasoning
+    )
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
@@ -63,19 +72,30 @@ def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswere
         model, settings.render, shape.name, corpus.turns, columns, own_columns, corpus.principle_column, unanswered
     )
     check_principles(preparation, sample)
+    check_reasoning(preparation, sample)
     if not unanswered:
         check_comparable(preparation, sample)
     rows, row_bytes = rows_and_bytes(files, corpus)
     fewest = _FEWEST_PART_ROWS if model.task.pools and not unanswered else _FEWEST_ROWS_OF_WRITERS
     part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
-    block_bytes = max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH))
-    return Plan(tuple(files), preparation, part_rows, block_bytes, why(shape, sample))
+    return Plan(tuple(files), preparation, part_rows, block_bytes(part_rows, row_bytes), why(shape, sample))
+
+
+def block_bytes(part_rows: int, row_bytes: float) -> int:
+    """How large blocks are: about a part each, and of large rows fewer than that."""
+    return min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH)))
 
 
 def columns_of(
-    carried: pa.Schema, model: RewardModel, prefix: str, reserved: tuple[str, ...] = (), *, drawn: bool = False
+    carried: pa.Schema,
+    model: RewardModel,
+    prefix: str,
+    reserved: tuple[str, ...] = (),
+    *,
+    drawn: bool = False,
+    reasoning: Reasoning | None = None,
 ) -> Columns:
-    """The columns of what a model scores, and of what was `drawn` for it."""
+    """The columns of what a model scores, and of what was `drawn` for it; `reasoning` is what becomes of that."""
     family = model.family
     judges = isinstance(family, Judge)
     return Columns(
@@ -87,6 +107,7 @@ def columns_of(
         votes=judges,
         trace=judges and model.judge.trace,
         drawn=drawn,
+        flags=(REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else (),
     )
 
 
@@ -100,6 +121,19 @@ def check_comparable(preparation: Preparation, sample: Sequence[object]) -> None
         raise SettingsError(
             f"{preparation.model.model} compares the responses of a row, and none of the {len(sample)} rows looked at has "
             "two; --response-column takes a list of them"
+        )
+
+
+def check_reasoning(preparation: Preparation, sample: Sequence[object]) -> None:
+    """Raise `SettingsError` if responses hold reasoning, and nobody says what becomes of it."""
+    if preparation.model.reasoning_by(preparation.render) is not None:
+        return
+    asked = [request for row in sample for request in preparation.requests(row).requests]
+    if held := held_by(asked):
+        responses = sum(len(request.responses) for request in asked)
+        raise SettingsError(
+            f"{held} of the {responses} responses in the {len(sample)} rows looked at hold reasoning (<think>...</think>, "
+            f"reasoning_content or the like), in themselves or in turns before them. {SAY_REASONING}"
         )
 
 
@@ -149,7 +183,10 @@ def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns
         raise SettingsError("--prompt-column and --response-column go together: a response is judged for its prompt")
     if rows.format is not None:
         raise SettingsError(f"--format {rows.format} says where prompt and response are, so it doesn't go with columns")
-    return OwnColumns(rows.prompt_column, rows.response_column, rows.system_column)
+    responses = rows.response_column or ()
+    return OwnColumns(
+        rows.prompt_column, responses if len(responses) > 1 else next(iter(responses), None), rows.system_column
+    )
 
 
 def shape_of(

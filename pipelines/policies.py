@@ -9,12 +9,14 @@ from actors.batch_actor import BatchActor
 from actors.errors import SettingsError
 from actors.judge import Judge
 from actors.models import RewardModel
-from actors.placement import actor_gpus, cluster_gpus, engine_gpus, wait_for_room
+from actors.placement import actor_options, cluster_gpus, engine_gpus, wait_for_room
 from actors.policy import Policy, resolve_policy
 from actors.policy_actor import PolicyActor
-from actors.settings import EngineSettings, PolicySettings
+from actors.reasoning import mark_in
+from actors.settings import EngineSettings, PolicySettings, RenderSettings
 from pipelines.drawing import FromEndpoint, FromPool
 from pipelines.engine_pool import ledger
+from pipelines.planning import SAY_REASONING
 from pipelines.pools import Pool, pool
 from pipelines.settings import (
     DatasetSampleSettings,
@@ -25,6 +27,8 @@ from pipelines.settings import (
     SampleSettings,
     Turns,
 )
+
+_FROM_ENDPOINT = 512  # candidates at a time
 
 Sampling = SampleSettings | RefineSettings | DatasetSampleSettings
 
@@ -57,6 +61,14 @@ def check(settings: Sampling, texts: int) -> None:
         raise SettingsError("--policy-adapter and --policy-revision are for a policy that runs here, not for an endpoint")
     if policy.policy_name and not policy.is_endpoint:
         raise SettingsError("--policy-name is what an endpoint calls its model, and --policy is none")
+
+
+def check_reasoning(policy: Policy | None, model: RewardModel, render: RenderSettings) -> None:
+    """Raise `SettingsError` if a policy reasons before it answers, by its template, and nobody says what becomes of it."""
+    if policy is None or model.reasoning_by(render) is not None:
+        return
+    if (mark := mark_in(policy.template_text)) is not None:
+        raise SettingsError(f"{policy.model} may reason before it answers: its chat template holds {mark}. {SAY_REASONING}")
 
 
 def check_judge(model: RewardModel, draw: DrawSettings) -> None:
@@ -106,7 +118,9 @@ class Engines:
         """What draws from a policy."""
         engine = policy_engine(self.settings)
         if policy is None:
-            return FromEndpoint(settings, engine.max_in_flight, engine.request_timeout_s or 600.0)
+            patience_s = self.settings.policy_engine.endpoint_patience_s
+            most = engine.max_in_flight or _FROM_ENDPOINT
+            return FromEndpoint(settings, most, engine.request_timeout_s or 600.0, patience_s)
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 
     def judges(self, model: RewardModel, replicas: int) -> Pool:
@@ -117,7 +131,7 @@ class Engines:
         wait_for_room(engine, model, self.noted)
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1])
-        return self.stack.enter_context(pool(kind, arguments, size=replicas, gpus=actor_gpus(engine)))
+        return self.stack.enter_context(pool(kind, arguments, size=replicas, options=actor_options(engine)))
 
 
 def sizes(settings: Sampling, writers: int, *, judged: bool = True) -> tuple[int, int]:

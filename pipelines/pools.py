@@ -4,7 +4,7 @@ Ray starts one again whose process died, wherever there is room, and gives it th
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,15 +29,15 @@ class Pool:
 
 
 @contextmanager
-def pool(kind: type, arguments: Sequence[Any], *, size: int, gpus: int) -> Iterator[Pool]:
-    """So many actors of a class, which end with the block."""
+def pool(kind: type, arguments: Sequence[Any], *, size: int, options: Mapping[str, Any]) -> Iterator[Pool]:
+    """So many actors of a class, which end with the block. `options` say where they are."""
     remote: Any = ray.remote(kind)
     actor = remote.options(
         num_cpus=_CPUS,
-        num_gpus=gpus or None,
         max_restarts=-1,
         max_task_retries=-1,
         max_concurrency=_CALLS_AT_A_TIME,
+        **options,
     )
     actors = tuple(actor.remote(*arguments) for _ in range(size))
     try:

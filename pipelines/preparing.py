@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from actors.errors import Rejected
 from actors.models import RewardModel
-from actors.records import Reason, RenderedRequest, Score, ScoreRequest
+from actors.records import Reason, Reasoning, RenderedRequest, Score, ScoreRequest
 from actors.rendering import Renderer
 from actors.scorer import Scores
 from actors.settings import RenderSettings
@@ -104,6 +104,11 @@ def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest]) -> Prepared
 def prepared_rows(table: pa.Table) -> list[PreparedRow | None]:
     """The rows of a table that `prepare` made; None stands for a stretch without a row."""
     return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]
+
+
+def reasoning_of(preparation: Preparation) -> Reasoning:
+    """What becomes of reasoning in what is judged. Where nobody says, it has no reward."""
+    return preparation.model.reasoning_by(preparation.render) or Reasoning.REJECT
 
 
 def renderer(model: RewardModel, render: RenderSettings) -> Renderer:

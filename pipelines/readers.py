@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from actors.records import Reason
-from pipelines.sources import InputFile, Kind, Range, Unit
-from pipelines.storage import open_read
+from pipelines.sources import InputFile, Kind, Range, Unit, check_same, check_untouched
+from pipelines.storage import Found, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
 PREPARED = "_prepared"  # what `preparing` puts beside a row
@@ -49,18 +49,32 @@ EndSeen = Callable[[InputFile, int], None]
 
 
 def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
-    """The tables of a unit. Calls `end_seen` with the file's extent if reading is what it takes to know it."""
+    """The tables of a unit. Calls `end_seen` with the file's extent if reading is what it takes to know it.
+
+    Raises `SourceError` if the file is gone, or isn't what it was when it was found, before a table that may tell otherwise.
+    """
+    known = check_same(unit.file)
     if unit.file.kind is Kind.PARQUET:
-        yield from _parquet_tables(unit)
+        for table in _parquet_tables(unit):
+            yield _unchanged(table, known)
+        check_untouched(known)
         return
     rows = raw_rows(unit, max_record_bytes)
     extent = 0
     for table, end in _json_tables(unit, rows):
         extent = max(extent, end)
         if table.num_rows:
-            yield table
+            yield _unchanged(table, known)
+    check_untouched(known)
     if unit.file.extent is None:
         end_seen(unit.file, extent)
+
+
+def _unchanged(table: pa.Table, known: Found) -> pa.Table:
+    """The table, unless the file was written to while it was read. A store is asked at the end alone: that takes long."""
+    if not is_remote(known.path):
+        check_untouched(known)
+    return table
 
 
 def bytes_per_position(file: InputFile) -> float:
@@ -230,9 +244,14 @@ def _slices(parquet: pq.ParquetFile, wanted: Range) -> Iterator[pa.RecordBatch]:
         end = start + parquet.metadata.row_group(group).num_rows
         if start < wanted.end and end > wanted.start:
             position = start
-            for batch in parquet.iter_batches(_BLOCK_ROWS, row_groups=[group]):
+            for batch in parquet.iter_batches(_batch_rows(parquet.metadata.row_group(group)), row_groups=[group]):
                 first, last = max(position, wanted.start), min(position + batch.num_rows, wanted.end)
                 if first < last:
                     yield batch.slice(first - position, last - first)
                 position += batch.num_rows
         start = end
+
+
+def _batch_rows(group: pq.RowGroupMetaData) -> int:
+    """How many rows of a row group are read together: of large ones a few."""
+    return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES * group.num_rows // max(group.total_byte_size, 1)))

@@ -16,9 +16,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.models.reward_anything import as_text
 from actors.policy import Drawn, undrawn
-from actors.records import Message, Role, ScoreRequest
+from actors.reasoning import parted
+from actors.records import Message, Reason, Reasoning, Role, ScoreRequest
 from pipelines.asking import AskedRow, Asking
 from pipelines.drawing import Asked, Drawer
+from pipelines.preparing import reasoning_of
 from pipelines.sample_step import Sampled, SampleStep, SampleStepSettings, Text, Usage, drawing_usage
 
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
@@ -102,9 +104,10 @@ class RefineStep(SampleStep):
         tree = self._own.tree
         asked = [Asked(row.row, row.asked, self.seeds(row.row, tree.drafts)) for row in rows]
         drafted = await drawer.draw(f"{work}/0", asked)
-        texts = [[Text(f"draft[{at}]", one) for at, one in enumerate(own)] for own in drafted]
+        how = reasoning_of(self._preparation)
+        texts = [[Text(f"draft[{at}]", _answering(one, how)) for at, one in enumerate(own)] for own in drafted]
         good = [(at, text) for at, own in enumerate(texts) for text in own if text.drawn.reason is None]
-        told = await self._told(f"{work}/1", rows, good)
+        told = [[_shown(_answering(one, how), how) for one in own] for own in await self._told(f"{work}/1", rows, good)]
         edited = await self._edited(f"{work}/2", rows, good, told)
         for (at, draft), critiques, edits in zip(good, told, edited, strict=True):
             for number, (said, edit) in enumerate(zip(critiques, edits, strict=True)):
@@ -118,7 +121,7 @@ class RefineStep(SampleStep):
         asked = [
             self._own.critic.asked(
                 f"{rows[at].row} {draft.name} feedback",
-                _places(rows[at], draft),
+                self._places(rows[at], draft),
                 self.seeds(f"{rows[at].row} {draft.name} feedback", self._own.tree.feedbacks),
             )
             for at, draft in good
@@ -136,7 +139,7 @@ class RefineStep(SampleStep):
         asked = [
             self._own.editor.asked(
                 f"{rows[at].row} {draft.name} edit {number}",
-                {**_places(rows[at], draft), "feedback": said.text},
+                {**self._places(rows[at], draft), "feedback": said.text},
                 self.seeds(f"{rows[at].row} {draft.name} edit {number}", 1),
             )
             for (at, draft), own in zip(good, told, strict=True)
@@ -146,11 +149,25 @@ class RefineStep(SampleStep):
         found = iter(await self._own.editor.write(work, asked, self._rendering))
         return [[next(found)[0] if said.reason is None else undrawn(said.reason) for said in own] for own in told]
 
+    def _places(self, row: Sampled, draft: Text) -> dict[str, object]:
+        context = row.asked.request.context
+        turns = [{"role": turn.role.value, "content": turn.content} for turn in context]
+        shown = _shown(draft.drawn, reasoning_of(self._preparation))
+        return {"conversation": as_text(context), "turns": turns, "response": shown.text}
 
-def _places(row: Sampled, draft: Text) -> dict[str, object]:
-    context = row.asked.request.context
-    turns = [{"role": turn.role.value, "content": turn.content} for turn in context]
-    return {"conversation": as_text(context), "turns": turns, "response": draft.drawn.text}
+
+def _answering(drawn: Drawn, how: Reasoning) -> Drawn:
+    """A text, with the reason why it is none that anybody is shown if that is its reasoning."""
+    found = parted(drawn.text)
+    if drawn.reason is not None or not found.reasoned or how is Reasoning.KEEP:
+        return drawn
+    return replace(drawn, reason=Reason.REASONING) if how is Reasoning.REJECT or found.answer is None else drawn
+
+
+def _shown(drawn: Drawn, how: Reasoning) -> Drawn:
+    """A text as another model is shown it: without its reasoning, where that is stripped."""
+    answer = parted(drawn.text).answer
+    return replace(drawn, text=answer) if how is Reasoning.STRIP and answer is not None else drawn
 
 
 @lru_cache(maxsize=16)

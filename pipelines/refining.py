@@ -25,6 +25,7 @@ from pipelines.asking import Asking
 from pipelines.budget import Budget
 from pipelines.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.drawing import Drawer
+from pipelines.lease import lease
 from pipelines.made import jobs_of_run
 from pipelines.making import Job
 from pipelines.manifest import Manifest
@@ -83,13 +84,17 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     plan = planning.plan(settings, unanswered=True)
     plan = replace(plan, preparation=replace(plan.preparation, columns=replace(plan.preparation.columns, refined=True)))
     plan.preparation.columns.check(())
+    for policy in work.policies:
+        policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
-    run = open_run(settings, plan, Manifest.of(plan, settings, work.recorded()))
-    write_recipe(settings.output, refine=settings)
-    summary = carry_out(run, work.flow, counting, jobs)
-    found = _summed_up(run, summary, settings, counting.usage)
-    replace(run.manifest, summary=found.as_json()).write(settings.output)
-    return found
+    counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
+    with lease(settings.output):
+        run = open_run(settings, plan, Manifest.of(plan, settings, work.recorded()))
+        write_recipe(settings.output, refine=settings)
+        summary = carry_out(run, work.flow, counting, jobs)
+        found = _summed_up(run, summary, settings, counting.usage)
+        replace(run.manifest, summary=found.as_json()).write(settings.output)
+        return found
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,11 @@ class _Refining:
     edit_prompt: str
     writers: tuple[_Model, _Model, _Model]
 
+    @property
+    def policies(self) -> tuple[Policy | None, ...]:
+        """The models that write; None for an endpoint."""
+        return tuple(model.policy for model in self.writers)
+
     def recorded(self) -> dict[str, Any]:
         """All that decides what is written, for a run's identity."""
         drafter, critic, editor = (policies.recorded(model.settings, model.policy) for model in self.writers)
@@ -184,7 +194,7 @@ def _summed_up(run: Run, summary: Summary, settings: RefineSettings, usage: Usag
     row, reward, parent = (f'"{settings.prefix}{name}"' for name in (ROW, REWARD, PARENT))
     found = None
     if summary.responses:
-        with connected(run.parts.parts_folder.path) as connection:
+        with connected(run.parts, run.manifest.columns.ours) as connection:
             found = connection.execute(
                 f"""
                 with written as (

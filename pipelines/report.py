@@ -7,11 +7,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from actors.records import Reason
-from pipelines.columns import SUSPECT
+from actors.records import Reason, Reasoning
+from pipelines.candidates import Agreement
+from pipelines.columns import REASONED, SUSPECT
 from pipelines.ensembling import EnsembleSummary
 from pipelines.filtering import KeepSummary
 from pipelines.making import MadeSummary
+from pipelines.parts import Parts, told_strays
 from pipelines.plan_report import show_facts
 from pipelines.progress import duration
 from pipelines.refining import RefineSummary
@@ -19,15 +21,17 @@ from pipelines.sample_step import Usage
 from pipelines.sampling import SampleSummary
 from pipelines.settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.status import RunStatus
+from pipelines.storage import absolute
 from pipelines.summary import QUANTILES, Summary
 
 _MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
+_REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
 
 
 def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     """Print the closing tables of a scored corpus."""
     console = Console(highlight=False)
-    _show_summary(console, summary)
+    _show_summary(console, summary, settings.render.reasoning)
     if summary.plan:
         show_facts(console, summary.plan)
     if settings.engine.engine == "fake":
@@ -75,7 +79,7 @@ def _show_place(console: Console, output: str) -> None:
     console.print(f"Scored corpus: {output.rstrip('/')}/parts/*.parquet, and manifest.json beside it", soft_wrap=True)
 
 
-def _show_summary(console: Console, summary: Summary) -> None:
+def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | None = None) -> None:
     counts = Table(box=SIMPLE_HEAD)
     for name in ("input rows", "responses", "scored", "rejected", "failed", "truncated", "prompt tokens"):
         counts.add_column(name, justify="right")
@@ -84,6 +88,19 @@ def _show_summary(console: Console, summary: Summary) -> None:
     console.print(counts)
     if summary.reasons:
         console.print("Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items()))
+    if reasoned := summary.flags.get(REASONED):
+        console.print(
+            f"Reasoning: {reasoned:,} responses hold some, or turns before them do (column {REASONED}); "
+            f"{_REASONED[reasoning or Reasoning.STRIP]}",
+            soft_wrap=True,
+        )
+    if pairs := summary.labels.get("pairs"):
+        agree, against, equal = (summary.labels[name] for name in ("agree", "disagree", "equal"))
+        console.print(
+            f"Labels: of {pairs:,} pairs of chosen and rejected, {agree:,} ({agree / pairs:.1%}) have their rewards in this "
+            f"order, {against:,} the other way round, {equal:,} equal ones",
+            soft_wrap=True,
+        )
     if summary.completion_tokens:
         console.print(f"The judge wrote {summary.completion_tokens:,} tokens")
     if pairs := summary.orders.get("pairs"):
@@ -106,7 +123,7 @@ def _show_summary(console: Console, summary: Summary) -> None:
 def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
     """Print the closing tables of a sampled corpus."""
     console = Console(highlight=False)
-    _show_summary(console, summary.scored)
+    _show_summary(console, summary.scored, settings.render.reasoning)
     saved = summary.possible - summary.drawn
     fewer = f", {saved:,} ({saved / summary.possible:.0%}) fewer than {settings.draw.n} each" if saved else ""
     console.print(
@@ -120,7 +137,7 @@ def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
 def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
     """Print the closing tables of a refined corpus."""
     console = Console(highlight=False)
-    _show_summary(console, summary.scored)
+    _show_summary(console, summary.scored, settings.render.reasoning)
     console.print(f"{summary.drafts:,} drafts and {summary.edits:,} edits for {summary.prompts:,} prompts")
     rewards = {
         "drafts": summary.mean_draft,
@@ -155,8 +172,17 @@ def show_made(output: str, summary: MadeSummary, what: str, advice: Mapping[str,
     left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
     if any(left.values()):
         console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)
+    agree, against = (summary.labels.get(one, 0) for one in (Agreement.AGREES, Agreement.DISAGREES))
+    if agree or against:
+        console.print(
+            f"Labels: {agree:,} pairs are as the corpus' own chosen and rejected, {against:,} are the other way round "
+            "(--labels agree leaves these out)",
+            soft_wrap=True,
+        )
     for name, value in (advice or {}).items():
         console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+    if summary.made_up:
+        console.print(_MADE_UP)
     console.print(f"Written to {output}", soft_wrap=True)
 
 
@@ -169,8 +195,16 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
         console.print("Not kept: " + ", ".join(f"{count:,} {why}" for why, count in summary.not_kept.items()))
     for line in _selection_lines(summary):
         console.print(line, soft_wrap=True)
+    if summary.made_up:
+        console.print(_MADE_UP)
     if settings.output is not None:
         console.print(f"Kept rows: {settings.output}", soft_wrap=True)
+
+
+def show_strays(scored: str) -> None:
+    """Tell on standard error of files among the parts of a scored folder that are none of them, if there are any."""
+    if strays := Parts(absolute(scored)).strays():
+        Console(stderr=True, highlight=False).print(told_strays(strays), soft_wrap=True)
 
 
 def show_status(found: RunStatus) -> None:
@@ -185,6 +219,8 @@ def show_status(found: RunStatus) -> None:
         f"{found.rows:,} rows, {found.responses:,} responses: "
         f"{found.scored:,} scored, {found.rejected:,} rejected, {found.failed:,} failed"
     )
+    if found.made_up:
+        console.print(_MADE_UP)
     if found.last_part_ago is not None:
         pieces = [f"last part {duration(found.last_part_ago)} ago"]
         if found.responses_per_s is not None:
@@ -192,6 +228,10 @@ def show_status(found: RunStatus) -> None:
         if found.eta is not None:
             pieces.append(f"{duration(found.eta)} to go at that rate")
         console.print(", ".join(pieces), soft_wrap=True)
+    if found.strays:
+        console.print(told_strays(found.strays), soft_wrap=True)
+    if found.empty:
+        console.print(f"Parts that are empty: {', '.join(found.empty[:3])}; the same score command makes them again")
     if not found.complete:
         console.print("If nothing works on it any more, the same score command goes on")
 

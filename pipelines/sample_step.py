@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from actors.errors import EngineError
 from actors.loop_thread import LoopThread
 from actors.policy import Drawn, seed_of
 from actors.records import Reason, RenderedRequest, Response, Score, ScoreRequest
@@ -204,6 +205,8 @@ class _Given:
     drawn: dict[str, list[Drawn]]
 
     async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
+        if lacking := [row.row for row in rows if row.row not in self.drawn]:
+            raise EngineError(f"{len(lacking)} prompts were never drawn, the first one {lacking[0]}: they are drawn then")
         return [tuple(self.drawn[row.row]) for row in rows]
 
 

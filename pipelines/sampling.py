@@ -11,6 +11,7 @@ probability, which depend on what else is in the batch.
 """
 
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -20,14 +21,17 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError
 from actors.placement import cluster_gpus, engine_gpus
+from actors.records import Reason
 from pipelines import planning, policies, storage
 from pipelines.asking import Asking, ask
 from pipelines.budget import Budget
 from pipelines.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
 from pipelines.drawing import Drawer, FromParts
+from pipelines.lease import lease
 from pipelines.made import jobs_of_run
 from pipelines.making import Job
 from pipelines.manifest import Manifest
+from pipelines.part_files import drop_unreadable
 from pipelines.parts import Parts
 from pipelines.policies import Engines
 from pipelines.pools import Pool
@@ -89,22 +93,28 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     policy = policies.policy_of(settings.policy)
     plan = planning.plan(settings, unanswered=True)
     policies.check_judge(plan.preparation.model, settings.draw)
+    policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
+    counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
     identity = {"policy": policies.recorded(settings.policy, policy), "draw": settings.draw.model_dump(mode="json")}
-    run = open_run(settings, plan, Manifest.of(plan, settings, identity))
-    if settings.overwrite:
+    with lease(settings.output):
+        run = open_run(settings, plan, Manifest.of(plan, settings, identity))
+        if settings.overwrite:
+            _delete_drawn(settings.output)
+        write_recipe(settings.output, sample=settings)
+        asking = Asking(run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens)
+        work = _Sampling(asking, settings)
+        if not run.missing():  # as `carry_out` looks, but before it is known whether there is anything to draw
+            drop_unreadable(run.parts, counting.noted)
+        with ray_session() if run.missing() else nullcontext():
+            run.parts.repair()
+            if run.missing() and _goes_in_turns(run, settings, counting):
+                _draw_first(run, work, counting)
+            summary = carry_out(run, work.judging, counting, jobs)
         _delete_drawn(settings.output)
-    write_recipe(settings.output, sample=settings)
-    asking = Asking(run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens)
-    work = _Sampling(asking, settings)
-    with ray_session() if run.missing() else nullcontext():
-        if run.missing() and _in_turns(settings):
-            _draw_first(run, work, counting)
-        summary = carry_out(run, work.judging, counting, jobs)
-    _delete_drawn(settings.output)
-    found = _summed_up(run, summary, settings, counting.usage)
-    replace(run.manifest, summary=found.as_json()).write(settings.output)
-    return found
+        found = _summed_up(run, summary, settings, counting.usage)
+        replace(run.manifest, summary=found.as_json()).write(settings.output)
+        return found
 
 
 def check(settings: SampleSettings) -> None:
@@ -114,6 +124,14 @@ def check(settings: SampleSettings) -> None:
     policies.check(settings, settings.draw.n)
     if settings.in_turns and settings.draw.adaptive:
         raise SettingsError("--enough and --min-gain need the rewards while candidates are drawn: not with --in-turns")
+
+
+def _goes_in_turns(run: Run, settings: SampleSettings, progress: Progress) -> bool:
+    """Whether all is drawn before it is judged. A first pass that was begun is gone on with, whatever could be done now."""
+    if _first_pass(run) is None:
+        return _in_turns(settings)
+    progress.noted("an earlier time began to draw first and to judge then, and this goes on with that")
+    return True
 
 
 def _in_turns(settings: SampleSettings) -> bool:
@@ -145,7 +163,7 @@ class _Sampling:
     @contextmanager
     def judging(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
         """Draw and judge, or judge what a first pass has drawn."""
-        settings, first = self.settings, _first_pass(self.settings)
+        settings, first = self.settings, _first_pass(run)
         writers, judges = policies.sizes(settings, writers=0 if first else 1)
         with ExitStack() as stack:
             engines = Engines(stack, settings, noted)
@@ -186,18 +204,23 @@ def stepped(run: Run, units: Sequence[Unit], asking: Asking, step: type, setting
 
 
 def _draw_first(run: Run, work: _Sampling, progress: Progress) -> None:
-    """The first pass of two: the policy's engines alone, and its candidates in a folder of their own."""
+    """The first pass of two: the policy's engines alone, and its candidates in a folder of their own.
+
+    What is judged already isn't drawn again: of an earlier time, or in the files that others are appended to.
+    """
     folder = storage.folder(run.settings.output).sub(_DRAWN).path
-    first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=Parts(folder))
+    drawn = Parts(folder, run.parts.run, run.parts.ticket)
+    first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=drawn, later=run.parts)
     first.manifest.write(folder)
     first.parts.create()
-    carry_out(first, work.drawing, progress)
+    if first.missing():
+        carry_out(first, work.drawing, progress)
 
 
-def _first_pass(settings: SampleSettings) -> Parts | None:
+def _first_pass(run: Run) -> Parts | None:
     """What a first pass has drawn, if there was one."""
-    folder = storage.folder(settings.output).sub(_DRAWN)
-    return None if folder.is_empty() else Parts(folder.path)
+    folder = storage.folder(run.parts.folder).sub(_DRAWN)
+    return None if folder.is_empty() else Parts(folder.path, run.parts.run)
 
 
 def _delete_drawn(output: str) -> None:
@@ -207,7 +230,7 @@ def _delete_drawn(output: str) -> None:
 def _summed_up(run: Run, summary: Summary, settings: SampleSettings, usage: Usage) -> SampleSummary:
     prefix, outcome = settings.prefix, None
     if summary.responses:
-        with connected(run.parts.parts_folder.path) as connection:
+        with connected(run.parts, run.manifest.columns.ours) as connection:
             outcome = connection.execute(
                 f"""
                 with drawn as (
@@ -228,8 +251,17 @@ class Counting(PassedOn):
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)
         self.usage = Usage()
+        self.reasoning_said = False
+        """Whether somebody says what becomes of candidates that hold reasoning."""
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
+        """See `Progress`. Raises `SettingsError` if the policy turns out to reason, and nobody says what becomes of that."""
         self.usage += Usage(**{name: part[name] for name in Usage._fields})
+        reasoned = json.loads(part["reasons"]).get(Reason.REASONING, 0)
+        responses = part["scored"] + part["rejected"] + part["failed"]
+        if not self.reasoning_said and 2 * reasoned > responses:
+            raise SettingsError(
+                f"{reasoned} of {responses} candidates begin with reasoning. {planning.SAY_REASONING}; --overwrite deletes "
+                "what was drawn"
+            )
         super().part_done(part)

@@ -106,15 +106,16 @@ def do_refine(settings: RefineSettings, as_json: bool, jobs: Sequence[Any] = ())
 
 
 def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary") -> None:
-    """Say what came of a run, and of what was done along the way."""
+    """Say what came of a run, and of what was done along the way. Raises `NothingScored` if that is nothing."""
     if as_json:
         click.echo(json.dumps(summary.as_json()))
-        return
-    from pipelines import made, report
+    else:
+        from pipelines import made, report
 
-    show()
-    for job, found in scored.made:
-        report.show_made(job.output, found, _WHAT[job.kind.name], made.advice(job.settings.get("trainer"), found))
+        show()
+        for job, found in scored.made:
+            report.show_made(job.output, found, _WHAT[job.kind.name], made.advice(job.settings.get("trainer"), found))
+    scored.check_scored()
 
 
 def _score_settings(settings: SampleSettings) -> ScoreSettings:

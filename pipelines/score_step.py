@@ -79,6 +79,8 @@ class ScoreStep:
     def __init__(self, settings: StepSettings, ledger: Any) -> None:
         self._settings = settings
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
+        made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
+        self._metadata = {**settings.metadata, "assay": json.dumps(made_with)}
         # Ray gives a restarted actor the lost task from its start, with what had been committed of it.
         committed = settings.parts.listing() if self._actor.is_restart else []
         self._done = {(part.file, part.range): part for part in committed}
@@ -97,7 +99,7 @@ class ScoreStep:
         judged = [outcome.score for row in outcomes for outcome in row]
         part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), judged))
         self._keep_killers(stretch, outcomes)
-        self._settings.parts.commit(part, self._table(stretch, outcomes), self._settings.metadata)
+        self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata)
         return told(part, judged)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:

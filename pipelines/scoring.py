@@ -23,32 +23,47 @@ from ray.data.exceptions import ExecutionTimeoutError
 
 from actors import placement
 from actors.crash_guard import Begun
-from actors.errors import EnginesLost, OutputError, RunStopped
+from actors.errors import (
+    AssayError,
+    AuditError,
+    EndpointError,
+    EnginesLost,
+    ModelError,
+    OutputError,
+    RunStopped,
+    SettingsError,
+    SourceError,
+)
 from pipelines import making, plan_facts, planning, storage
 from pipelines.datasource import CorpusSource
 from pipelines.engine_pool import engine_pool, ledger
+from pipelines.lease import check_held, lease, ticket
 from pipelines.making import Done, Job, Making
-from pipelines.manifest import Manifest, made_with, read_manifest
-from pipelines.parts import Counts, Parts, audit, by_file, gaps
+from pipelines.manifest import Manifest, files_mark, made_with
+from pipelines.part_files import drop_unreadable
+from pipelines.parts import Counts, Parts, audit, by_file, gaps, joined, told_strays
 from pipelines.preparing import Preparation, prepare
 from pipelines.progress import Progress, Silent
 from pipelines.recipe import write_recipe
+from pipelines.reopening import FILES_KEY, earlier_run
 from pipelines.score_step import ScoreStep, StepSettings
 from pipelines.session import check_stopped, ray_session
 from pipelines.settings import JudgingSettings, ScoreSettings
-from pipelines.sources import Unit, check_unchanged, cut
-from pipelines.storage import told
+from pipelines.sources import InputFile, Range, Unit, check_unchanged, cut, is_there
 from pipelines.summary import Summary, summarise
 from pipelines.watch import Watch
 from pipelines.worked import timed
 
 _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
+_NEVER_WORKS = {"EndpointError": EndpointError, "ModelError": ModelError, "SettingsError": SettingsError}
+_NEVER = re.compile(rf"^actors\.errors\.({'|'.join(_NEVER_WORKS)}): (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
 _FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest machine too
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's own limit is half an hour, in which a large model may not even be loaded, nor a part of a judge's be done."""
 _LEDGER_S = 30.0  # to answer in; it may have gone with its node
+_NAMED = 20  # of what may be thousands of files
 _PASSES = 3
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
 
@@ -63,18 +78,36 @@ class Run:
     parts: Parts
     part_rows: int
     block_bytes: int
+    known: Sequence[str] = ()
+    """Files that were given to be taken in, and are in it already."""
+    later: Parts | None = None
+    """Of a first pass, the parts of the pass that comes after it: what is done there needs no first pass any more."""
 
     def missing(self) -> list[Unit]:
         """The units of work that aren't done."""
-        extents = self.parts.extents(self.manifest.files)
-        done = by_file(self.parts.listing())
-        units: list[Unit] = []
+        unit_bytes = self.settings.work.unit_bytes
+        return [unit for file, remaining, done in self.unfinished() for unit in cut(file, remaining, done, unit_bytes)]
+
+    def unfinished(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
+        """The files that aren't done: what remains of each (None: its end isn't known yet), and what is done."""
+        passes = [self.parts, *([self.later] if self.later else [])]
+        extents = [parts.extents(self.manifest.files) for parts in passes]
+        parts = by_file(sorted(part for parts in passes for part in parts.listing()))
         for file in self.manifest.files:
-            ranges = [part.range for part in done.get(file.index, [])]
-            extent = extents[file.index]
-            open_ranges = None if extent is None else gaps(ranges, extent)
-            units += cut(file, open_ranges, ranges, self.settings.work.unit_bytes)
-        return units
+            done = joined(part.range for part in parts.get(file.index, []))
+            extent = next((ends[file.index] for ends in extents if ends[file.index] is not None), None)
+            remaining = None if extent is None else gaps(done, extent)
+            if remaining is None or remaining:
+                yield file, remaining, done
+
+    def audited(self) -> Counts:
+        """What the parts hold, by their names. Raises `AuditError` unless all that is to be done is."""
+        parts = self.parts.listing()
+        if self.later is None:
+            return audit(self.manifest.files, self.parts.extents(self.manifest.files), parts)
+        if missing := self.missing():
+            raise AuditError(f"the first pass isn't complete: {len(missing)} pieces of work are missing")
+        return sum((part.counts for part in parts), Counts())
 
 
 class Flow(NamedTuple):
@@ -114,9 +147,10 @@ def score(
     progress.planned(plan.shape_found)
     manifest = Manifest.of(plan, settings)
     plan_facts.check_planned(settings.plan, manifest)
-    run = open_run(settings, plan, manifest)
-    write_recipe(settings.output, score=settings)
-    return carry_out(run, _scoring, progress, jobs)
+    with lease(settings.output):
+        run = open_run(settings, plan, manifest)
+        write_recipe(settings.output, score=settings)
+        return carry_out(run, _scoring, progress, jobs)
 
 
 def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = ()) -> Summary:
@@ -124,14 +158,27 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
 
     With each part, and at the end with what a killed run left of that, `jobs` are done, which go by part.
     """
+    if run.known:
+        progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
     steps = [making.begin(job, run.manifest)[0] for job in jobs]
-    run.parts.repair()
-    if run.missing():
-        with ray_session():
-            _complete(run, flows, steps, progress)
-    counts = audit(run.manifest.files, run.parts.extents(run.manifest.files), run.parts.listing())
-    summary = summarise(run.parts.parts_folder.path, run.manifest.columns, counts)
-    summary = replace(summary, made=[Done(job, making.make(job)) for job in jobs])
+    if strays := run.parts.strays():
+        progress.noted(told_strays(strays))
+    _repair(run, progress)
+    if not run.missing():
+        drop_unreadable(run.parts, progress.noted)  # whoever asks again for what is complete may have met one
+    for left in reversed(range(_PASSES)):
+        if run.missing():
+            with ray_session():
+                _complete(run, flows, steps, progress)
+        check_held()
+        counts = run.audited()
+        try:
+            summary = summarise(run.parts, run.manifest.columns, counts)
+            summary = replace(summary, made=[Done(job, making.make(job)) for job in jobs])
+            break
+        except (SourceError, AuditError):
+            if not left or not drop_unreadable(run.parts, progress.noted):
+                raise
     summary = plan_facts.with_facts(summary, run.parts, run.settings)
     replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
     return summary
@@ -140,32 +187,46 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
 def open_run(settings: JudgingSettings, plan: planning.Plan, manifest: Manifest) -> Run:
     """Open the output folder: new, to go on with, or to add new input to."""
     folder = storage.absolute(settings.output)
-    parts = Parts(folder)
-    earlier = read_manifest(folder)
-    if earlier is None and not unused(folder):
-        raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
-    if earlier is not None and settings.overwrite:
-        parts.delete()
-    elif earlier is not None:
+    known: Sequence[str] = ()
+    earlier = earlier_run(folder, manifest, settings.overwrite)
+    if earlier is None:
+        manifest = manifest.started()
+    else:
         earlier.check(manifest)
         if settings.append:
             check_unchanged(earlier.files)
+            known = [file.path for file in earlier.known(plan.files)]
             manifest = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
         else:
-            manifest = replace(manifest, files=earlier.check_files(plan.files), columns=earlier.columns)
+            files = earlier.check_files(plan.files)
+            manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run)
+    parts = Parts(folder, manifest.run, ticket(folder))
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
-    return Run(
-        settings, manifest, replace(plan.preparation, columns=manifest.columns), parts, plan.part_rows, plan.block_bytes
-    )
+    preparation = replace(plan.preparation, columns=manifest.columns)
+    run = Run(settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, known)
+    if settings.append:
+        _check_there(run)
+    return run
 
 
-def unused(folder: str) -> bool:
-    """Whether a folder without a manifest holds nothing, or only what a run that was killed at its very start leaves."""
-    try:
-        return storage.folder(folder).is_empty()
-    except OSError as error:
-        raise OutputError(f"{folder} can't be read: {told(error)}") from error
+def _check_there(run: Run) -> None:
+    """Raise `OutputError` for a file whose scoring isn't finished, and which is gone: new ones may be all that was given."""
+    if gone := [file.path for file, *_ in run.unfinished() if not is_there(file.path)]:
+        raise OutputError(
+            f"{gone[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
+            "without --append where it is now, and append after that"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _repair(run: Run, progress: Progress) -> None:
+    for part in run.parts.repair():
+        progress.noted(f"{part.name} overlapped an older part or was empty, and is dropped; its rows are scored again")
 
 
 def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progress) -> None:
@@ -173,7 +234,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progres
     with progress.running(run.manifest.files, run.parts.listing()):
         left = _PASSES
         while left:
-            run.parts.repair()
+            _repair(run, progress)
             units = run.missing()
             if not units:
                 return
@@ -200,13 +261,17 @@ def _followed(flow: Flow, steps: Sequence[Making]) -> Flow:
 
 
 def _flow(run: Run, flow: Flow, progress: Progress) -> None:
-    """Let it flow. Whatever goes wrong in a worker ends here as a `RunStopped` that says so."""
+    """Let it flow. Whatever goes wrong in a worker ends here as a `RunStopped` that says so.
+
+    But for an endpoint that can't be asked as it is given: the same command wouldn't go on. Raises `EndpointError`.
+    """
     done, told = Counts(), 0
     watch: Any = functools.partial(Watch, flow.ledgers)
     flow.dataset.context.custom_execution_callback_classes = [watch]
     try:
         for part in flow.dataset.iter_rows():
             check_stopped()
+            check_held()
             done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
             progress.part_done(part)
             found = ray.get([ledger.restarts.remote() for ledger in flow.ledgers])
@@ -217,7 +282,7 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
             _check_failures(done, run.settings.work.max_failed_fraction)
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
         words = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
-        raise RunStopped(why(error, "; ".join(words))) from error
+        raise stopped(error, "; ".join(words)) from error
 
 
 @contextmanager
@@ -263,13 +328,19 @@ def step_settings(run: Run) -> StepSettings:
         parts=run.parts,
         part_rows=run.part_rows,
         names={file.index: file.name for file in run.manifest.files},
-        metadata={"assay": json.dumps(made_with(run.settings))},
+        metadata={"assay": json.dumps(made_with(run.settings)), FILES_KEY: files_mark(run.manifest.files)},
     )
 
 
 def _check_failures(done: Counts, most: float) -> None:
     if done.failed > 100 and done.failed > most * done.responses:
         raise RunStopped(f"{done.failed} of {done.responses} responses failed, which is more than --max-failed-fraction")
+
+
+def stopped(error: Exception, engine_error: str = "") -> AssayError:
+    """What ends a run by an error of a worker's: what can never work is no matter of going on."""
+    never = _NEVER.search(str(error))
+    return RunStopped(why(error, engine_error)) if never is None else _NEVER_WORKS[never[1]](never[2])
 
 
 def why(error: Exception, engine_error: str = "") -> str:

@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ray
 
 from actors.errors import RunStopped
+from pipelines import ray_files
 
 _ATTEMPTS = 3
 _THREADS = ("StreamingExecutor-", "iter_threaded")
@@ -44,18 +46,19 @@ def ray_session() -> Iterator[None]:
     before = {way: signal.getsignal(way) for way in (signal.SIGINT, signal.SIGTERM)}
     _told_to_stop.clear()
     with _quiet_core():
-        start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
+        started = start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
     for way in before if own else ():
         # Ray's own for SIGTERM prints a stack trace. A cluster's way to stop a job is the same as a person's.
         signal.signal(way, _stop)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it tells of every dataset's plan; an error is raised, too
-    try:
-        yield
-    finally:
-        _end_executions()
-        ray.shutdown()
-        for way, handler in before.items() if own else ():
-            signal.signal(way, handler)
+    with ray_files.held(Path(started.address_info["session_dir"])) if private else contextlib.nullcontext():
+        try:
+            yield
+        finally:
+            _end_executions()
+            ray.shutdown()
+            for way, handler in before.items() if own else ():
+                signal.signal(way, handler)
 
 
 def _end_executions() -> None:
@@ -108,17 +111,16 @@ def _quiet_core() -> Iterator[None]:
         del os.environ["RAY_BACKEND_LOG_LEVEL"]
 
 
-def start_ray(**options: Any) -> None:
+def start_ray(**options: Any) -> Any:
     """`ray.init`, more than once: it gives a new cluster 30 s to start, and a busy machine takes longer.
 
-    Raises `RunStopped` if Ray doesn't start.
+    Returns what Ray says of it. Raises `RunStopped` if Ray doesn't start.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            ray.init(**options)
+            return ray.init(**options)
         except Exception as error:
             ray.shutdown()
             if attempt == _ATTEMPTS:
                 raise RunStopped(f"Ray doesn't start: {error}") from error
-        else:
-            return
+    raise AssertionError("unreachable")

@@ -31,13 +31,27 @@ class RowSettings(Settings):
     prompt_column: str | None = Field(
         default=None, description="field with the prompt, text or messages, in rows of no known shape: NAME or a[0].b"
     )
-    response_column: str | None = Field(default=None, description="field with the response to it, or a list of responses")
+    response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description="field with the response to it, or a list of responses; of several, each names its response",
+    )
     system_column: str | None = Field(default=None, description="field with the system prompt, if there is one")
     principle_column: str | None = Field(
         default=None,
         description="field with what the row's responses are judged by: a principle or rubric, or a list of them",
     )
     turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every one")
+
+    @field_validator("response_column", mode="before")
+    @classmethod
+    def _columns(cls, given: Any) -> Any:
+        """A single field may be given as text. Raises `ValueError` for one that is given twice."""
+        columns = (given,) if isinstance(given, str) else given
+        if isinstance(columns, list | tuple) and (
+            twice := [name for at, name in enumerate(columns) if name in columns[:at]]
+        ):
+            raise ValueError(f"{twice[0]} is given twice")
+        return columns
 
 
 class InputSettings(Settings):

@@ -4,11 +4,13 @@ A position in a file is a byte offset for lines (of the decompressed bytes for g
 and JSON arrays. A range of positions is what a row, a part and a unit of work all have in common.
 """
 
+import datetime
 import glob
-import hashlib
 import itertools
 import json
+import shlex
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,10 +20,13 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.storage import told
+from pipelines.fingerprints import fingerprint, is_sampled, tagged
+from pipelines.storage import Found, is_remote, told
 
-_SAMPLE_BYTES = 65536
+_START_BYTES = 65536
 _LINES_LOOKED_AT = 20
+_LOOKED_AT_TOGETHER = 8
+_RESTORE = "once it is restored, the same command goes on; --overwrite starts again"
 
 
 class Kind(StrEnum):
@@ -65,7 +70,11 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file of the corpus. `extent` is where it ends, or None where only reading it to its end tells."""
+    """One file of the corpus. `extent` is where it ends, or None where only reading it to its end tells.
+
+    `modified` is when it was last written, in nanoseconds since 1970. It is no part of what the file is: where it differs,
+    the content is compared.
+    """
 
     index: int
     name: str
@@ -74,6 +83,7 @@ class InputFile:
     size: int
     fingerprint: str
     extent: int | None
+    modified: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -85,7 +95,13 @@ class InputFile:
             "size": self.size,
             "fingerprint": self.fingerprint,
             "extent": self.extent,
+            "modified": self.modified,
         }
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What of it makes it another file if it differs."""
+        return {name: value for name, value in self.as_json().items() if name != "modified"}
 
 
 @dataclass(frozen=True)
@@ -100,20 +116,19 @@ class Unit:
 def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
     """The files behind paths, globs and folders, in a stable order. Raises `SourceError` if one leads nowhere."""
     paths = sorted({path for text in inputs for path in _expand(text)})
-    names = _names(paths)
-    return [_look_at(path, index, name) for index, (path, name) in enumerate(zip(paths, names, strict=True), first_index)]
+    with ThreadPoolExecutor(_LOOKED_AT_TOGETHER) as threads:
+        return list(threads.map(_look_at, paths, itertools.count(first_index), _names(paths)))
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
     """Raise `SourceError` for a file that has changed since it was found; one that is gone will fail when it is read."""
     for file in files:
-        if _is_there(file.path):
-            now = _look_at(file.path, file.index, file.name)
-            if (now.size, now.fingerprint) != (file.size, file.fingerprint):
-                raise SourceError(f"{file.path} has changed since its scoring started; restore it, or start again")
+        if is_there(file.path):
+            check_same(file)
 
 
-def _is_there(path: str) -> bool:
+def is_there(path: str) -> bool:
+    """Whether there is such a file. Raises `SourceError` if that can't be told."""
     try:
         storage.look(path)
     except FileNotFoundError:
@@ -121,6 +136,44 @@ def _is_there(path: str) -> bool:
     except OSError as error:
         raise SourceError(f"{path} can't be read: {told(error)}") from error
     return True
+
+
+def check_same(file: InputFile) -> Found:
+    """What is known of a file now. Raises `SourceError` if it is gone, or isn't what it was when it was found."""
+    now = _look(file.path)
+    same = now.modified == file.modified if now.tag is None else tagged(now.tag) == file.fingerprint
+    if now.size == file.size and same:
+        return now
+    if change := difference(file, _look_at(file.path, file.index, file.name)):
+        raise SourceError(f"{file.path} {change}; {_RESTORE}")
+    return now
+
+
+def check_untouched(known: Found) -> None:
+    """Raise `SourceError` if a file was written to since that was known of it, whatever it holds now."""
+    if _look(known.path) != known:
+        raise SourceError(f"{known.path} was written to while it was read; {_RESTORE}")
+
+
+def difference(before: InputFile, now: InputFile) -> str | None:
+    """How a file differs from what it was, as in "has changed ..."; None if it is the same."""
+    if before.size != now.size:
+        return f"has changed since its scoring started ({before.size:,} bytes then, {now.size:,} now)"
+    if before.fingerprint != now.fingerprint:
+        return "has changed since its scoring started (as many bytes, but other ones)"
+    if before.modified == now.modified or not is_sampled(now.fingerprint):
+        return None
+    if before.modified is None or now.modified is None or is_remote(now.path):
+        return "was written again since its scoring started, and is too large to be compared"
+    return (
+        f"was written to since its scoring started ({_moment(before.modified)} then, {_moment(now.modified)} now), and is "
+        f"too large to be compared; if you know that it is what it was, give it its time back: "
+        f"touch -d @{before.modified // 10**9}.{before.modified % 10**9:09d} {shlex.quote(now.path)}"
+    )
+
+
+def _moment(modified: int) -> str:
+    return datetime.datetime.fromtimestamp(modified / 1e9, datetime.UTC).isoformat(" ", "milliseconds")
 
 
 def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range], unit_bytes: int) -> list[Unit]:
@@ -132,6 +185,16 @@ def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range
     if file.kind is Kind.PARQUET:
         return [Unit(file, piece) for gap in remaining for piece in _row_groups(file, gap)]
     return [Unit(file, None, tuple(done))] if remaining else []
+
+
+def _look(path: str) -> Found:
+    """What is known of a file of the corpus. Raises `SourceError`."""
+    try:
+        return storage.look(path)
+    except FileNotFoundError:
+        raise SourceError(f"{path} isn't there any more; once it is back, the same command goes on") from None
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {told(error)}") from error
 
 
 def _expand(text: str) -> list[str]:
@@ -176,14 +239,13 @@ def _look_at(path: str, index: int, name: str) -> InputFile:
         raise SourceError(f"{path} has no ending that Assay knows; it reads {_readable()}")
     try:
         found = storage.look(path)
-        size, ends = found.size, _ends(path, found.size)
-        if kind is Kind.ARRAY and not ends.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        known_by, size = fingerprint(found), found.size
+        if kind is Kind.ARRAY and not _start(path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)
         extent = {Kind.JSONL: size, Kind.PARQUET: _rows(path) if kind is Kind.PARQUET else None}.get(kind)
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}") from error
-    fingerprint = f"etag:{found.tag}" if found.tag else f"sha256-of-ends:{hashlib.sha256(ends).hexdigest()[:32]}"
-    return InputFile(index, name, path, kind, size, fingerprint, extent)
+    return InputFile(index, name, path, kind, size, known_by, extent, found.modified)
 
 
 def _lines_or_refuse(path: str) -> Kind:
@@ -204,12 +266,9 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _ends(path: str, size: int) -> bytes:
-    """The first and the last 64 KiB: with the size, enough to notice that a corpus isn't the same any more."""
+def _start(path: str) -> bytes:
     with storage.open_read(path) as stream:
-        start = stream.read(_SAMPLE_BYTES)
-        stream.seek(max(len(start), size - _SAMPLE_BYTES))
-        return start + stream.read(_SAMPLE_BYTES)
+        return stream.read(_START_BYTES)
 
 
 def _rows(path: str) -> int:

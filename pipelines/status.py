@@ -7,7 +7,8 @@ from typing import Any
 
 from actors.errors import AuditError, SourceError
 from pipelines.manifest import NAME, read_manifest
-from pipelines.parts import Counts, Part, Parts, audit
+from pipelines.members import made_up
+from pipelines.parts import Counts, Part, Parts, audit, is_empty
 from pipelines.progress import Meter
 from pipelines.storage import Entry, told
 
@@ -32,6 +33,12 @@ class RunStatus:
     last_part_ago: float | None
     responses_per_s: float | None
     eta: float | None
+    made_up: bool = False
+    """Whether the numbers are the fake engine's."""
+    strays: tuple[str, ...] = ()
+    """Files beside the parts that are none of this run."""
+    empty: tuple[str, ...] = ()
+    """Parts that hold nothing, and will be made again."""
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -43,12 +50,14 @@ def status(folder: str) -> RunStatus:
     manifest = read_manifest(folder)
     if manifest is None:
         raise SourceError(f"{folder} isn't there, or has no {NAME}: it isn't the output folder of a scored corpus")
-    run = Parts(folder)
+    run = Parts(folder, manifest.run)
     try:
-        entries, extents = run.entries(), run.extents(manifest.files)
+        entries, extents, strays = run.entries(), run.extents(manifest.files), run.strays()
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {told(error)}") from error
     now = time.time()
+    empty = sorted(entry.name for _, entry in entries if is_empty(entry))
+    entries = [(part, entry) for part, entry in entries if not is_empty(entry)]
     parts = sorted(part for part, _ in entries)
     counts = sum((part.counts for part in parts), Counts())
     try:
@@ -72,7 +81,10 @@ def status(folder: str) -> RunStatus:
         responses=counts.responses,
         last_part_ago=max(0.0, now - recent[-1][1].written) if recent else None,
         responses_per_s=responses / took if going else None,
+        strays=tuple(strays),
+        empty=tuple(empty),
         eta=took * (1 - done) / (done - before) if going and done > before else None,
+        made_up=made_up(manifest),
     )
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,11 @@ _BUFFER = 2**20
 _TEMPORARY = ".tmp"
 _JOBS = f"{os.sep}runtime_resources{os.sep}working_dir_files{os.sep}"
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
+_LEFTOVER_AGE_S = 24 * 3600.0
+"""Half-written files are somebody else's who is at work, until they are older than anybody takes to write one."""
+
+LEASE = "lease.json"
+"""Tells who is writing a folder (`lease`). It isn't of what the folder holds."""
 
 
 class Entry(NamedTuple):
@@ -38,11 +44,15 @@ class Entry(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A file: its full path, its size in bytes, and the store's own tag of its content, if it keeps one."""
+    """A file: its full path, its size in bytes, and the store's own tag of its content, if it keeps one.
+
+    Without a tag `modified` is when it was last written, in nanoseconds since 1970, if that is known.
+    """
 
     path: str
     size: int
     tag: str | None
+    modified: int | None = None
 
 
 class Folder(Protocol):
@@ -59,13 +69,19 @@ class Folder(Protocol):
         """The full path of a file in it."""
 
     def make(self) -> None:
-        """Make sure that the folder is there, without leftovers, and can be written."""
+        """Make sure that the folder is there, without leftovers of more than a day ago, and can be written."""
 
     def entries(self) -> list[Entry]:
         """The files right in it; none if it isn't there."""
 
+    def names(self) -> list[str]:
+        """The names of the files and folders right in it, but for half-written files and a lease; none if it isn't there.
+
+        Raises `NotADirectoryError` for a file.
+        """
+
     def is_empty(self) -> bool:
-        """Whether it holds nothing but half-written files, or isn't there. Raises `NotADirectoryError` for a file."""
+        """Whether it holds nothing but half-written files and a lease, or isn't there. Raises `NotADirectoryError`."""
 
     def read(self, name: str) -> bytes:
         """A file's content. Raises `FileNotFoundError` if it isn't there."""
@@ -142,7 +158,8 @@ def open_read(path: str) -> IO[bytes]:
 def look(path: str) -> Found:
     """What is known of a file. Raises `OSError`."""
     if not is_remote(path):
-        return Found(path, os.path.getsize(path), None)
+        status = os.stat(path)
+        return Found(path, status.st_size, None, status.st_mtime_ns)
     system, inner = _system(path)
     return _found(system, _as_os_error(system.info)(inner))
 
@@ -181,7 +198,8 @@ def _find_remotely(text: str) -> list[Found] | None:
 
 
 def _found(system: Any, info: dict[str, Any]) -> Found:
-    return Found(system.unstrip_protocol(info["name"]), info["size"], info.get("ETag"))
+    path, tag = system.unstrip_protocol(info["name"]), info.get("ETag")
+    return Found(path, info["size"], tag, None if tag else int(_written(info) * 1e9) or None)
 
 
 def _system(path: str) -> tuple[Any, str]:
@@ -198,6 +216,15 @@ def _system(path: str) -> tuple[Any, str]:
 def file_system(path: str) -> Any:
     """The file system behind an address, as others need to be given it to read there."""
     return _system(path)[0]
+
+
+def arrow_file_system(path: str) -> tuple[Any, Callable[[str], str]]:
+    """The file system of a path or address as Arrow wants it, and what gives it a path there."""
+    from pyarrow import fs
+
+    if not is_remote(path):
+        return fs.LocalFileSystem(), str
+    return fs.PyFileSystem(fs.FSSpecHandler(file_system(path))), lambda address: _system(address)[1]
 
 
 def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:
@@ -227,9 +254,10 @@ class _Local:
 
     def make(self) -> None:
         os.makedirs(self.path, exist_ok=True)
-        for entry in Path(self.path).iterdir():
-            if _LEFTOVER.fullmatch(entry.name):
-                entry.unlink()
+        latest = time.time() - _LEFTOVER_AGE_S
+        for entry in self.entries():
+            if _LEFTOVER.fullmatch(entry.name) and entry.written < latest:
+                self.delete(entry.name)
         probe = self._temporary()
         probe.touch()
         probe.unlink()
@@ -237,13 +265,17 @@ class _Local:
     def entries(self) -> list[Entry]:
         try:
             with os.scandir(self.path) as found:
-                return [_entry(one) for one in found if one.is_file()]
+                return [entry for one in found if one.is_file() and (entry := _entry(one)) is not None]
         except FileNotFoundError:
             return []
 
+    def names(self) -> list[str]:
+        if not os.path.exists(self.path):
+            return []
+        return [name for name in os.listdir(self.path) if not _LEFTOVER.fullmatch(name) and name != LEASE]
+
     def is_empty(self) -> bool:
-        path = Path(self.path)
-        return not path.exists() or all(_LEFTOVER.fullmatch(entry.name) for entry in path.iterdir())
+        return not self.names()
 
     def read(self, name: str) -> bytes:
         return Path(self.path, name).read_bytes()
@@ -296,8 +328,12 @@ class _Local:
             _sync(stream)
 
 
-def _entry(one: os.DirEntry[str]) -> Entry:
-    status = one.stat()
+def _entry(one: os.DirEntry[str]) -> Entry | None:
+    """None if it has gone since: others write here, and their temporary files come and go."""
+    try:
+        status = one.stat()
+    except FileNotFoundError:
+        return None
     return Entry(one.name, status.st_size, status.st_mtime_ns / 1e9)
 
 
@@ -333,12 +369,17 @@ class _Remote:
         files = (info for info in infos if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"))
         return [Entry(info["name"].rsplit("/", 1)[1], info["size"], _written(info)) for info in files]
 
-    def is_empty(self) -> bool:
+    def names(self) -> list[str]:
         system, inner = _system(self.path)
         try:
-            return not _as_os_error(system.ls)(inner, detail=False)
+            found = _as_os_error(system.ls)(inner, detail=False)
         except FileNotFoundError:
-            return True
+            return []
+        names = [path.rstrip("/").rsplit("/", 1)[-1] for path in found if path.rstrip("/") != inner.rstrip("/")]
+        return [name for name in names if name != LEASE]
+
+    def is_empty(self) -> bool:
+        return not self.names()
 
     def read(self, name: str) -> bytes:
         system, inner = _system(self.file(name))

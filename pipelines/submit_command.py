@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pipelines.flags import OneValue
+
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails
 
@@ -17,9 +19,11 @@ _tell = functools.partial(click.echo, err=True)
 @click.command()
 @click.argument("recipe")
 @click.option(
-    "--address", help="the cluster, such as http://HEAD:8265; what RAY_API_SERVER_ADDRESS or RAY_ADDRESS says if not given"
+    "--address",
+    cls=OneValue,
+    help="the cluster, such as http://HEAD:8265; what RAY_API_SERVER_ADDRESS or RAY_ADDRESS says if not given",
 )
-@click.option("--submission-id", help="name of the job; Ray makes one up if not given")
+@click.option("--submission-id", cls=OneValue, help="name of the job; Ray makes one up if not given")
 @click.option("--no-wait", is_flag=True, help="don't follow the job; its name alone is printed on standard output")
 def submit(recipe: str, address: str | None, submission_id: str | None, no_wait: bool) -> None:
     """Do what the file RECIPE says as a job on a Ray cluster, and follow it to its end.

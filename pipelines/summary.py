@@ -4,20 +4,21 @@ One SQL statement each over the parts' columns, in DuckDB, which reads only thos
 to `_EXACT` responses; of more it holds a sketch (t-digest), not the rewards, and they are within half a percent of rank.
 """
 
-import glob
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
-from actors.errors import AuditError
+from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Status
 from actors.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
-from pipelines import storage
 from pipelines.columns import COMPLETION_TOKENS, PROMPT_TOKENS, REASON, REWARD, SCORES, STATUS, TRUNCATED, Columns
-from pipelines.parts import Counts
+from pipelines.label_agreement import label_agreement
+from pipelines.part_files import dataset, unreadable_parts
+from pipelines.parts import Counts, Parts, unreadable
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -47,6 +48,8 @@ class Summary:
     flags: Mapping[str, int] = field(default_factory=dict)
     completion_tokens: int = 0
     orders: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """How rewards go with the corpus' own labels (`pipelines.label_agreement`); empty if it has none."""
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """How long it took (`pipelines.worked`)."""
     plan: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -54,16 +57,25 @@ class Summary:
     made: Sequence[Any] = ()
     """What was made of the corpus while it was scored: of each job a `pipelines.making.Done`."""
 
+    def check_scored(self) -> None:
+        """Raise `NothingScored`, with the counted reasons, if there are responses and none of them has a reward."""
+        if self.responses and not self.scored:
+            counted = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items())
+            raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({counted})")
+
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
         return {**asdict(replace(self, made=())), "made": {done.job.name: done.as_json() for done in self.made}}
 
 
-def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
-    """Sum up the parts, whose names say `counts`. Raises `AuditError` if what they hold is something else."""
+def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
+    """Sum up the parts, whose names say `counts`.
+
+    Raises `AuditError` if what they hold is something else, and `SourceError` if one can't be read.
+    """
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
-    with connected(parts_folder) as connection:
+    with connected(parts, columns.ours) as connection:
         by_status = dict(connection.execute(f'select "{columns.prefix}{STATUS}", count(*) from parts group by 1').fetchall())
         held = Counts(counts.rows, *(by_status.get(status.value, 0) for status in Status))
         if held != counts:
@@ -81,33 +93,36 @@ def summarise(parts_folder: str, columns: Columns, counts: Counts) -> Summary:
             numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
         flags = {name: _row(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
         written = _row(connection, f'sum("{columns.prefix}{COMPLETION_TOKENS}")')[0] if columns.votes else 0
+        labels = label_agreement(connection, columns, "quantile_cont" if counts.scored <= _EXACT else "approx_quantile")
         orders = _orders(connection, columns) if BOTH_ORDERS in columns.outputs else {}
         found = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
         quantiles = {name: values for name, values in found.items() if values is not None}
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
-        truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders,
+        truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders, labels,
     )  # fmt: skip
 
 
 @contextmanager
-def connected(parts_folder: str, names: Sequence[str] = ()) -> Iterator[Any]:
-    """A connection with a view `parts` of a folder of parts, which must have one.
+def connected(parts: Parts, schema: pa.Schema) -> Iterator[Any]:
+    """A connection with a view `parts` of these columns of all parts, of which there must be one.
 
-    If `names` are given its columns are called by these, and there are `filename` and `file_row_number`, too.
+    Raises `SourceError`, naming the parts, if some can't be read.
     """
-    with duckdb.connect() as connection:
-        if storage.is_remote(parts_folder):
-            connection.register_filesystem(storage.file_system(parts_folder))
-        # Without hive partitioning: a folder named `status=old` would give every row that status.
-        places, named = (
-            (", filename = true, file_row_number = true", f" as parts({', '.join(names)})") if names else ("", "")
-        )
-        connection.execute(
-            f"create view parts as from read_parquet('{_quoted(parts_folder)}/*.parquet', hive_partitioning = false{places})"
-            f"{named}"
-        )
+    with duckdb.connect() as connection, readable(parts):
+        connection.register("parts", dataset(parts, schema))
         yield connection
+
+
+@contextmanager
+def readable(parts: Parts) -> Iterator[None]:
+    """Where DuckDB is given parts to read: it says that some can't be read, and this, which. Raises `SourceError`."""
+    try:
+        yield
+    except duckdb.Error as error:
+        for part, why in unreadable_parts(parts):
+            raise unreadable(parts.path(part), ValueError(why)) from error
+        raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
 
 
 def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
@@ -129,7 +144,3 @@ def _row(connection: duckdb.DuckDBPyConnection, what: str) -> tuple[Any, ...]:
     row = connection.execute(f"select {what} from parts").fetchone()
     assert row is not None  # an aggregate without groups always has one row
     return tuple(row)
-
-
-def _quoted(path: str) -> str:
-    return glob.escape(path).replace("'", "''")

@@ -1,6 +1,6 @@
 """How long the work of a run took: each session notes its time beside the parts, and all of them together are the run's.
 
-    scored/sessions/<when>.json     seconds, parts, engines of one session, written when it ends, however it ends
+    scored/sessions/<when>-<run>.json     seconds, parts, engines of one session, written when it ends, however it ends
 
 A session that was killed notes nothing. Then there are more parts than were noted, and the time isn't known: no number is
 made up for it.
@@ -8,6 +8,7 @@ made up for it.
 
 import contextlib
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,9 @@ from pipelines.engine_pool import engines_that_stay
 from pipelines.parts import Parts
 from pipelines.progress import PassedOn, Progress
 from pipelines.settings import JudgingSettings, ScoreSettings
-from pipelines.storage import Folder
+
+_WHEN = re.compile(r"\d{20}")
+_NOTED = {"seconds", "starting", "parts", "engines", "gpus"}
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,18 @@ def timed(
         }
         # If this fails, too, fewer parts are noted than there are, and that is what will be said.
         with contextlib.suppress(OSError):
-            _folder(parts).replace(f"{time.time_ns():020d}.json", json.dumps(note).encode())
+            name = parts.note_name(f"{time.time_ns():020d}", ".json")
+            parts.sessions_folder.replace(name, json.dumps(note).encode())
 
 
 def work_of(parts: Parts) -> Work:
     """What all sessions of a run did."""
-    folder = _folder(parts)
-    notes = [json.loads(folder.read(entry.name)) for entry in sorted(folder.entries(), key=lambda entry: entry.name)]
+    folder, ending = parts.sessions_folder, parts.note_name("", ".json")
+    names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
+    read = {name: _note(folder.read(name)) for name in names}
+    if bad := [name for name, note in read.items() if note is None]:
+        return Work(why=f"a session's note can't be read ({folder.file(bad[0])}): nobody knows how long it took")
+    notes = [note for note in read.values() if note is not None]
     there, known = len(parts.listing()), sum(note["parts"] for note in notes)
     if known < there:
         return Work(why=f"a session was killed: nobody knows how long {there - known:,} of {there:,} parts took")
@@ -114,5 +122,10 @@ def _engines(settings: JudgingSettings) -> int | None:
     return engines_that_stay(settings.engine, settings.work) if isinstance(settings, ScoreSettings) else None
 
 
-def _folder(parts: Parts) -> Folder:
-    return parts.sessions_folder
+def _note(text: bytes) -> dict[str, Any] | None:
+    """A session's note; None if a power cut or a full disk left only some of it."""
+    try:
+        note = json.loads(text)
+    except ValueError:
+        return None
+    return note if isinstance(note, dict) and note.keys() >= _NOTED else None

@@ -21,7 +21,7 @@ from pipelines.planning import plan
 from pipelines.preparing import prepare, prepared_rows
 from pipelines.readers import START, read
 from pipelines.score_step import outcomes_of, requests_of, scored_table, stretches
-from pipelines.scoring import open_run
+from pipelines.scoring import Run, open_run, step_settings
 from pipelines.settings import ScoreSettings
 from pipelines.sources import InputFile, Kind, Range
 
@@ -69,18 +69,22 @@ def drawn_corpus(
 def scored_corpus(settings: ScoreSettings) -> str:
     """A corpus read, rendered and written as `score` does it, with numbers made up here."""
     planned = plan(settings)
-    run = open_run(settings, planned, Manifest.of(planned, settings))
-    outputs = run.preparation.columns.outputs
+    commit_missing(open_run(settings, planned, Manifest.of(planned, settings)))
+    return settings.output
+
+
+def commit_missing(run: Run) -> None:
+    """What is missing of a run, read, rendered and written as `score` does it, with numbers made up here."""
+    outputs, metadata = run.preparation.columns.outputs, step_settings(run).metadata
     for unit in run.missing():
-        for raw in read(unit, settings.corpus.max_record_bytes, run.parts.end_seen):
+        for raw in read(unit, run.settings.corpus.max_record_bytes, run.parts.end_seen):
             prepared = prepare(raw, run.preparation)
             for stretch in stretches(prepared, run.part_rows, prepared_rows(prepared)):
                 outcomes = outcomes_of(stretch.rows, [_made_up(one, outputs) for one in requests_of(stretch.rows)])
                 names = [f"{unit.file.name}:{start}" for start in stretch.table.column(START).to_pylist()]
                 scores = [outcome.score for row in outcomes for outcome in row]
                 part = Part(stretch.file, stretch.range, Counts.of(len(names), scores))
-                run.parts.commit(part, scored_table(run.preparation.columns, stretch.table, names, outcomes), {})
-    return settings.output
+                run.parts.commit(part, scored_table(run.preparation.columns, stretch.table, names, outcomes), metadata)
 
 
 def _made_up(request: RenderedRequest, outputs: Sequence[str]) -> tuple[Score, ...]:

@@ -23,7 +23,8 @@ from ray.serve.config import HTTPOptions
 
 from actors.models import resolve
 from actors.online import OnlineScorer
-from actors.settings import EngineSettings, ModelSettings, RenderSettings
+from actors.settings import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
+from deploy import proxy
 from deploy.app import build
 from deploy.auth import Keys
 from deploy.service import ServedModel, Service
@@ -36,10 +37,17 @@ ANSWERED = [*QUESTION, {"role": "assistant", "content": "7"}]
 PATIENCE_S = 300.0
 
 
-def scorer(name: str, *, engine: EngineSettings | None = None) -> OnlineScorer:
+def scorer(
+    name: str,
+    *,
+    engine: EngineSettings | None = None,
+    judge: JudgeSettings = AS_ITS_CARD,
+    **render: Any,
+) -> OnlineScorer:
     """A built-in model, on the fake engine unless told otherwise."""
-    model = resolve(ModelSettings(model=name), RenderSettings())
-    return OnlineScorer(model, RenderSettings(), engine or EngineSettings(engine="fake"))
+    how = RenderSettings(**render)
+    model = resolve(ModelSettings(model=name, judge=judge), how)
+    return OnlineScorer(model, how, engine or EngineSettings(engine="fake"))
 
 
 def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = None, keys: Sequence[str] = ()) -> Any:
@@ -59,7 +67,7 @@ def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = 
 def client(app: Any, **headers: str) -> httpx.AsyncClient:
     """A client of an application in this process, without a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://endpoint", headers=headers)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
 
 
 def post(app: Any, path: str, body: Any, **headers: str) -> httpx.Response:
@@ -87,7 +95,7 @@ def raw(address: str) -> socket.socket:
 def head(length: int | None, **headers: str) -> bytes:
     """What a request for rewards says before its body, of so many bytes or in chunks."""
     told = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
-    lines = {"Host": "x", "Content-Type": "application/json", **told, **headers}
+    lines = {"Host": "localhost", "Content-Type": "application/json", **told, **headers}
     return "\r\n".join(["POST /v1/rewards HTTP/1.1", *(f"{name}: {text}" for name, text in lines.items()), "", ""]).encode()
 
 
@@ -100,9 +108,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def listening(app: Any) -> Iterator[str]:
-    """An application behind a real socket on loopback; its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
+def listening(app: Any, **options: Any) -> Iterator[str]:
+    """An application behind a real socket on loopback, with uvicorn's options; its address."""
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait(lambda: server.started)
@@ -138,7 +146,8 @@ def serving(*arguments: object, log: Path, **environment: str) -> Iterator[tuple
 
 @contextmanager
 def ray_serve() -> Iterator[str]:
-    """A private Ray with Serve on it, to `deploy` to; its address."""
+    """A private Ray with Serve on it, to `deploy` to; its address. Its proxy has the limits of `assay serve`."""
+    os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
     port = free_port()
     serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))

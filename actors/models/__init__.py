@@ -15,6 +15,7 @@ from actors.engine import Task
 from actors.errors import ModelError, SettingsError
 from actors.family import Family
 from actors.judge import Judge
+from actors.records import Reasoning
 from actors.settings import AS_ITS_CARD, AS_PUBLISHED, Dtype, JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 
 RUBRIC = "rubric"
@@ -58,6 +59,10 @@ class RewardModel:
         """The contract."""
         family = families()[self.family_name].reading_by(self.read)
         return family.asked_by(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
+
+    def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
+        """See `Family.reasoning_by`."""
+        return families()[self.family_name].reasoning_by(settings)
 
     @property
     def context(self) -> int:

@@ -13,11 +13,13 @@ from actors.errors import Unreadable
 from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.parsing import answer_of, between, number, the_only
-from actors.records import Message, Reason, Role, Shown
+from actors.records import Message, Reason, Reasoning, Role, Shown
 
 GRADES = (1.0, 5.0)
 RANKINGS = (1.0, 6.0)
 EVEN = 3.5
+DELIMITERS = tuple(f"[The {edge} of Response {at}]" for at in (1, 2) for edge in ("Begin", "End"))
+"""Of NVIDIA's prompt for these judges, whatever else a checkpoint's template writes."""
 ROLES = (Shown.RESPONSE_1, Shown.RESPONSE_2)
 _BOX = re.compile(r"\\boxed(?:\{([^{}]*)\})?")  # what holds more than numbers is a box too, and unreadable
 _CARD = (
@@ -46,6 +48,8 @@ class GenrmBoxed(Judge):
     read_at = r"\boxed{} after </think>: a grade for each response, and a ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
     order_matters = True
+    delimiters = DELIMITERS
+    reasoning = Reasoning.STRIP  # NVIDIA's environment for it judges what follows the last </think>
     card = Sampling(max_tokens=32768)
     models = (
         KnownModel(

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from actors.engine import Generation, Sampling
 from actors.family import ChatTemplate, Golden, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
-from actors.models.genrm_boxed import GRADES, RANKINGS, ROLES, graded
+from actors.models.genrm_boxed import DELIMITERS, GRADES, RANKINGS, ROLES, graded
 from actors.parsing import answer_of, number, objects, the_only
-from actors.records import Message, Role, Shown
+from actors.records import Message, Reasoning, Role, Shown
 
 _KEYS = ("score_1", "score_2", "ranking")
 
@@ -27,6 +27,8 @@ class GenrmJson(Judge):
     read_at = "JSON after the reasoning: score_1, score_2, ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
     order_matters = True
+    delimiters = DELIMITERS
+    reasoning = Reasoning.STRIP  # NeMo-Gym shows the messages of a response, and not its reasoning items
     card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)
     ways = frozenset({"principles"})
     models = (

@@ -1,8 +1,9 @@
 """InternLM2-Reward: the value at a token of its own, appended to the conversation.
 
 Its class is vLLM's, its configuration's is ours (`actors/internlm2_config.py`): no code of the checkpoint is run. The cards
-append `reward_token_id` (92527) to the token ids of the chat template's text; there, and nowhere else, was the value head
-trained. A tokenizer that needs the checkpoint's code must be saved once as tokenizer.json.
+append `reward_token_id` (92527) to the token ids of the chat template's text, unless the template has written it already;
+there, and nowhere else, was the value head trained, so a prompt that has it twice is refused. A tokenizer that needs the
+checkpoint's code must be saved once as tokenizer.json.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from actors.checkpoint import Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError
 from actors.family import Golden, KnownModel, OneLogit
+from actors.records import Message, Role
 
 _TOKEN = "reward_token_id"
 
@@ -38,7 +40,23 @@ class InternLM2(OneLogit):
                 Golden.answer("What is 3 + 4?", "9", -2.713, 0.2),
             ),
         ),
-        KnownModel("internlm/internlm2-*-reward", "1.8, 7 and 20 billion", "Apache-2.0", card="arXiv 2403.17297"),
+        KnownModel(
+            "internlm/internlm2-20b-reward",
+            "20 billion",
+            "Apache-2.0",
+            card="arXiv 2403.17297",
+            golden=(
+                Golden.answers(
+                    (Message(Role.USER, "Hello! What's your name?"),),
+                    {
+                        "My name is InternLM2! A helpful AI assistant. What can I do for you?": 0.767578125,
+                        "I have no idea.": -2.22265625,
+                    },
+                    0.25,  # the card's are of transformers in float16, and a BF16 step at 2 is 0.016
+                ),
+            ),
+        ),
+        KnownModel("internlm/internlm2-*-reward", "1.8 and 7 billion", "Apache-2.0", card="arXiv 2403.17297"),
     )
 
     def fits(self, checkpoint: Checkpoint) -> bool:

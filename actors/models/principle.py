@@ -68,6 +68,9 @@ class Principle(ByPrinciple, LogitHead):
             for principle in principles
         ]
 
+    def question_count(self, responses: int, principles: int) -> int:
+        return responses * (len(self.way.principles or ()) or principles or 1)
+
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:
             raise Rejected(Reason.NO_PRINCIPLE)

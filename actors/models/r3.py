@@ -90,7 +90,9 @@ class R3(Judge):
     order_matters = True
     card = Sampling(max_tokens=8192, temperature=0.6, top_p=0.95, top_k=20)
     ways = frozenset({"principles", "rating"})
-    control_texts = ("### RESPONSE 1", "### RESPONSE 2", "### EVALUATION RUBRIC", "### OUTPUT FORMAT")
+    control_texts = ("### OUTPUT FORMAT",)  # in capitals alone: `### Output Format` stands in many a user's prompt
+    delimiters = ("### RESPONSE 1", "### RESPONSE 2", "### EVALUATION RUBRIC")
+    probes_delimiters = False
     models = (
         *(
             KnownModel(

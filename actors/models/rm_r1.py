@@ -24,7 +24,7 @@ _FORMAT = (
     "\n\nOutput your final verdict at last by strictly following this format: '<answer>[[A]]</answer>' if Chatbot A is "
     "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
 )
-_ANSWER = re.compile(r"\s*\[\[([AB])\]\]\s*</answer>(?:[\W_]|</answer>)*")
+_ANSWER = re.compile(r"\s*\[\[([AB])\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
 
@@ -60,11 +60,15 @@ class RmR1(Judge):
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
     order_matters = True
     card = Sampling(max_tokens=50000)
-    control_texts = tuple(
-        f"[The {edge} of {what}"
-        for edge in ("Start", "End")
-        for what in ("Chatbot A", "Chatbot B", "the Conversation between")
+    delimiters = (
+        "[Client Question]",
+        *(
+            f"[The {edge} of {what}"
+            for edge in ("Start", "End")
+            for what in ("Chatbot A", "Chatbot B", "the Conversation between")
+        ),
     )
+    probes_delimiters = False
     models: ClassVar[tuple[KnownModel, ...]] = (
         KnownModel(
             "tiny-rm-r1",

@@ -4,6 +4,7 @@
 put in its places, so none is taken for Jinja.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -21,11 +22,14 @@ from actors.family import ChatTemplate, KnownModel, Question
 from actors.judge import Judge, Shows, Verdict
 from actors.models.reward_anything import as_text
 from actors.parsing import answer_of, number, objects, the_only
+from actors.patterns import groups_of, linear
 from actors.records import Message, Reason, Role
 from actors.rubric_settings import WINNER, RubricSettings, VerdictTokens
 from actors.settings import JudgeSettings
 from actors.verdict_token import difference
 
+_MOST_MATCHES = 1000
+"""A text in which a verdict is found more often says nothing but that; each match may be a pass over the text."""
 _MERITS = {"first": (1.0, 0.0), "second": (0.0, 1.0), "tie": (0.5, 0.5)}
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
@@ -186,9 +190,17 @@ Read = dict[str, float | tuple[float, float]]
 
 def _matched(rubric: RubricSettings, answer: str) -> Iterator[Read]:
     """What the pattern finds, each time that it does."""
-    for match in re.finditer(rubric.pattern or "", answer):
-        groups = match.groupdict() or {"score": match[1]}
-        parts = (name != WINNER and _is_part(answer, *match.span(name if match.re.groupindex else 1)) for name in groups)
+    pattern = rubric.pattern or ""
+    places = groups_of(pattern) or {"score": 1}
+    try:
+        found = list(itertools.islice(linear(pattern).finditer(answer), _MOST_MATCHES + 1))
+    except UnicodeEncodeError:
+        raise Unreadable(Reason.NO_VERDICT) from None
+    if len(found) > _MOST_MATCHES:
+        raise Unreadable(Reason.TWO_VERDICTS)
+    for match in found:
+        groups = {name: match[at] for name, at in places.items()}
+        parts = (name != WINNER and _is_part(answer, *match.span(places[name])) for name in groups)
         if any(text is None for text in groups.values()) or any(parts):
             raise Unreadable(Reason.NO_VERDICT)
         yield {name: _value(rubric, name, text) for name, text in groups.items()}
@@ -206,12 +218,24 @@ def _given(rubric: RubricSettings, answer: str) -> Iterator[Read]:
         if found.keys().isdisjoint(rubric.names):
             continue
         try:
-            valid = jsonschema.Draft202012Validator(rubric.json_schema or {}).is_valid(found)
-        except (OverflowError, RecursionError):  # a number, or a nesting, that nobody means
+            valid = _validator()(rubric.json_schema or {}).is_valid(found)
+        except (OverflowError, RecursionError, UnicodeEncodeError):  # a number, or a nesting, that nobody means
             valid = False
         if not valid:
             raise Unreadable(Reason.NO_VERDICT)
         yield {name: _value(rubric, name, found.get(name)) for name in rubric.names}
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    """JSON schema's, with patterns that take linear time."""
+    extend: Any = jsonschema.validators.extend
+    return extend(jsonschema.Draft202012Validator, {"pattern": _meets_pattern})
+
+
+def _meets_pattern(validator: Any, pattern: str, given: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(given, str) and not linear(pattern).search(given):
+        yield jsonschema.ValidationError("another text than its pattern")
 
 
 def _value(rubric: RubricSettings, name: str, given: object) -> float | tuple[float, float]:

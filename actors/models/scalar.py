@@ -6,6 +6,20 @@ the conversation. Its scale is the model's own, and it compares only responses t
 
 from actors.checkpoint import Checkpoint
 from actors.family import Golden, KnownModel, OneLogit
+from actors.records import Message, Role
+
+# The conversation of Skywork-Reward-V2's card. Its numbers are transformers' in BF16, of which a step at 23 is 0.125;
+# SGLang's are 23.125 and 3.578.
+_APPLES = (
+    "Jane has 12 apples. She gives 4 apples to her friend Mark, then buys 1 more apple, and finally splits all her apples "
+    "equally among herself and her 2 siblings. How many apples does each person get?"
+)
+_STEPS = (
+    "1. Jane starts with 12 apples and gives 4 to Mark. 12 - 4 = 8. Jane now has 8 apples.\n2. Jane buys 1 more apple. "
+    "8 + 1 = 9. Jane now has 9 apples.\n3. Jane splits the 9 apples equally among "
+)
+_THREE = f"{_STEPS}herself and her 2 siblings (3 people in total). 9 ÷ 3 = 3 apples each. Each person gets 3 apples."
+_FOUR = f"{_STEPS}her 2 siblings (2 people in total). 9 ÷ 2 = 4.5 apples each. Each person gets 4 apples."
 
 
 class Scalar(OneLogit):
@@ -28,6 +42,13 @@ class Scalar(OneLogit):
         ),
         KnownModel("Skywork/Skywork-Reward-Gemma-2-27B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
         KnownModel("Skywork/Skywork-Reward-Llama-3.1-8B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
+        KnownModel(
+            "Skywork/Skywork-Reward-V2-Llama-3.1-8B",
+            "8 billion",
+            context=16384,
+            card="arXiv 2507.01352",
+            golden=(Golden.answers((Message(Role.USER, _APPLES),), {_THREE: 23.0, _FOUR: 3.59375}, 0.5),),
+        ),
         KnownModel("Skywork/Skywork-Reward-V2-Llama-*", "three sizes", context=16384, card="arXiv 2507.01352"),
         KnownModel("Skywork/Skywork-Reward-V2-Qwen3-*", "four sizes", context=16384, card="arXiv 2507.01352"),
         KnownModel("nvidia/Qwen-3-Nemotron-32B-Reward", "asked without thinking", context=8192, card="arXiv 2505.11475"),

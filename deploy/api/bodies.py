@@ -1,12 +1,13 @@
 """What the bodies of all formats have in common: strict fields, and messages that become a request to the core."""
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from fastapi import Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from actors.errors import Rejected
+from actors.reasoning import with_reasoning
 from actors.records import Message, Response, ScoreRequest, Shown
 from deploy.errors import BadRequest, unscored
 from deploy.service import Service
@@ -17,6 +18,24 @@ class Body(BaseModel):
     """A field that isn't known is an error: what a client asks for is done, or refused, never passed over."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RequestBody(Body):
+    """What a client sends. A field that asks for nothing passes, known or not: null, or one of its `neutral` values."""
+
+    neutral: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    """Of fields that aren't done here, or are done in one way alone: the values with which nothing else is asked for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_what_asks_for_nothing(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None and not cls._is_neutral(name, value)}
+
+    @classmethod
+    def _is_neutral(cls, name: str, value: Any) -> bool:
+        return any(value == own and isinstance(value, bool) == isinstance(own, bool) for own in cls.neutral.get(name, ()))
 
 
 class Turn(BaseModel):
@@ -53,22 +72,35 @@ def asked(turns: Sequence[Turn], principles: Sequence[str] = ()) -> ScoreRequest
     context = conversation([turn.model_dump() for turn in said])
     by = (*given, *principles)
     if compared:
-        return ScoreRequest(context, tuple(Response(turn.role, text(_content(turn))) for turn in compared), by)
+        return ScoreRequest(context, tuple(Response(turn.role, _response(turn)) for turn in compared), by)
     before, answer = final(context)
     return ScoreRequest(before, (Response("final", answer),), by)
 
 
-def asked_or_refused(turns: Sequence[Turn]) -> ScoreRequest:
-    """The same for formats that have no place for a reason. Raises `ApiError`."""
+def asked_or_refused(turns: Sequence[Turn], place: str = "messages") -> ScoreRequest:
+    """The same for formats that have no place for a reason. Raises `ApiError`, which names the place."""
     try:
         return asked(turns)
     except Rejected as rejected:
-        raise unscored(rejected.reason) from None
+        raise unscored(rejected.reason, place) from None
 
 
-def answered(question: str, answers: Iterable[str]) -> list[ScoreRequest]:
-    """Each text as the only response to a question of the user's. Raises `ApiError`."""
-    return [asked_or_refused([Turn(role="user", content=question), Turn(role="assistant", content=one)]) for one in answers]
+def answered(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest:
+    """The document of a position as the only response to a question of the user's, which stands at `asked_at`.
+
+    Raises `ApiError`, which names the one at fault.
+    """
+    turns = [Turn(role="user", content=question), Turn(role="assistant", content=answer)]
+    try:
+        conversation([turn.model_dump() for turn in turns[:1]])
+    except Rejected as rejected:
+        raise unscored(rejected.reason, asked_at) from None
+    return asked_or_refused(turns, document(at))
+
+
+def document(at: int) -> str:
+    """What the document of a position is called in errors."""
+    return f"documents[{at}]"
 
 
 def together(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
@@ -78,6 +110,11 @@ def together(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest
 
 def _content(turn: Turn) -> object:
     return turn.content
+
+
+def _response(turn: Turn) -> str:
+    """With the reasoning that stands beside it, as in an assistant's turn."""
+    return with_reasoning(text(turn.content), turn.model_dump())
 
 
 _SHOWN = frozenset(role.value for role in Shown)

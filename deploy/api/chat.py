@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -22,23 +22,70 @@ from actors.judge import Judge
 from actors.online import Refused, Written
 from actors.parsing import THINK
 from actors.records import Score, ScoreRequest
-from deploy.api.bodies import Body, Serving, Turn, Turns, asked_or_refused
+from deploy.api.bodies import RequestBody, Serving, Turn, Turns, asked_or_refused
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
 from deploy.service import ServedModel
+from deploy.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 _END = "</think>"
 
 
-class ChatRequest(Body):
+_NEUTRAL: Mapping[str, Sequence[Any]] = {
+    # OpenAI's
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+    # vLLM's and SGLang's
+    "min_p": (0,),
+    "repetition_penalty": (1,),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "ignore_eos": (False,),
+    "stop_token_ids": ([],),
+    "bad_words": ([], ""),
+    "include_stop_str_in_output": (False,),
+    "spaces_between_special_tokens": (True,),
+    "echo": (False,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "add_special_tokens": (False,),
+    "documents": ([],),
+    "chat_template_kwargs": ({},),
+    "mm_processor_kwargs": ({},),
+    "return_token_ids": (False,),
+    "priority": (0,),
+}
+"""What clients send by default. With no tool, `auto` calls none."""
+
+
+class StreamOptions(RequestBody):
+    """OpenAI's."""
+
+    neutral: ClassVar = {"continuous_usage_stats": (False,), "include_obfuscation": (False,)}
+
+    include_usage: bool = Field(default=False, description="a last piece with the usage, and with no choices")
+
+
+class ChatRequest(RequestBody):
     """OpenAI's request. What decides a text is for judges alone; what decides nothing here may be there."""
+
+    neutral: ClassVar = _NEUTRAL
 
     messages: Turns
     model: str | None = None
     stream: bool = False
-    stream_options: dict[str, Any] | None = None
+    stream_options: StreamOptions = StreamOptions()
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -55,25 +102,25 @@ class ChatRequest(Body):
     )
 
     user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    request_id: str | None = None
     store: bool | None = None
     service_tier: str | None = None
     parallel_tool_calls: bool | None = None
-    response_format: dict[Literal["type"], Literal["text"]] | None = None
-    presence_penalty: Literal[0] | None = None
-    frequency_penalty: Literal[0] | None = None
 
 
 @router.post("/v1/chat/completions", response_model=None)
 async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse | StreamingResponse:
     """A conversation's rewards, or what a judge writes about it."""
     served = service.find(body.model)
-    request = asked_or_refused([*body.messages, *_from_metadata(body.metadata)])
+    request = await off_loop(lambda: asked_or_refused([*body.messages, *_from_metadata(body.metadata)]))
     head = _Head(served.name)
     if served.model.task.pools:
         ((score,),) = [judged.scores for judged in await served.score([request])]
         reward_of(score)
         if body.stream:
-            return _events(_rewards_streamed(head, score))
+            return _events(_as_asked(_rewards_streamed(head, score), body))
         message: Any = {"role": "assistant", "content": _content(score)}
         choice = {
             "index": 0,
@@ -84,7 +131,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
         return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1))
     sampling = _sampling(body, served)
     if body.stream:
-        return _events(await _begun(_streamed(head, served, request, sampling)))
+        return _events(_as_asked(await _begun(_streamed(head, served, request, sampling)), body))
     written = await served.write(request, sampling)
     if isinstance(written, Refused):
         raise unscored(written.reason)
@@ -223,6 +270,13 @@ async def _begun(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[st
             yield piece
 
     return all_of_them()
+
+
+async def _as_asked(pieces: AsyncIterator[dict[str, Any]], body: ChatRequest) -> AsyncIterator[dict[str, Any]]:
+    """Without the usage, unless it is asked for: a piece without choices is one that many clients don't expect."""
+    async for piece in pieces:
+        if piece["choices"] or body.stream_options.include_usage:
+            yield piece
 
 
 class _Head:

@@ -16,6 +16,7 @@ from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read
 from deploy.errors import BadRequest, reward_of
 from deploy.service import Service
+from deploy.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
@@ -48,7 +49,7 @@ async def classify_put(body: ClassifyRequest, service: Serving, request: Request
 
 async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
     served = service.find(body.model)
-    found = await read(served, body.prompts)
+    found = await read(served, await off_loop(lambda: body.prompts), body.place)
     data = [_class(at, one, body.activated) for at, one in enumerate(found)]
     return envelope("classify", served, data, found)
 
@@ -63,7 +64,8 @@ async def _sglang(body: ClassifyRequest, service: Service) -> dict[str, Any] | l
     given: Any = body.text if body.text is not None else body.input_ids
     if body.text is not None and body.input_ids is not None:
         raise BadRequest("give either `text` or `input_ids`", "text")
-    found = await read(service.find(body.model), [Rendered(prompt) for prompt in as_prompts(given)])
+    prompts = [Rendered(prompt) for prompt in as_prompts(given)]
+    found = await read(service.find(body.model), prompts, "text" if body.text is not None else "input_ids")
     answers = [
         {
             "embedding": activated(one.rows[-1], body.activated),

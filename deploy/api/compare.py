@@ -17,10 +17,11 @@ from actors.errors import Rejected, Unreadable
 from actors.judge import Judge
 from actors.models.genrm_boxed import EVEN
 from actors.records import Message, Reason, Response, Said, Score, ScoreRequest, Status
-from deploy.api.bodies import Body, Serving, Turns
+from deploy.api.bodies import Body, RequestBody, Serving, Turns
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest
 from deploy.service import ServedModel
+from deploy.work import off_loop
 from pipelines.formats.content import conversation, is_blank, text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -34,7 +35,7 @@ class Responded(BaseModel):
     output: list[dict[str, Any]]
 
 
-class CompareRequest(Body):
+class CompareRequest(RequestBody):
     """Responses to one conversation."""
 
     conversation_history: Turns
@@ -72,9 +73,10 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
     principles = () if is_blank(body.principle) else (body.principle or "",)
     if principles and not served.model.family.takes_principles:
         raise BadRequest(f"{served.name} doesn't go by principles", "principle")
-    texts = [_text(one) for one in body.response_objs]
+    texts = await off_loop(lambda: [_text(one) for one in body.response_objs])
     shown = {at: Response(_name(at), one) for at, one in enumerate(texts) if not isinstance(one, Reason)}
-    request = ScoreRequest(_context(body.conversation_history), tuple(shown.values()), principles)
+    context = await off_loop(lambda: _context(body.conversation_history))
+    request = ScoreRequest(context, tuple(shown.values()), principles)
     judged = (await served.score([request]))[0].scores if shown else ()
     by_position = dict(zip(shown, judged, strict=True))
     scores = [Score.rejected(one) if isinstance(one, Reason) else by_position[at] for at, one in enumerate(texts)]

@@ -20,10 +20,11 @@ from pydantic import AfterValidator, Field, field_validator
 from actors.online import Choice, Refused, Unfit
 from actors.records import Message, Reason, Role
 from actors.scorer import gathered
-from deploy.api.bodies import Body, Serving
+from deploy.api.bodies import RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, unscored
 from deploy.service import ServedModel
+from deploy.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
@@ -69,12 +70,12 @@ def _sayable(value: str) -> str:
     return value
 
 
-class _Question(Body):
+class _Question(RequestBody):
     id: Annotated[str, AfterValidator(_not_blank), AfterValidator(_sayable)]
     question: Told
 
 
-class Option(Body):
+class Option(RequestBody):
     """One of those that are chosen between."""
 
     name: str
@@ -139,7 +140,7 @@ class YesNoQuestion(_Question):
 Question = Annotated[ChoiceQuestion | ScoreQuestion | YesNoQuestion, Field(discriminator="type")]
 
 
-class DecisionsRequest(Body):
+class DecisionsRequest(RequestBody):
     """Questions about one input."""
 
     input: Told
@@ -170,7 +171,9 @@ async def decisions(body: DecisionsRequest, service: Serving) -> dict[str, Any]:
     """Answer questions about an input, each with the probability of every answer. All of them, or an error."""
     served = service.find(body.model)
     served.check_count(len(body.questions))
-    chosen = await gathered(_chosen(served, body, at) for at in range(len(body.questions)))
+    given = await off_loop(lambda: _written(body.input))
+    served.check_characters(len(given) * len(body.questions))
+    chosen = await gathered(_chosen(served, given, body, at) for at in range(len(body.questions)))
     tokens = sum(len(one.prompt_ids) for one in chosen)
     return {
         "object": "decisions",
@@ -191,16 +194,16 @@ def _line(label: str, name: str, description: Json | None = None) -> str:
     return f"{label}: {name}" if description is None else f"{label}: {name} ({_written(description)})"
 
 
-async def _chosen(served: ServedModel, body: DecisionsRequest, at: int) -> Choice:
+async def _chosen(served: ServedModel, given: str, body: DecisionsRequest, at: int) -> Choice:
     question = body.questions[at]
-    asked = Message(Role.USER, prompt(body.input, question))
+    asked = Message(Role.USER, prompt(given, question))
     chosen = await served.choose([asked], question.answers.labels)
     if isinstance(chosen, Unfit):
         raise BadRequest(f"{served.name}, questions[{at}]: {_TOLD[chosen]}", "questions", chosen)
     if isinstance(chosen, Refused):
-        raise unscored(chosen.reason)
+        raise unscored(chosen.reason, f"questions[{at}]")
     if not all(map(math.isfinite, chosen.logprobs)):
-        raise unscored(Reason.NOT_FINITE)
+        raise unscored(Reason.NOT_FINITE, f"questions[{at}]")
     return chosen
 
 

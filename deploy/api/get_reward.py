@@ -14,10 +14,11 @@ from fastapi import APIRouter, Query
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Response, Score, ScoreRequest
-from deploy.api.bodies import Body, Serving
+from deploy.api.bodies import RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest
 from deploy.policy_templates import TEMPLATES, Talk, split_by_any
+from deploy.work import off_loop
 from pipelines.formats.content import text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -25,7 +26,7 @@ router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 _NAMES = ", ".join(TEMPLATES)
 
 
-class RemoteRequest(Body):
+class RemoteRequest(RequestBody):
     """As OpenRLHF sends it."""
 
     query: list[str]
@@ -50,10 +51,10 @@ async def get_reward(
     prompts = [None] * len(body.query) if body.prompts is None else body.prompts
     if len(prompts) != len(body.query):
         raise BadRequest(f"{len(body.query)} queries, and {len(prompts)} prompts: give one for each, or none", "prompts")
-    talks = [
-        _talk(at, query, prompt, from_template) for at, (query, prompt) in enumerate(zip(body.query, prompts, strict=True))
-    ]
-    requests = [_request(talk) for talk in talks]
+    asked_for = list(zip(body.query, prompts, strict=True))
+    requests = await off_loop(
+        lambda: [_request(_talk(at, query, prompt, from_template)) for at, (query, prompt) in enumerate(asked_for)]
+    )
     asked = [one for one in requests if isinstance(one, ScoreRequest)]
     judged = iter(await served.score(asked) if asked else [])
     scores = [Score.rejected(one) if isinstance(one, Reason) else next(judged).scores[0] for one in requests]

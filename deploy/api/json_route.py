@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
+from deploy.work import off_loop
+
 DEEPEST = 100
 """Lists and objects within each other. What could be read at some depth of calls can't always be written at another."""
 
@@ -29,7 +31,8 @@ class _JsonRequest(Request):
     async def json(self) -> Any:
         """The body. Raises `HTTPException`, the only one that FastAPI doesn't put words of its own in the place of."""
         try:
-            return _read(await self.body())
+            body = await self.body()
+            return await off_loop(lambda: _read(body))
         except json.JSONDecodeError as error:
             problem = f"the body isn't JSON: {error.msg} at character {error.pos}"
         except UnicodeDecodeError as error:

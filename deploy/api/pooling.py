@@ -9,7 +9,7 @@ import struct
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -17,10 +17,11 @@ from pydantic import Field
 from actors.engine import activation
 from actors.online import RawOutputs, Rendered
 from actors.records import ScoreRequest
-from deploy.api.bodies import Body, Serving, Turns, asked_or_refused
+from deploy.api.bodies import RequestBody, Serving, Turns, asked_or_refused
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, refused
 from deploy.service import ServedModel
+from deploy.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
@@ -28,8 +29,17 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Input = str | list[str] | list[TokenId] | list[list[TokenId]]
 
 
-class PromptBody(Body):
+class PromptBody(RequestBody):
     """What vLLM's two routes have in common."""
+
+    neutral: ClassVar = {
+        "add_generation_prompt": (False,),
+        "continue_final_message": (False,),
+        "padding": (False,),
+        "chat_template_kwargs": ({},),
+        "mm_processor_kwargs": ({},),
+        "sampling_params": ({},),  # SGLang's
+    }
 
     model: str | None = None
     input: Input | None = None
@@ -52,6 +62,11 @@ class PromptBody(Body):
         return said == {True}
 
     @property
+    def place(self) -> str:
+        """The field that `prompts` are from."""
+        return "messages" if self.messages is not None else "input"
+
+    @property
     def prompts(self) -> list[Rendered | ScoreRequest]:
         """What is asked about. Raises `ApiError`."""
         if (self.messages is None) == (self.input is None):
@@ -64,7 +79,7 @@ class PromptBody(Body):
 class PoolingRequest(PromptBody):
     """vLLM's request."""
 
-    task: Literal["classify", "token_classify"] | None = None
+    task: str | None = Field(default=None, description="`classify`, which is what is done; any other is refused")
     encoding_format: Literal["float", "base64"] = "float"
     embed_dtype: Literal["float32"] = "float32"
     endianness: Literal["native", "little"] = "native"
@@ -74,7 +89,9 @@ class PoolingRequest(PromptBody):
 async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
     """Raw outputs of the head where the reward is read; of a model that judges steps, at each step."""
     served = service.find(body.model)
-    found = await read(served, body.prompts)
+    if body.task not in (None, "classify"):
+        raise BadRequest("`task` can only be `classify`: the head is read where the model's authors read it", "task")
+    found = await read(served, await off_loop(lambda: body.prompts), body.place)
     data = [
         {"index": at, "object": "pooling", "data": _encoded(_values(one, body.activated), body.encoding_format)}
         for at, one in enumerate(found)
@@ -82,11 +99,11 @@ async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
     return envelope("pooling", served, data, found)
 
 
-async def read(served: ServedModel, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
-    """The outputs for all prompts. Raises `ApiError` if one has none: the format has no place for a reason."""
+async def read(served: ServedModel, prompts: Sequence[Rendered | ScoreRequest], field: str) -> list[RawOutputs]:
+    """The outputs for all prompts in this field. Raises `ApiError` if one has none: the format has no place for a reason."""
     found = await served.read(prompts)
-    for one in found:
-        if error := refused(one.score):
+    for at, one in enumerate(found):
+        if error := refused(one.score, field if len(found) == 1 else f"{field}[{at}]"):
             raise error
     return found
 

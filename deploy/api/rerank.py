@@ -1,21 +1,24 @@
 """`/rerank`, as vLLM, Jina and Cohere have it: the best of N answers to a prompt."""
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from deploy.api.bodies import Body, Serving, answered
+from deploy.api.bodies import RequestBody, Serving, answered, document
 from deploy.api.json_route import JsonRoute
-from deploy.api.score import scores_of
+from deploy.api.score import PAIR_NEUTRAL, scores_of
 from deploy.errors import BadRequest, reward_of
+from deploy.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
-class RerankRequest(Body):
+class RerankRequest(RequestBody):
     """A query, and the documents that are ranked as answers to it."""
+
+    neutral: ClassVar = PAIR_NEUTRAL
 
     model: str | None = None
     query: str
@@ -35,8 +38,11 @@ async def rerank(body: RerankRequest, service: Serving) -> dict[str, Any]:
     served = service.find(body.model)
     if body.use_activation:
         raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
-    scores = await scores_of(served, answered(body.query, body.documents))
-    rewards = [reward_of(score) for score in scores]
+    served.check_count(len(body.documents))
+    served.check_characters(len(body.query) * len(body.documents))
+    asked = await off_loop(lambda: [answered(body.query, one, at, "query") for at, one in enumerate(body.documents)])
+    scores = await scores_of(served, asked)
+    rewards = [reward_of(score, document(at)) for at, score in enumerate(scores)]
     best = sorted(range(len(rewards)), key=lambda at: -rewards[at])[: body.top_n or len(rewards)]
     tokens = sum(score.prompt_tokens or 0 for score in scores)
     results = [{"index": at, "relevance_score": rewards[at], **_document(body, at)} for at in best]

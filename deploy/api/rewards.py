@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,16 +11,17 @@ from pydantic import Field
 
 from actors.errors import Rejected
 from actors.online import Judged
-from actors.records import Reason, Response, Score, ScoreRequest
-from deploy.api.bodies import Body, Serving, Turns, asked
+from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
+from deploy.api.bodies import Body, RequestBody, Serving, Turns, asked
 from deploy.api.json_route import JsonRoute
 from deploy.metrics import tokens_of
+from deploy.work import off_loop
 from pipelines.formats.content import conversation, text
 
 router = APIRouter(tags=["rewards"], route_class=JsonRoute)
 
 
-class Conversation(Body):
+class Conversation(RequestBody):
     """What is judged: the last turn of `messages`; or, with `responses`, each of these as an answer to all `messages`."""
 
     messages: Turns
@@ -28,12 +29,17 @@ class Conversation(Body):
     principles: list[str] = Field(default=[], description="what they are judged by, for models that go by principles")
 
 
-class RewardsRequest(Body):
+class RewardsRequest(RequestBody):
     """Conversations to be judged, each by itself."""
 
     model: str | None = Field(default=None, description="needed if there are several")
     conversations: list[Conversation] = Field(min_length=1)
     trace: bool = Field(default=False, description="with what a judge wrote")
+    reasoning: Reasoning | None = Field(
+        default=None,
+        description="responses that begin with reasoning: reject them, strip it and judge the final answer, or keep it; as "
+        "the endpoint is set up if not given",
+    )
 
 
 class Said(Body):
@@ -88,8 +94,9 @@ async def rewards(body: RewardsRequest, service: Serving) -> RewardsResponse:
     """Judge conversations. One that can't be judged says why; the others have their rewards."""
     served = service.find(body.model)
     served.check_count(sum(len(one.responses or [0]) for one in body.conversations))
-    put = list(map(_asked, body.conversations))
-    judged = iter(await served.score([one.request for one in put if one.request is not None]))
+    put = await off_loop(lambda: list(map(_asked, body.conversations)))
+    asked_for = [replace(one.request, reasoning=body.reasoning) for one in put if one.request is not None]
+    judged = iter(await served.score(asked_for))
     whole = [one.with_refused(next(judged) if one.request is not None else None) for one in put]
     found = [_rewards(at, one.names, own, trace=body.trace) for at, (one, own) in enumerate(zip(put, whole, strict=True))]
     prompt, completion = tokens_of([score for own in whole for score in own.scores])

@@ -1,23 +1,39 @@
 """vLLM's `/score`: how good each document is as an answer to its query. The scores are raw rewards."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from fastapi import APIRouter
 from pydantic import AliasChoices, Field
 
 from actors.online import RawOutputs
 from actors.records import Message, Score, ScoreRequest
-from deploy.api.bodies import Body, Serving, answered, together
+from deploy.api.bodies import RequestBody, Serving, answered, document, together
 from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
 from deploy.service import ServedModel
+from deploy.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
-class ScoreBody(Body):
+PAIR_NEUTRAL: Mapping[str, Sequence[Any]] = {
+    "add_special_tokens": (True,),
+    "chat_template_kwargs": ({},),
+    "mm_processor_kwargs": ({},),
+    "max_tokens_per_query": (0,),  # vLLM's for: as many as there are
+    "max_tokens_per_doc": (0,),
+    "rank_fields": ([],),
+    "priority": (0,),
+}
+"""Of vLLM, Cohere and Jina."""
+
+
+class ScoreBody(RequestBody):
     """One query and one or several documents, or as many of both. The names are vLLM's, new and old."""
+
+    neutral: ClassVar = PAIR_NEUTRAL
 
     model: str | None = None
     queries: str | list[str] = Field(validation_alias=AliasChoices("queries", "data_1", "text_1"))
@@ -36,15 +52,19 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
         raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
     queries = [body.queries] if isinstance(body.queries, str) else body.queries
     documents = [body.documents] if isinstance(body.documents, str) else body.documents
+    places = [f"queries[{at}]" for at in range(len(queries))]
+    served.check_count(len(documents))
     if len(queries) == 1:
-        queries = queries * len(documents)
+        served.check_characters(len(queries[0]) * len(documents))
+        queries, places = queries * len(documents), ["queries"] * len(documents)
     if not documents or len(queries) != len(documents):
         raise BadRequest(
             f"{len(queries)} queries and {len(documents)} documents: give one query, or as many of both", "queries"
         )
-    pairs = [request for query, document in zip(queries, documents, strict=True) for request in answered(query, [document])]
-    scores = await scores_of(served, pairs)
-    data = [{"index": at, "object": "score", "score": reward_of(one)} for at, one in enumerate(scores)]
+    pairs = list(zip(queries, documents, places, strict=True))
+    requests = await off_loop(lambda: [answered(query, one, at, place) for at, (query, one, place) in enumerate(pairs)])
+    scores = await scores_of(served, requests)
+    data = [{"index": at, "object": "score", "score": reward_of(one, document(at))} for at, one in enumerate(scores)]
     return envelope("score", served, data, [RawOutputs((), one) for one in scores])
 
 

@@ -23,6 +23,8 @@ const REASONS = {
   role_not_in_template: "the model can't be shown a turn of one of these roles",
   template_refused: "the model's chat template refuses this conversation",
   too_long: "the conversation is longer than the model takes",
+  unknown_token: "it has a token id that the model doesn't have",
+  too_many_prompts: "its responses, principles and orders come to more prompts than one conversation may",
   no_principle: "the model needs a principle to judge by",
   no_opponent: "the model only compares, and there is nothing to compare with",
   not_finite: "the model gave a number that isn't finite",

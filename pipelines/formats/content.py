@@ -4,6 +4,7 @@ Each function takes a JSON value of any type and returns what it stands for, or 
 """
 
 from actors.errors import Rejected
+from actors.reasoning import with_reasoning
 from actors.records import Message, Reason, Role
 from pipelines.formats.rows import Exchange, Row
 
@@ -48,7 +49,10 @@ def _part(part: object) -> str:
 
 
 def message(value: object) -> Message:
-    """One turn, of text. A tool call is refused because no reward model's template here renders it."""
+    """One turn, of text. A tool call is refused because no reward model's template here renders it.
+
+    Reasoning that stands in a field of its own comes before the content, between marks.
+    """
     if not isinstance(value, dict):
         raise Rejected(Reason.WRONG_TYPE, "a message that isn't an object")
     name = field(value, "role")
@@ -59,7 +63,8 @@ def message(value: object) -> Message:
     role = ROLES[name]
     if role is Role.ASSISTANT and (value.get("tool_calls") or value.get("function_call")):
         raise Rejected(Reason.TOOL_CALL)
-    return Message(role, text(field(value, "content")))
+    content = text(field(value, "content"))
+    return Message(role, with_reasoning(content, value) if role is Role.ASSISTANT else content)
 
 
 def entries(value: object) -> list[object]:

@@ -1,9 +1,10 @@
 """A shape of the user's own: which fields of a row hold the prompt, the response and the system prompt."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason
@@ -22,9 +23,26 @@ class OwnColumns:
     """Names of fields, or JSON paths (`choices[0].message.content`); a field of exactly this name comes first."""
 
     prompt: str
-    response: str | None
-    """None for prompts alone, which a policy is going to answer."""
+    response: str | tuple[str, ...] | None
+    """Of several, each response has its field's name. None for prompts alone, which a policy is going to answer."""
     system: str | None = None
+
+    @classmethod
+    def read(cls, recorded: Mapping[str, Any]) -> Self:
+        """What `recorded` gave."""
+        response = recorded["response"]
+        several = tuple(response) if isinstance(response, list) else response
+        return cls(recorded["prompt"], several, recorded["system"])
+
+    def recorded(self) -> dict[str, Any]:
+        """For the manifest, as JSON has it."""
+        response = list(self.response) if isinstance(self.response, tuple) else self.response
+        return {"prompt": self.prompt, "response": response, "system": self.system}
+
+    @property
+    def responses(self) -> tuple[str, ...]:
+        """All fields with responses."""
+        return (self.response,) if isinstance(self.response, str) else self.response or ()
 
     def shape(self) -> Shape:
         """The shape that these columns make, named `columns`."""
@@ -33,14 +51,14 @@ class OwnColumns:
         return Shape(
             "columns",
             "a prompt and its response, or responses, in the columns that you named",
-            f"`{self.prompt}` and `{self.response}`",
+            f"`{self.prompt}` and {', '.join(f'`{path}`' for path in self.responses)}",
             self._looks_like,
             self._read,
         )
 
     def check(self, rows: Sequence[object]) -> None:
         """Raise `SourceError` if there is a column that none of the rows has: it must be a slip of the pen."""
-        for path in (self.prompt, self.response, self.system):
+        for path in (self.prompt, *self.responses, self.system):
             if path is not None and rows:
                 check_column(rows, path)
 
@@ -55,15 +73,28 @@ class OwnColumns:
         return unanswered(read)
 
     def _looks_like(self, row: Row) -> bool:
-        return self.response is not None and _has(row, self.prompt) and _has(row, self.response)
+        return _has(row, self.prompt) and any(_has(row, path) for path in self.responses)
 
     def _read(self, row: Row) -> RowRequests:
-        """The response as `final`, or `response[0]`, `response[1]`, ... of a list."""
-        assert self.response is not None
-        said = _at(row, self.response)
-        several = {f"response[{at}]": one for at, one in enumerate(said)} if isinstance(said, list) else {}
-        named = several or {ONLY_RESPONSE: said}
-        return gather({name: partial(self._exchange, row, one) for name, one in named.items()})
+        """The response as `final`, or `response[0]`, `response[1]`, ... of a list; of several fields, by their names.
+
+        Raises `Rejected` if the only field isn't there, or a list in one has responses of another's name.
+        """
+        if isinstance(self.response, str):
+            said = _at(row, self.response)
+            several = {f"response[{at}]": partial(self._exchange, row, one) for at, one in enumerate(_listed(said))}
+            return gather(several or {ONLY_RESPONSE: partial(self._exchange, row, said)})
+        readers: dict[str, Callable[[], Exchange]] = {}
+        for path in self.responses:
+            several = {f"{path}[{at}]": partial(self._exchange, row, one) for at, one in enumerate(_listed_at(row, path))}
+            named = several or {path: partial(self._exchange_at, row, path)}
+            if readers.keys() & named.keys():
+                raise Rejected(Reason.WRONG_TYPE, path)
+            readers |= named
+        return gather(readers)
+
+    def _exchange_at(self, row: Row, path: str) -> Exchange:
+        return self._exchange(row, _at(row, path))
 
     def _exchange(self, row: Row, said: object) -> Exchange:
         return Exchange(self._context(row, _at(row, self.prompt)), answer(said))
@@ -88,6 +119,14 @@ def judged_by(asked: RowRequests, row: object, path: str) -> RowRequests:
     if not all(isinstance(principle, str) and principle.strip() for principle in principles):
         return RowRequests(asked.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in asked.names))
     return replace(asked, requests=tuple(replace(request, principles=principles) for request in asked.requests))
+
+
+def _listed(said: object) -> Sequence[object]:
+    return said if isinstance(said, list) else ()
+
+
+def _listed_at(row: Row, path: str) -> Sequence[object]:
+    return _listed(_at(row, path)) if _has(row, path) else ()
 
 
 def _has(row: Row, path: str) -> bool:

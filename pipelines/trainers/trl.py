@@ -27,7 +27,8 @@ def _implicit(pair: Pair) -> Iterator[Row]:
 
 
 def _extras(pair: Pair) -> Row:
-    return {"margin": pair.margin, "score_chosen": pair.chosen.reward, "score_rejected": pair.rejected.reward}
+    by_label = {} if pair.label_margin is None else {"label_margin": pair.label_margin}
+    return {"margin": pair.margin, "score_chosen": pair.chosen.reward, "score_rejected": pair.rejected.reward, **by_label}
 
 
 def _reward(pair: Pair) -> Iterator[Row]:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from pathlib import Path
 from subprocess import PIPE, Popen, run
 from typing import Any
 
@@ -20,6 +21,7 @@ from actors.engine import Engine, Generation, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.fake_engine import FakeEngine, Fault, Faults
 from actors.loop_thread import LoopThread
+from tests.clock import Clock
 from tests.engines import LABELS, MAX_MODEL_LEN, SECONDS, ask, running, until
 
 BAD_PROMPTS = {
@@ -351,6 +353,42 @@ def test_the_deadline_runs_from_admission() -> None:
     assert waited is None
 
 
+async def stay(admission: Admission, name: str, seconds: float) -> None:
+    async with admission.place(name):
+        await asyncio.sleep(seconds)
+
+
+def test_a_request_that_waits_its_turn_inside_has_its_time_afterwards() -> None:
+    async def one_at_a_time() -> list[object]:
+        admission = Admission(64, 600.0)
+        cache = asyncio.Semaphore(1)  # with room for one
+
+        async def wait(turn: int) -> float:
+            async with admission.place(f"{turn}"), cache:
+                await asyncio.sleep(400)
+                return asyncio.get_running_loop().time()
+
+        hang = (stay(admission, f"hangs {number}", 1e9) for number in range(2))
+        return await asyncio.gather(wait(0), *hang, *map(wait, range(1, 8)), return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        first, *hung = (outcomes := runner.run(one_at_a_time()))[:3]
+    assert [type(error) for error in hung] == [EngineTimeout, EngineTimeout]
+    assert [first, *outcomes[3:]] == pytest.approx([400.0 * turn for turn in range(1, 9)], abs=1)
+
+
+def test_an_engine_that_answers_nobody_fails_all_within_a_deadline() -> None:
+    async def hang() -> tuple[list[object], float]:
+        admission = Admission(32, 600.0)
+        outcomes = await asyncio.gather(*(stay(admission, f"{at}", 1e9) for at in range(32)), return_exceptions=True)
+        return list(outcomes), asyncio.get_running_loop().time()
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        outcomes, seconds = runner.run(hang())
+    assert {type(error) for error in outcomes} == {EngineTimeout}
+    assert seconds == pytest.approx(600, abs=1)
+
+
 def test_those_who_wait_for_a_place_can_be_aborted_and_die_too() -> None:
     async def crowd() -> tuple[list[BaseException], int]:
         admission = Admission(1, SECONDS)
@@ -413,3 +451,31 @@ def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
         until(lambda: not running(held_pid))
         assert running(free)
         os.kill(free, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory is found by the maps in /proc")
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_a_tether_removes_the_shared_memory_of_what_it_holds_and_no_other(ends_first: bool) -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "from actors.tether import Tether\n"
+        "tether = Tether()\n"
+        "sharing = 'from multiprocessing.shared_memory import SharedMemory; import time; '\n"
+        "sharing += 'mine = SharedMemory(create=True, size=9); print(mine.name, flush=True); time.sleep(600)'\n"
+        "free = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
+        "with tether.held():\n"
+        "    held = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
+        "names = free.stdout.readline().strip(), held.stdout.readline().strip()\n"
+        "tether.note()\n"
+        f"if {ends_first}: held.kill(); held.wait()\n"
+        "tether.release()\n"
+        "print(free.pid, *names, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    with Popen([sys.executable, "-c", script], stdout=PIPE, text=True) as process:
+        assert process.stdout
+        pid, free, held = process.stdout.readline().split()
+        there = [Path("/dev/shm", name).exists() for name in (free, held)]
+        os.kill(int(pid), signal.SIGTERM)
+        Path("/dev/shm", free).unlink(missing_ok=True)
+    assert there == [True, False]

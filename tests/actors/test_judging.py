@@ -345,6 +345,19 @@ def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> N
     assert [score.scores["losses"] for score in scores] == [1.0, 1.0, 0.0]
 
 
+def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: Judged) -> None:
+    own = judge("genrm-boxed", pairs="active")
+    asked = replace(request(own, 3), prompts=tuple(one for one in prompts(own, 3) if one.judges != (0, 2)))
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {at: 3 - at for at in ids}))
+    try:
+        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+    finally:
+        fake.close()
+    assert [(score.status, score.reason, score.reward) for score in scores] == [
+        (Status.SCORED, None, 3.0), (Status.SCORED, None, 2.0), (Status.REJECTED, Reason.NO_OPPONENT, None)
+    ]  # fmt: skip
+
+
 def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: Judged) -> None:
     def reply(ids: Sequence[int], sampling: Sampling) -> str:
         scores = ", ".join(f'"model-{place}": {at + 1}' for place, at in enumerate(ids, 1))

@@ -22,7 +22,7 @@ def test_the_arithmetic_by_hand() -> None:
     assert found.weights == 10e9 * 2 / 10  # ten GPUs, ten layers: each has a tenth
     assert found.cached_tokens == 65_536
     assert found.cache == 65_536 * 2 * 2 * 2 * 2 * 64  # tokens, keys and values, bytes, two layers, two heads of 64
-    assert found.activations == 8192 * 2 * (4 * 1000 + 2 * 4000 / 2)
+    assert found.activations == 16_384 * 2 * (4 * 1000 + 2 * 4000 / 2)
     assert found.room == pytest.approx(90e9)
     assert found.total == found.weights + found.cache + found.activations + 3 * GIB
     assert str(found).startswith("TP 2 x PP 5: 1.9 weights + 0.1 cache of 65,536 tokens + ")

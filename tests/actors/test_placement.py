@@ -13,7 +13,7 @@ from actors.checkpoint import locate
 from actors.errors import SettingsError
 from actors.layout import Layout
 from actors.models import RewardModel, resolve
-from actors.placement import check_memory, nodes_for
+from actors.placement import check_memory, nodes_for, with_node
 from actors.settings import EngineSettings, ModelSettings, RenderSettings
 from actors.sizes import SIZES
 
@@ -32,6 +32,20 @@ from actors.sizes import SIZES
 )
 def test_a_tensor_parallel_group_is_on_one_node(layout: Layout, gpus: dict[str, float], expected: list[str] | None) -> None:
     assert nodes_for(layout, gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "free", "expected"),
+    [
+        (["a", "b"], 0, ["a", "b"]),
+        (["a", "here"], 8, ["a", "here"]),
+        (["a", "b"], 4, ["here", "a"]),
+        (["a", "a"], 8, ["here", "here"]),
+        ([], 8, []),
+    ],
+)
+def test_an_engine_is_beside_its_first_stage_where_there_is_room(nodes: list[str], free: float, expected: list[str]) -> None:
+    assert with_node("here", nodes, Layout(4, 2), {"here": free, "a": 8.0, "b": 8.0}) == expected
 
 
 LARGE = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"]

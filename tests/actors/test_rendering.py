@@ -515,3 +515,21 @@ def test_a_template_with_two_beginnings_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="{{ bos_token }}" + TEMPLATE)
     with pytest.raises(ModelError, match="must hold <s> 1 times, and the template writes it 2 times"):
         renderer(path)
+
+
+def test_a_tokenizer_is_never_given_many_large_texts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendering = renderer(SCALAR)
+    tokenize = rendering._tokenize
+    given_at_once: list[int] = []
+
+    def watched(texts: list[str]) -> list[list[int]]:
+        given_at_once.append(sum(map(len, texts)))
+        return tokenize(texts)
+
+    monkeypatch.setattr(rendering._stems, "_tokenize", watched)
+    monkeypatch.setattr("actors.stems._AT_A_TIME", 2_000)
+    asked = [request(user("a " * 400), assistant("b")) for _ in range(20)]
+    found = rendering.render(asked)
+    assert len(given_at_once) >= 10
+    assert max(given_at_once) < 2_000
+    assert found == [rendering.render([one])[0] for one in asked]

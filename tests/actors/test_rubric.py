@@ -17,6 +17,7 @@ from pipelines.options import validated
 from tests.judges import ANY_ROLE, judge_folder, judge_model, rendered, request
 from tests.models import assistant, user
 
+TWO = {"shows": "two", "pattern": "(?P<score_1>[0-9]) (?P<score_2>[0-9])"}
 GRADE = {"prompt": "Rate {{ response }}", "pattern": "Rating: ([0-9]+)", "low": 1, "high": 10}
 BETTER = {
     "shows": "two",
@@ -65,6 +66,14 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
         ({"pattern": "("}, "it is no regular expression"),
         ({"pattern": "Rating"}, r"needs a group around the verdict, such as \(\[0-9\]\+\)"),
         ({"prompt": "{{ response"}, "it is no Jinja: .* in line 1"),
+        ({"prompt": "Rate it."}, r"the prompt has no \{\{ response \}\}, which is judged"),
+        (
+            {"prompt": "{{ response }}{{ colour }}"},
+            r"the prompt has \{\{ colour \}\}.*there are conversation, turns, response",
+        ),
+        ({"system": "{{ response_1 }}"}, r"the prompt has \{\{ response_1 \}\}, which isn't there where it shows one"),
+        ({"prompt": "{{ response_1 }}", **TWO}, r"the prompt has no \{\{ response_2 \}\}"),
+        ({"pattern": "(Score|Rating): ([0-9]+)"}, r"2 groups, and none says which .* \(\?P<score>\[0-9\]\+\)"),
         ({"low": None}, "low and high say the scale"),
         ({"low": 10, "high": 1}, "low and high say the scale"),
         ({"shows": "two"}, "of two responses, a number is called like score_1 and score_2, not score"),
@@ -143,15 +152,16 @@ def test_jinja_in_a_response_is_text(folder: Path) -> None:
     assert text in prompt
 
 
-@pytest.mark.parametrize("prompt", ["{{ response }}{{ response.__class__ }}", "{{ response }}{{ colour }}"])
-def test_a_prompt_that_reaches_for_more_is_refused_at_once(folder: Path, prompt: str) -> None:
+def test_a_prompt_that_reaches_for_more_is_refused_at_once(folder: Path) -> None:
+    prompt = "{{ response }}{{ response.__class__ }}"
     with pytest.raises(ModelError, match="a plain question can't be asked: template_refused"):
         rendered(judge_model(folder, rubric={**GRADE, "prompt": prompt}), request(user("Q"), to=("a",)))
 
 
 def test_a_prompt_that_leaves_the_response_out_is_refused(folder: Path) -> None:
+    hidden = {**GRADE, "prompt": "Rate it.{% if response == '' %}{{ response }}{% endif %}"}
     with pytest.raises(ModelError, match="the template leaves the response out"):
-        rendered(judge_model(folder, rubric={**GRADE, "prompt": "Rate it."}), request(user("Q"), to=("a",)))
+        rendered(judge_model(folder, rubric=hidden), request(user("Q"), to=("a",)))
 
 
 def test_the_engine_holds_the_answer_to_the_schema(folder: Path) -> None:

@@ -37,6 +37,10 @@ class Stub:
     def max_model_len(self) -> int:
         return 1000
 
+    @property
+    def runner(self) -> str:
+        return "stub"
+
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return self._thread.submit(work)
 

@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from actors.alignment import logprobs_are_their_tokens
 from actors.checkpoint import Checkpoint
-from actors.engine import Pooled
+from actors.engine import Generation, Pooled, Sampling
 from actors.errors import ModelError
 from actors.fake_engine import FakeEngine
 from actors.family import Golden, KnownModel
-from actors.models import families
+from actors.models import families, resolve
+from actors.rubric_settings import RubricSettings
 from actors.self_test import self_test
+from actors.settings import JudgeSettings, ModelSettings, RenderSettings
 from tests.models import ATTRIBUTES, SCALAR, reward_model
 
 Change = Callable[[tuple[float, ...]], tuple[float, ...]]
@@ -97,7 +101,105 @@ def test_a_conversation_with_a_known_reward_must_have_it(
     passed: list[str] = []
     if tolerance == 100.0:
         self_test(engine.model, engine, passed.append)
-        assert passed[-1].endswith("published or measured as 50")
+        assert passed[-1].endswith("published or measured as 50 (give or take 100)")
         return
     with pytest.raises(ModelError, match=r"conversation 1 should have the reward 50 \(give or take 0.1\), and has -?\d"):
         self_test(engine.model, engine)
+
+
+class Shifted(FakeEngine):
+    """An engine whose rows and log-probabilities are those of tokens so many places further on."""
+
+    places = 0
+
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        last = len(ids) - 1
+        moved = [min(max(place + self.places, 0), last) for place in ([last] if at is None else at)]
+        return await super().pool(ids, request_id, moved, activated=activated)
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        tokens: list[int] = []
+        rows: list[dict[int, float]] = []
+        for _ in range(sampling.max_tokens):
+            seen = sum(ids) + sum(tokens)
+            tokens.append(seen % 11)
+            rows.append({tokens[-1]: 0.0} | {verdict: -20.0 * ((seen + verdict) % 3) for verdict in sampling.verdict_ids})
+        rows = rows[self.places :] + rows[: self.places]
+        return (Generation("said", tuple(tokens), "length", tuple(rows), 0, len(ids)),)
+
+
+@pytest.mark.parametrize("places", [0, 1, -1])
+def test_rows_of_other_tokens_are_refused(places: int) -> None:
+    model = reward_model(SCALAR, every_turn=True)
+    engine = Shifted(model.labels, model.max_model_len, every_position=True)
+    engine.places = places
+    passed: list[str] = []
+    try:
+        if places:
+            with pytest.raises(ModelError, match=r"numbers aren't those of their tokens.*VLLM_USE_V2_MODEL_RUNNER=0"):
+                self_test(model, engine)
+            return
+        self_test(model, engine, passed.append)
+    finally:
+        engine.close()
+    assert passed[-1] == "positions: each token has its own outputs (model runner fake)"
+
+
+@pytest.mark.parametrize("places", [0, 1, -1])
+def test_log_probabilities_of_other_tokens_are_refused(places: int) -> None:
+    model = reward_model("tiny-genrm-principle")
+    engine = Shifted(0, model.max_model_len)
+    engine.places = places
+    prompts = ([1, 2, 3], [4, 5])
+    try:
+        if places:
+            with pytest.raises(ModelError, match="numbers aren't those of their tokens: at token 0 of a text"):
+                logprobs_are_their_tokens(model, engine, prompts)
+            return
+        passed = logprobs_are_their_tokens(model, engine, prompts)
+    finally:
+        engine.close()
+    assert passed == "log-probabilities: each token has its own (model runner fake)"
+
+
+@pytest.mark.parametrize(
+    ("model", "rewards"),
+    [
+        ("internlm/internlm2-20b-reward", (0.767578125, -2.22265625)),
+        ("Skywork/Skywork-Reward-V2-Llama-3.1-8B", (23.0, 3.59375)),
+    ],
+)
+def test_what_a_card_publishes_is_asked_of_that_model_alone(
+    model: str, rewards: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the known models are here after all
+    assert [golden.rewards for golden in golden_of(model)] == [rewards]
+    assert golden_of("internlm/internlm2-7b-reward") == golden_of("Skywork/Skywork-Reward-V2-Llama-3.1-8B-40M") == ()
+
+
+def golden_of(model: str) -> Sequence[Golden]:
+    (known,) = filter(None, (family.knows(model) for family in families().values()))
+    return known.golden
+
+
+def test_a_judge_of_whom_nothing_can_be_read_passes_where_it_neednt_be() -> None:
+    rubric = RubricSettings(prompt="{{ response }}", pattern="Rating: ([0-9]+)", low=1, high=10)
+    model = resolve(ModelSettings(model="tiny-policy", judge=JudgeSettings(rubric=rubric)), RenderSettings())
+    engine = FakeEngine(0, model.context)
+    passed: list[str] = []
+    try:
+        self_test(model, engine, passed.append)
+        assert passed[-1].startswith("asked about 2 + 3, it gave ")
+        with pytest.raises(ModelError, match="nothing could be read: asked about 2"):
+            self_test(model, engine, must_read=True)
+    finally:
+        engine.close()
+
+
+def test_a_model_that_no_question_fits_into_isnt_ok(engine: Any) -> None:
+    short = replace(engine.model, max_model_len=2)
+    self_test(short, engine)
+    with pytest.raises(ModelError, match="nothing could be asked: prompts may have 2 tokens"):
+        self_test(short, engine, must_read=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from actors.admission import Admission
 from actors.engine import Generation, Pooled, Sampling, Task
 from actors.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
@@ -22,6 +23,7 @@ from actors.models import families
 from actors.records import Prompt, RenderedRequest, RenderedResponse
 from actors.scorer import HeadScorer
 from actors.settings import EngineSettings
+from tests.clock import Clock
 from tests.engines import (
     BLOCK,
     CLASSIFIER_VOCABULARY,
@@ -354,6 +356,81 @@ def test_the_engine_cores_own_error_is_told(classifier: Path, tmp_path: Path) ->
 Start = Callable[..., "VllmEngine"]
 
 
+class Core:
+    """In the place of an engine core and vLLM: what it is asked, it answers when the step that it is at has ended."""
+
+    def __init__(self, step_s: float) -> None:
+        self._step_s = step_s
+        self.engine_core = self
+
+    async def get_supported_tasks_async(self) -> None:
+        await asyncio.sleep(self._step_s)
+
+
+def engine_at(step_s: float, cold: set[str | None]) -> "VllmEngine":
+    from actors.vllm_engine import VllmEngine
+
+    engine = object.__new__(VllmEngine)
+    engine._admission, engine._probe, engine._cold = Admission(1, 60.0), None, cold
+    engine._engine, engine._last_words = Core(step_s), LastWords({"handlers": {}, "loggers": {"vllm": {"handlers": []}}})
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("cold", "step_s", "dies"),
+    [({None}, 300, False), ({"adapter"}, 300, False), (set(), 300, True), ({None}, 1e5, True), (set(), 20, False)],
+    ids=["a first step that compiles", "an adapter that loads", "a hung step", "a hung first step", "a slow step"],
+)
+def test_a_core_that_answers_nothing_is_dead_later_before_its_first_answer(
+    cold: set[str | None], step_s: float, dies: bool
+) -> None:
+    async def outlived() -> bool:
+        engine = engine_at(step_s, cold)
+        try:
+            for _ in range(1000):
+                await engine.health()
+        except EngineDead:
+            return False
+        return True
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        assert runner.run(outlived()) is not dies
+
+
+class Card:
+    """What vLLM asks of an H100."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: False
+
+    def get_device_total_memory(self) -> int:
+        return 80 * 2**30
+
+    def get_device_name(self) -> str:
+        return "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(("online", "tokens"), [(False, 16_384), (True, 8192)])
+def test_a_card_reads_as_many_prompts_and_tokens_in_a_step_as_vllm_has_it_do(
+    online: bool, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.engine import arg_utils
+    from vllm.usage.usage_lib import UsageContext
+
+    from actors import vllm_engine
+
+    assert vllm_engine._usage(online) is UsageContext.ENGINE_CONTEXT, "of a CPU"
+    for module in (arg_utils, vllm_engine):
+        monkeypatch.setattr(module, "current_platform", Card())
+    most_tokens, most_prompts = arg_utils.EngineArgs.get_batch_defaults(1)
+    context = vllm_engine._usage(online)
+    assert (most_tokens[context], most_prompts[context]) == (tokens, 1024)
+
+
+def test_as_many_requests_are_inside_as_vllm_works_on(classify_engine: "VllmEngine") -> None:
+    assert classify_engine._admission._free._value == classify_engine._engine.vllm_config.scheduler_config.max_num_seqs
+
+
 @pytest.fixture
 def start(classifier: Path, judge: Path) -> Iterator[Start]:
     """Starts engines that won't live long."""
@@ -436,6 +513,7 @@ def test_a_slow_request_times_out_and_a_hung_engine_is_dead(start: Start, monkey
         ask(engine, engine.generate([1], too_much, "slow"))
     until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 0)
     ask(engine, engine.health())
+    ask(engine, engine.generate([1], Sampling(max_tokens=1), "first"))  # until then it might be compiling
     monkeypatch.setattr("actors.vllm_engine.PROBE_TIMEOUT_S", 1.0)
     monkeypatch.setattr("actors.vllm_engine.SHUTDOWN_TIMEOUT_S", 1.0)
     os.kill(core, signal.SIGSTOP)

@@ -2,12 +2,16 @@
 
 import copy
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +66,49 @@ def test_every_flag_of_ray_start_is_one(config: dict[str, Any]) -> None:
     starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
     flags = {word.partition("=")[0] for command in starts for word in command.split() if word.startswith("--")}
     assert {flag for flag in flags if flag not in shown} == set()
+
+
+def test_a_node_installs_the_images_versions_and_again_when_the_checkout_changes(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    checkout, bin_ = tmp_path / "assay", tmp_path / "venv" / "bin"
+    for folder in (*(checkout / name for name in ("actors", "deploy", "pipelines", "tiny_models")), bin_):
+        folder.mkdir(parents=True)
+        (folder / "code.py").write_text("1")
+    for name in ("pyproject.toml", "requirements-cpu.txt"):
+        shutil.copy(REPOSITORY / name, checkout)
+    pip, log = bin_ / "pip", tmp_path / "log"
+    pip.write_text('#!/bin/sh\necho "$@" >> ~/log\nmkdir -p build; date > build/x\ntest ! -e ~/broken\n')
+    pip.chmod(0o755)
+    (bin_ / "ray").touch(0o755)
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("")
+    (tmp_path / ".profile").write_text("")
+
+    def set_up() -> tuple[int, list[str]]:
+        log.write_text("")
+        done = [
+            subprocess.run(["bash", "-c", own], env={**os.environ, "HOME": str(tmp_path)}, check=False)
+            for own in config["setup_commands"]
+        ]
+        return max(one.returncode for one in done), log.read_text().splitlines()
+
+    installed = f"install -q --constraint {tmp_path}/constraints.txt {checkout}[gpu]"
+    (tmp_path / "broken").touch()
+    assert set_up() == (1, [installed])
+    (tmp_path / "broken").unlink()
+    assert set_up() == (0, [installed])
+    assert set_up() == (0, [])
+    (checkout / "actors" / "code.pyc").write_text("made by Python")
+    assert set_up() == (0, [])
+    (checkout / "actors" / "code.py").write_text("2")
+    assert set_up() == (0, [installed])
+    constraints = (tmp_path / "constraints.txt").read_text()
+    assert "ray==" in constraints
+    image = re.search(r"--extended-regexp '(.+)' requirements", (REPOSITORY / "deploy" / "Dockerfile").read_text())
+    assert image is not None
+    assert not re.search(image[1], constraints, re.MULTILINE)
+    assert f"'{image[1]}'" in "".join(config["setup_commands"])
 
 
 # Spot workers.

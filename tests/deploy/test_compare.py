@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from actors.online import Judged, OnlineScorer
 from actors.records import Reading, Reason, Said, Score, ScoreRequest
+from actors.settings import JudgeSettings
 from tests.endpoints import QUESTION, application, post, scorer
 from tests.models import user
 
@@ -252,3 +253,20 @@ def test_a_response_that_was_rejected_after_all_has_no_score_beside_one_that_was
     text = said(verdict(5, 2, 1), 5.0, 0, 1)
     body = told(scorers[JUDGE], scored(5.0, text), Score.rejected(Reason.TOO_LONG))
     assert [tuple(one.values()) for one in body["comparison_results"]] == [(0, 1, 0, 5.0, None, 1.0)]
+
+
+def test_a_response_that_is_left_without_an_opponent_is_no_error_of_ours() -> None:
+    """The first and the last are too long for each other; where the first wins, nobody is left for the last."""
+    own = scorer(JUDGE, judge=JudgeSettings(pairs="active"), max_model_len=100)
+    found = set()
+    try:
+        for number in range(10):
+            texts = [f"{number} " + "seven " * 12, "9", "eight " * 12]
+            conversation = {"messages": QUESTION, "responses": texts}
+            answer = post(application([own]), "/v1/rewards", {"model": JUDGE, "conversations": [conversation]})
+            assert answer.status_code == 200, answer.text
+            responses = answer.json()["data"][0]["responses"]
+            found.add(tuple(one["reason"] for one in responses))
+    finally:
+        own.close()
+    assert found == {(None, None, None), (None, None, "no_opponent")}

@@ -16,6 +16,7 @@ from actors.online import OnlineScorer
 from actors.settings import EngineSettings
 from deploy.auth import Keys, check_reach, read_keys
 from deploy.settings import AccessSettings, LimitSettings
+from deploy.web import create_app
 from tests.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}
@@ -200,6 +201,33 @@ def test_without_keys_only_this_machine_may_ask(quick: OnlineScorer) -> None:
     assert code(asyncio.run(from_elsewhere(application([quick])))) == (403, "no_keys")
     with_keys = application([quick], keys=[KEY])
     assert code(asyncio.run(from_elsewhere(with_keys))) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((own, 200) for own in ("localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000")),
+        *((named, 200) for named in ("judge.internal", "Judge.Internal:8000")),
+        *(
+            (other, 403)
+            for other in ("evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example")
+        ),
+        *((odd, 403) for odd in ("localhost:8000.evil.example", "[::1]evil.example", "192.0.2.7", "[::1", "localhost@evil")),
+    ],
+)
+def test_without_keys_only_this_machines_names_lead_here(quick: OnlineScorer, host: str, status: int) -> None:
+    plain = application([quick])
+    app = create_app(plain._app.state.service, Keys([], hosts=["judge.internal"]), _none, _none)
+    answer = post(app, "/v1/rewards", BODY, Host=host)
+    assert answer.status_code == status
+    assert status == 200 or code(answer) == (403, "unknown_host")
+    for guarded in (Keys([KEY]), Keys([], everybody=True)):
+        app = create_app(plain._app.state.service, guarded, _none, _none)
+        assert post(app, "/v1/rewards", BODY, Host=host, Authorization=f"Bearer {KEY}").status_code == 200
+
+
+async def _none() -> Any:
+    return None
 
 
 def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """What chat templates write comes back as the messages that they were given, and as nothing else."""
 
+import sys
+import tracemalloc
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -282,3 +284,75 @@ def test_endless_tokens_take_no_endless_time() -> None:
     talk = split_by_any(prompt + "<|im_end|>" * 50_000 + "." + "<|im_end|>\n" * 50_000, prompt)
     assert talk is not None
     assert talk.response == "<|im_end|>" * 50_000 + "."
+
+
+# What a text may cost.
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many calls some work makes: none for what a pattern does by itself. Ends it at a hundred thousand."""
+    count = 0
+
+    def counted(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 100_000:
+            raise OverflowError
+
+    sys.setprofile(counted)
+    try:
+        work()
+    except OverflowError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+ENDINGS = [(name, end) for name, template in TEMPLATES.items() for end in template.ends]
+
+
+@pytest.mark.parametrize(("name", "end"), ENDINGS)
+def test_a_text_of_endings_alone_is_taken_off_at_once(name: str, end: str) -> None:
+    template = TEMPLATES[name]
+    few, many = (calls(lambda count=count: template._last("7" + end * count)) for count in (10, 10_000))  # type: ignore[misc]
+    assert many <= few
+    assert template._last("7" + end * 10_000) == 1
+    assert calls(lambda: split_by_any(end * 10_000)) < 1_000
+    assert calls(lambda: split_by_any(f"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n7{end * 10_000}")) < 1_000
+
+
+def one_by_one(text: str, ends: Sequence[str]) -> int:
+    """Where a text ends without its endings, the longest that is there being taken off first."""
+    known = sorted((end + space for end in ends for space in ("", " ", "\n")), key=len, reverse=True)
+    while ending := next((end for end in known if text.endswith(end)), ""):
+        text = text.removesuffix(ending)
+    return len(text)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_endings_are_taken_off_as_if_one_by_one(name: str) -> None:
+    ends = TEMPLATES[name].ends
+    piece = st.sampled_from([*ends, *(end[1:] for end in ends), *(end[:-1] for end in ends), " ", "\n", "7"])
+
+    @given(st.lists(piece, max_size=8).map("".join))
+    def check(text: str) -> None:
+        assert TEMPLATES[name]._last(text) == one_by_one(text, ends)
+
+    check()
+
+
+def test_an_empty_turn_that_would_begin_again_is_in_no_template() -> None:
+    text = "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n[/INST] 7 </s>"
+    found: list[object] = []
+    assert calls(lambda: found.append(split_by_any(text))) < 1_000
+    assert found == [None]
+
+
+def test_a_long_beginning_is_read_in_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        assert split_by_any("<s>" * 200_000) is None
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()

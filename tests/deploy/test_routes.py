@@ -5,9 +5,10 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
+import openai
 import pytest
 
 from actors.family import Question
@@ -17,7 +18,7 @@ from actors.records import Message, Reason, Role
 from actors.settings import ModelSettings, RenderSettings
 from deploy.api.json_route import DEEPEST
 from deploy.errors import unscored
-from tests.endpoints import ANSWERED, QUESTION, application, client, post, scorer
+from tests.endpoints import ANSWERED, QUESTION, application, client, listening, post, scorer
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
 NAMES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
@@ -251,7 +252,7 @@ def events(answer: httpx.Response) -> list[dict[str, Any]]:
 
 def test_a_stream_says_what_the_whole_says(app: Any) -> None:
     for model, messages in ((HEAD, ANSWERED), (JUDGE, COMPARED)):
-        body = {"model": model, "messages": messages, "temperature": 0}
+        body = {"model": model, "messages": messages, "temperature": 0, "stream_options": {"include_usage": True}}
         whole = post(app, "/v1/chat/completions", body).json()["choices"][0]
         pieces = events(post(app, "/v1/chat/completions", {**body, "stream": True}))
         choices = [choice for piece in pieces for choice in piece["choices"]]
@@ -259,6 +260,88 @@ def test_a_stream_says_what_the_whole_says(app: Any) -> None:
         assert said == whole["message"]["content"] != ""
         assert choices[-1]["finish_reason"] == whole["finish_reason"]
         assert pieces[-1]["usage"]["total_tokens"] > 0
+
+
+def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:
+    """Every piece has a choice, unless the usage is asked for: then it comes last, and has none."""
+    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as own:
+        for model, messages in ((HEAD, ANSWERED), (JUDGE, COMPARED)):
+            asked_: Any = {"model": model, "messages": messages, "temperature": 0}
+            whole = own.chat.completions.create(**asked_).choices[0].message.content
+            stream = own.chat.completions.create(**asked_, stream=True)
+            assert "".join(piece.choices[0].delta.content or "" for piece in stream) == whole
+            silent = own.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": False})
+            assert all(piece.choices for piece in silent)
+            *pieces, last = own.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": True})
+            assert all(piece.choices for piece in pieces)
+            assert last.choices == []
+            assert last.usage.total_tokens > 0
+
+
+LEVEL = {"id": "a", "type": "score", "question": "?", "levels": ["a", "b"]}
+NOTHING = {
+    "/v1/chat/completions": (
+        {"messages": ANSWERED},
+        {
+            "tools": [], "tool_choice": "none", "logit_bias": {}, "min_p": 0, "repetition_penalty": 1.0, "n": None,
+            "presence_penalty": 0.0, "frequency_penalty": 0, "response_format": {"type": "text"}, "stream": None,
+            "stream_options": None, "best_of": 1, "top_p": None, "ignore_eos": False, "reasoning_effort": None,
+        },
+    ),
+    "/v1/rewards": ({"conversations": [{"messages": ANSWERED}]}, {"trace": None, "activation": None}),
+    "/pooling": ({"messages": ANSWERED}, {"add_special_tokens": None, "chat_template": None, "padding": False}),
+    "/classify": ({"messages": ANSWERED}, {"text": None, "rid": None, "continue_final_message": False, "image_data": None}),
+    "/score": ({"data_1": "a", "data_2": "b"}, {"queries": None, "documents": None, "max_tokens_per_doc": 0}),
+    "/rerank": (  # langchain-cohere's, whose `rerank` sends what isn't given as null
+        {"query": "a", "documents": ["b", "c"]},
+        {"max_tokens_per_doc": None, "top_n": None, "return_documents": None, "rank_fields": None, "priority": 0},
+    ),
+    "/get_reward?model=" + HEAD: ({"query": []}, {"prompts": None, "labels": None, "reward_kwargs": None}),
+    "/compare": (
+        {"conversation_history": QUESTION, "response_objs": [{"output": []}]},
+        {"principle": None, "response_create_params": None},
+    ),
+    "/v1/decisions": (
+        {"model": JUDGE, "input": "a", "questions": [LEVEL | {"x": None}]},
+        {"temperature": None, "chat_template_kwargs": None, "seed": None},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NOTHING)
+def test_a_field_that_asks_for_nothing_passes(app: Any, path: str) -> None:
+    body, nothing = cast(tuple[dict[str, Any], dict[str, Any]], NOTHING[path])
+    named = {} if "model=" in path else {"model": HEAD}
+    answers = [post(app, path, {**named, **body, **more}) for more in ({}, nothing)]
+    assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
+    without, with_ = (without_its_name(answer.json()) for answer in answers)
+    assert with_ == without
+
+
+def without_its_name(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name not in {"id", "created"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value"),
+    [
+        ("/v1/chat/completions", "tool_choice", "required"),
+        ("/v1/chat/completions", "logit_bias", {"5": 100}),
+        ("/v1/chat/completions", "min_p", 0.1),
+        ("/v1/chat/completions", "min_p", False),
+        ("/v1/chat/completions", "repetition_penalty", 1.1),
+        ("/v1/chat/completions", "presence_penalty", 0.5),
+        ("/v1/chat/completions", "response_format", {"type": "json_object"}),
+        ("/v1/chat/completions", "stream_options", {"include_usage": True, "more": 1}),
+        ("/pooling", "chat_template", "{{ messages }}"),
+        ("/pooling", "padding", True),
+        ("/rerank", "max_tokens_per_doc", 512),
+        ("/score", "instruction", "be kind"),
+    ],
+)
+def test_a_field_that_asks_for_what_isnt_done_is_refused(app: Any, path: str, name: str, value: Any) -> None:
+    body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0]), name: value}
+    assert error(post(app, path, body), 400)["param"].startswith(name)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +378,8 @@ def test_what_a_judge_cant_do_is_refused(app: Any) -> None:
     body = {"model": JUDGE, "messages": COMPARED}
     assert error(post(app, "/v1/chat/completions", {**body, "logprobs": True}), 400)["param"] == "logprobs"
     assert error(post(app, "/v1/chat/completions", {**body, "n": 2, "temperature": 0}), 400)["param"] == "n"
-    assert error(post(app, "/v1/chat/completions", {**body, "tools": []}), 400)["param"] == "tools"
+    tools = [{"type": "function", "function": {"name": "look_up"}}]
+    assert error(post(app, "/v1/chat/completions", {**body, "tools": tools}), 400)["param"] == "tools"
     drawn = post(app, "/v1/chat/completions", {**body, "n": 3, "temperature": 0.7}).json()
     assert len(drawn["choices"]) == 3
 
@@ -377,6 +461,55 @@ def test_score_and_rerank_are_the_rewards_of_answers(app: Any) -> None:
         assert [one["document"]["text"] for one in results] == [answers[at] for at in own["ranking"][:2]]
     refused = post(app, "/score", {"model": HEAD, "queries": ["a", "b"], "documents": ["c"]})
     assert error(refused, 400)["param"] == "queries"
+
+
+HALF = "half \ud83d"
+"""Of a character of UTF-16: JSON can name it, and it is no text."""
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place", "reason"),
+    [
+        ("/pooling", {"input": HALF}, "input", "lone_surrogate"),
+        ("/pooling", {"input": ["a", HALF, "b"]}, "input[1]", "lone_surrogate"),
+        ("/pooling", {"input": [5, 2_000_000]}, "input", "unknown_token"),
+        ("/pooling", {"input": [[5, 6], [5, 1024]]}, "input[1]", "unknown_token"),
+        ("/pooling", {"input": ["a", ""]}, "input[1]", "empty_content"),
+        ("/pooling", {"messages": [*QUESTION, {"role": "assistant", "content": HALF}]}, "messages", "lone_surrogate"),
+        ("/classify", {"input": ["a", HALF]}, "input[1]", "lone_surrogate"),
+        ("/classify", {"text": ["a", "b", HALF]}, "text[2]", "lone_surrogate"),
+        ("/classify", {"text": HALF}, "text", "lone_surrogate"),
+        ("/classify", {"input_ids": [[5], [2**31 - 1]]}, "input_ids[1]", "unknown_token"),
+        ("/score", {"queries": "a", "documents": ["b", HALF]}, "documents[1]", "lone_surrogate"),
+        ("/score", {"queries": "a", "documents": ["b", "9 <extra_id_1>"]}, "documents[1]", "control_token"),
+        ("/score", {"queries": ["a", " "], "documents": ["b", "c"]}, "queries[1]", "empty_content"),
+        ("/score", {"queries": HALF, "documents": ["b", "c"]}, "queries", "lone_surrogate"),
+        ("/rerank", {"query": "a", "documents": ["b", "c", " "]}, "documents[2]", "empty_content"),
+        ("/rerank", {"query": "a", "documents": ["b", "9 <extra_id_1>"]}, "documents[1]", "control_token"),
+        ("/rerank", {"query": HALF, "documents": ["b"]}, "query", "lone_surrogate"),
+    ],
+)
+def test_what_cant_be_read_is_the_clients_mistake_and_told_by_its_place(
+    app: Any, path: str, body: dict[str, Any], place: str, reason: str
+) -> None:
+    found = error(post(app, path, {"model": HEAD, **body}), 400)
+    assert (found["param"], found["code"]) == (place.partition("[")[0], reason)
+    assert found["message"].startswith(f"{place}: ") == ("[" in place)
+
+
+def test_an_item_that_is_too_long_is_told_by_its_place(app: Any) -> None:
+    found = error(post(app, "/rerank", {"model": HEAD, "query": "a", "documents": ["b", "word " * 20_000]}), 413)
+    assert found["message"].startswith("documents[1]: ")
+
+
+def test_the_last_token_of_the_vocabulary_is_one(app: Any) -> None:
+    assert post(app, "/pooling", {"model": HEAD, "input": [5, 1023]}).status_code == 200
+
+
+@pytest.mark.parametrize("task", ["token_classify", "embed", "encode"])
+def test_a_task_that_isnt_done_is_refused(app: Any, task: str) -> None:
+    assert post(app, "/pooling", {"model": HEAD, "messages": ANSWERED, "task": "classify"}).status_code == 200
+    assert error(post(app, "/pooling", {"model": HEAD, "messages": ANSWERED, "task": task}), 400)["param"] == "task"
 
 
 def test_models_and_probes_are_there(app: Any) -> None:

@@ -66,7 +66,7 @@ def test_the_best_are_kept_as_conversations(calm: Path) -> None:
 def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: Path, calm: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     # Sixteen parts are worked on at a time, and end together: there must be more, or all are there at once.
-    small = (*SAMPLE, "--part-rows", 1)
+    small = (*SAMPLE[:-1], 1)  # rows in a part
     with running("sample", corpus, output, *small, "--policy-max-in-flight", 32) as driver:
         engine, _ = engines_of(driver, 2)
         wait_until(lambda: len(parts_of(output)) >= 1, driver)

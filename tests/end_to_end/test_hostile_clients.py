@@ -228,6 +228,19 @@ def test_a_body_of_100_mb_is_refused_and_not_held(
     assert max(peaks.grown) < 128  # 45 at the most in 20 runs; without limits it was 200 to 1,000
 
 
+def test_a_head_that_never_ends_is_refused(address: str, neighbour: Neighbour, processes: Any) -> None:
+    """By the proxy itself, in time, too: `tests/deploy/test_proxy.py`."""
+    piece = b"a" * 2**16
+    with Peaks(processes) as peaks, raw(address) as one:
+        one.sendall(b"GET /health HTTP/1.1\r\nX: ")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for _ in range(LONG // len(piece)):
+                one.sendall(piece)
+        with contextlib.suppress(ConnectionResetError):
+            assert one.recv(4096)[:12] in {b"HTTP/1.1 431", b""}
+    assert max(peaks.grown) < 128
+
+
 # Wrong ones.
 
 

@@ -6,20 +6,23 @@ how far the run is.
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands import actors_of, assay, exported, kill, parts_of, running, stamps, summary, wait_until
+from pipelines.lease import STALE_S
+from pipelines.storage import LEASE
+from tests.commands import PATIENCE_S, actors_of, assay, exported, kill, parts_of, running, stamps, summary, wait_until
 from tests.corpora import lines, rows, write
 
 ROWS = 1500
 SLOW = ("--engine-args", "latency_s=0.05", "--max-in-flight", 16)  # made-up scores come too fast to be interrupted
 
 
-def score(corpus: Path, output: Path, *more: object) -> tuple[object, ...]:
-    return ("score", corpus, output, "--model", "tiny-attributes", "--engine", "fake", *more)
+def score(corpus: Path, output: Path, *more: object, model: str = "tiny-attributes") -> tuple[object, ...]:
+    return ("score", corpus, output, "--model", model, "--engine", "fake", *more)
 
 
 def corpus_of(folder: Path, name: str) -> Path:
@@ -75,6 +78,54 @@ def _compare(tmp_path: Path, name: str, seed: int, kills: int) -> None:
 def _counts(found: dict[str, Any]) -> dict[str, Any]:
     """Without the quantiles, whose sketch depends on how the parts are cut, and how long it took."""
     return {name: value for name, value in found.items() if name not in ("quantiles", "work")}
+
+
+def test_a_folder_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
+    corpus, out = write(tmp_path / "c.jsonl", lines(rows(400))), tmp_path / "out"
+    with running(*score(corpus, out, *SLOW, "--part-rows", 20)) as first:
+        wait_until((out / LEASE).exists, first)
+        second = assay(*score(corpus, out))
+        assert second.returncode == 2
+        assert f"is being written by another run: process {first.pid} on" in second.stderr
+        assert first.is_running()
+        kill(first)
+    assert summary(*score(corpus, out))["scored"] == 400
+    assert not (out / LEASE).exists()
+
+
+@pytest.mark.chaos
+def test_a_driver_that_was_stopped_and_goes_on_sees_that_its_folder_is_anothers(tmp_path: Path) -> None:
+    corpus, out = write(tmp_path / "c.jsonl", lines(rows(400))), tmp_path / "out"
+    with running(*score(corpus, out, *SLOW, "--part-rows", 20)) as first:
+        wait_until(lambda: len(parts_of(out)) > 1, first)
+        first.suspend()
+        held = json.loads((out / LEASE).read_bytes())
+        while (second := assay(*score(corpus, out))).returncode == 2:
+            assert time.time() < held["renewed"] + 2 * STALE_S, second.stderr
+        assert second.returncode == 0, second.stderr
+        written = stamps(out)
+        first.resume()
+        assert first.wait(PATIENCE_S) == 3
+    assert stamps(out) == written
+    assert summary(*score(corpus, out))["scored"] == 400
+
+
+@pytest.mark.chaos
+def test_a_late_writer_of_another_model_counts_for_nothing(tmp_path: Path) -> None:
+    """Its driver is stopped, its engine isn't: what that commits lies beside the parts of the run that took over."""
+    corpus, out, calm = write(tmp_path / "c.jsonl", lines(rows(400))), tmp_path / "out", tmp_path / "calm"
+    summary(*score(corpus, calm, model="tiny-scalar"))
+    with running(*score(corpus, out, *SLOW, "--part-rows", 20)) as first:
+        wait_until(lambda: len(parts_of(out)) > 1, first)
+        first.suspend()
+        held = json.loads((out / LEASE).read_bytes())
+        while (second := assay(*score(corpus, out, "--overwrite", model="tiny-scalar"))).returncode == 2:
+            assert time.time() < held["renewed"] + 2 * STALE_S, second.stderr
+        assert second.returncode == 0, second.stderr
+        first.resume()
+        assert first.wait(PATIENCE_S) == 3
+    assert summary("status", out)["scored"] == 400
+    assert exported(out, tmp_path / "kept") == exported(calm, tmp_path / "kept-calm")
 
 
 def test_a_planted_gap_and_a_planted_overlap_are_noticed(tmp_path: Path) -> None:

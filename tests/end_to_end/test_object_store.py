@@ -60,7 +60,7 @@ def test_the_job_in_a_bucket_is_the_job_on_a_disk(s3: Any, tmp_path: Path) -> No
     s3.pipe_file(f"{BUCKET}/in/a.jsonl", lines(rows(5)))
     changed = assay("score", f"{BUCKET}/in", f"{BUCKET}/scored", *FAKE)
     assert changed.returncode == 2
-    assert "a.jsonl: not there any more, or changed" in changed.stderr
+    assert "a.jsonl: has changed since its scoring started" in changed.stderr
 
 
 def test_parquet_in_a_bucket(s3: Any, tmp_path: Path) -> None:

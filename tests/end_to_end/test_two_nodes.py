@@ -1,5 +1,7 @@
 """An engine over two nodes, tensor parallel within each and a pipeline over both: vLLM's Ray executor, on logical GPUs.
 
+Beside them is a node without one, on which no engine can be.
+
 And what becomes of the GPUs when actors wait for them, or die with them.
 """
 
@@ -15,13 +17,17 @@ import psutil
 import pytest
 import ray
 from ray import serve
+from ray._private.state import state as ray_state
 from ray.serve.config import HTTPOptions
 from ray.util import placement_group_table
 
 from actors.errors import EngineError
-from actors.placement import place, sweep
+from actors.placement import actor_options, place, sweep
 from actors.settings import EngineSettings
+from pipelines.engine_pool import engine_pool
+from pipelines.pools import pool
 from pipelines.scoring import score
+from pipelines.settings import PoolSettings
 from tests.clusters import cluster
 from tests.commands import summary
 from tests.conftest import REPOSITORY
@@ -40,10 +46,21 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[Any]:
-    """Two raylets with two logical GPUs each."""
+    """Two raylets with two logical GPUs each, and one with more CPUs and no GPU."""
     node = {"num_cpus": 3, "num_gpus": 2}
-    with cluster(node, node) as own:
+    with cluster(node, node, {"num_cpus": 8, "num_gpus": 0}) as own:
         yield own
+
+
+def nodes_with_gpus() -> set[str]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return {node["NodeID"] for node in nodes if node["Resources"].get("GPU")}
+
+
+def actors_nodes(name: str) -> set[str]:
+    """The nodes of all actors of a class that there have been in this Ray."""
+    tables = ray_state.actor_table(None, None, None).values()
+    return {own["Address"]["NodeID"] for own in tables if own["ActorClassName"] == name}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +86,7 @@ def test_a_run_over_two_nodes_gives_the_numbers_of_one_process(
     assert len(set(rewards)) > 30
     wait(lambda: not groups())
     assert groups() == [], "its GPUs are free again"
+    assert len(actors_nodes("MapWorker(MapBatches(ScoreStep))") & nodes_with_gpus()) == 1
 
 
 def test_what_the_cluster_hasnt_is_refused_at_once(corpus: Path, two_nodes: Any, tmp_path: Path) -> None:
@@ -87,7 +105,9 @@ def test_a_replica_over_two_nodes_gives_the_same_numbers(corpus: Path, expected:
     serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
     try:
         deploy(MODEL, engine={"engine": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2})
-        assert len(groups()) == 1
+        (group,) = groups()
+        (node,) = actors_nodes("ServeReplica:assay:model-0")
+        assert node in group["bundles_to_node_id"].values()
         body = {"model": MODEL, "conversations": conversations}
         answer = httpx.post(f"http://127.0.0.1:{port}/v1/rewards", json=body, timeout=300)
         assert answer.status_code == 200, answer.text
@@ -97,6 +117,26 @@ def test_a_replica_over_two_nodes_gives_the_same_numbers(corpus: Path, expected:
         stop: Any = serve.shutdown
         stop()
     wait(all_swept)
+
+
+class Finder:
+    """What runs where an engine's actor would, without an engine."""
+
+    def here(self) -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {"node": [self.here()]}
+
+
+def test_an_engines_actor_is_on_a_node_with_gpus(two_nodes: Any) -> None:
+    engine = EngineSettings(tensor_parallel=2, pipeline_parallel=2)
+    with pool(Finder, (), size=8, options=actor_options(engine)) as actors:
+        assert set(ray.get([actor.here.remote() for actor in actors.actors])) <= nodes_with_gpus()
+    step = engine_pool(engine, PoolSettings(replicas=4), 4)
+    found = ray.data.range(16, override_num_blocks=4).map_batches(Finder, batch_size=4, **step).take_all()
+    assert {row["node"] for row in found} <= nodes_with_gpus()
+    assert actors_nodes("MapWorker(MapBatches(Finder))") <= nodes_with_gpus()
 
 
 class Holder:
@@ -113,7 +153,9 @@ class Holder:
 
 
 def holder() -> Any:
-    return ray.remote(num_cpus=0)(Holder).options(max_concurrency=2).remote()
+    own = actor_options(EngineSettings(tensor_parallel=2, pipeline_parallel=2))
+    actor: Any = ray.remote(Holder)
+    return actor.options(num_cpus=0, max_concurrency=2, **own).remote()
 
 
 def test_gpus_that_others_have_are_waited_for_up_to_a_limit(two_nodes: Any) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -278,8 +279,9 @@ def written(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (folder / "parts").glob("*.parquet")}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (folder / "parts").glob("*.parquet")}
+def contents(folder: Path) -> dict[str, pa.Table]:
+    """The parts by their names without the run."""
+    return {path.stem.rpartition("-")[0]: pq.read_table(path) for path in (folder / "parts").glob("*.parquet")}
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -105,23 +105,25 @@ def test_a_policy_may_be_adaptive_and_a_row_may_be_none() -> None:
 @pytest.mark.parametrize("per", ["row", "prompt"])
 def test_pairs_and_choices_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Path, per: str) -> None:
     read, where = read_scored(str(folder)), "reward > -1"
-    pairs(str(folder), str(tmp_path / "pairs"), "trl", per=per, where=where)
-    assert plain(list(pairs(read, "trl", per=per, where=where, **FEW).take_all())) == plain(rows_in(tmp_path / "pairs"))
+    pairs(str(folder), str(tmp_path / "pairs"), "trl", per=per, where=where, fake_ok=True)
+    assert plain(list(pairs(read, "trl", per=per, where=where, fake_ok=True, **FEW).take_all())) == plain(
+        rows_in(tmp_path / "pairs")
+    )
     choose(str(folder), str(tmp_path / "best"), "top-k", k=2, per=per)
     found = [{**row, "scores": dict(row["scores"])} for row in choose(read, "top-k", k=2, per=per, **FEW).take_all()]
     assert plain(found) == plain(rows_in(tmp_path / "best"))
 
 
 def test_exports_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Path) -> None:
-    export(str(folder), str(tmp_path / "kto"), "kto", threshold=0.0)
-    assert plain(list(export(read_scored(str(folder)), "kto", threshold=0.0, **FEW).take_all())) == plain(
+    export(str(folder), str(tmp_path / "kto"), "kto", threshold=0.0, fake_ok=True)
+    assert plain(list(export(read_scored(str(folder)), "kto", threshold=0.0, fake_ok=True, **FEW).take_all())) == plain(
         rows_in(tmp_path / "kto")
     )
 
 
 def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) -> None:
     """Generate, score, filter and pair: one lazy dataset."""
-    found = pairs(keep(drawn, "reward > -1"), "trl-implicit", per="row", **FEW).take_all()
+    found = pairs(keep(drawn, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()
     good: dict[int, set[str]] = {}
     for row in held:
         if row["reward"] > -1:
@@ -136,7 +138,10 @@ def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) ->
 
 def test_a_scored_dataset_too() -> None:
     rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(30)]
-    found = pairs(score(ray.data.from_items(rows), model="tiny-attributes", engine="fake"), "openrlhf", **FEW).take_all()
+    made_up = score(ray.data.from_items(rows), model="tiny-attributes", engine="fake")
+    with pytest.raises(SettingsError, match="this dataset are made up, by --engine fake"):
+        pairs(made_up, "openrlhf")
+    found = pairs(made_up, "openrlhf", fake_ok=True, **FEW).take_all()
     assert 0 < len(found) <= 30
 
 
@@ -144,7 +149,7 @@ def test_after_a_step_of_ones_own_it_is_told_of_which(drawn: Dataset, in_memory:
     with pytest.raises(SourceError, match="give of=DATASET, the one that it was made of"):
         pairs(in_memory, "trl")
     longer = in_memory.map(lambda row: {**row, "words": len(row["candidate"].split())})
-    assert pairs(longer, "trl", of=drawn, where="words > 1", **FEW).count() > 0
+    assert pairs(longer, "trl", of=drawn, where="words > 1", fake_ok=True, **FEW).count() > 0
 
 
 def test_among_equals_the_first_counts_whatever_comes_first() -> None:

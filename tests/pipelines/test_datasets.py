@@ -198,7 +198,12 @@ def test_a_scored_folder_and_its_dataset_choose_the_same(tmp_path: Path) -> None
     assert ids(pipelines.top_fraction(dataset, 0.2, by=by, keep="id >= 5")) == sorted(pq.read_table(file)["id"].to_pylist())
     assert pipelines.top_k(folder, None, 1, per="row").kept == pipelines.top_k(dataset, 1, per="row").count() == 40
     assert pipelines.keep(folder, None, "reward > 0").kept == pipelines.keep(dataset, "reward > 0").count()
-    next((tmp_path / "scored" / "parts").iterdir()).unlink()
+    flipped = next((tmp_path / "scored" / "parts").iterdir())
+    whole, at = flipped.read_bytes(), pq.read_metadata(flipped).row_group(0).column(0).data_page_offset - 10
+    flipped.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    with pytest.raises(SourceError, match=flipped.name):
+        pipelines.read_scored(folder).take_all()
+    flipped.unlink()
     with pytest.raises(SourceError, match="isn't complete"):
         pipelines.read_scored(folder)
     assert pipelines.read_scored(folder, partial=True).count() == 32

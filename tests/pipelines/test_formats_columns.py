@@ -1,5 +1,6 @@
 """A user's own columns: found by name or path, carried to the workers, and part of what a run is."""
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -114,9 +115,28 @@ def test_a_shape_that_was_found_is_told(tmp_path: Path) -> None:
     assert Manifest.of(made, told).identity["own_columns"] is None
 
 
+def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path) -> None:
+    row = {"q": "why", "output_1": "a", "output_2": ["b", "c"], "chosen": {"answer": "d"}}
+    names = ["output_1", "output_2", "chosen.answer", "gone"]
+    told, made = planned(tmp_path, [row, {**row, "gone": "e"}], prompt_column="q", response_column=names)
+    asked = made.preparation.requests(row)
+    assert judged(asked) == {"output_1": "a", "output_2[0]": "b", "output_2[1]": "c", "chosen.answer": "d"}
+    assert [(bad.name, bad.reason) for bad in asked.rejected] == [("gone", Reason.MISSING_FIELD)]
+    assert asked.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")
+    recorded = Manifest.of(made, told).identity["own_columns"]
+    assert recorded == json.loads(json.dumps(recorded)) == {"prompt": "q", "response": names, "system": None}
+    assert OwnColumns.read(recorded) == made.preparation.own_columns
+
+
+def test_responses_that_would_have_one_name_are_refused() -> None:
+    own = OwnColumns("q", ("a[0]", "a"))
+    assert [bad.reason for bad in requests(own.shape(), {"q": "x", "a": ["y"]}).rejected] == [Reason.WRONG_TYPE]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"prompt_column": "q", "response_column": ["a", "b", "a"]}, "a is given twice"),
         ({"prompt_column": "a"}, "go together"),
         ({"response_column": "a"}, "go together"),
         ({"system_column": "a"}, "go together"),

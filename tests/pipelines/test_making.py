@@ -4,8 +4,9 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from pipelines.judged_rows import Reader
 from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.making import MadeSummary
 from pipelines.manifest import read_manifest
-from pipelines.parts import Parts
+from pipelines.members import made_up
+from pipelines.parts import Counts, Parts
+from pipelines.summary import summarise
 from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.workers import workers
 from tests.asked import said, user
@@ -41,11 +44,11 @@ def choose(folder: str, output: Path, **asked: Any) -> MadeSummary:
 
 
 def pair(folder: str, output: Path, **asked: Any) -> MadeSummary:
-    return made.make_pairs(PairSettings(scored=folder, output=str(output), **asked))
+    return made.make_pairs(PairSettings(scored=folder, output=str(output), **{"fake_ok": True, **asked}))
 
 
 def export(folder: str, output: Path, trainer: str, **asked: Any) -> MadeSummary:
-    return made.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **asked))
+    return made.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **{"fake_ok": True, **asked}))
 
 
 def document(folder: Path, kind: str = "choose") -> dict[str, Any]:
@@ -715,3 +718,82 @@ def test_of_a_corpus_as_it_is_scored_every_export(as_scored: Mapping[str, str], 
     assert (found[0].candidates, found[0].unscored) == (19, 1)
     assert found[0].rows == len(rows_in(tmp_path / "jsonl")) > 0
     assert files_in(tmp_path / "jsonl") == files_in(tmp_path / "parquet")
+
+
+# --- made-up numbers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made_of", [pair, lambda folder, out, **asked: export(folder, out, "sft", **asked)])
+def test_made_up_numbers_are_for_no_trainer_unless_that_is_said(
+    as_scored: Mapping[str, str], tmp_path: Path, made_of: Callable[..., MadeSummary]
+) -> None:
+    with pytest.raises(
+        SettingsError, match=r"are made up, by --engine fake, and `(pairs|export)` writes for trainers.*--fake-ok"
+    ):
+        made_of(as_scored["jsonl"], tmp_path / "out", fake_ok=False)
+    assert not (tmp_path / "out").exists()
+    assert made_of(as_scored["jsonl"], tmp_path / "out").made_up
+
+
+def test_everything_that_is_made_of_them_says_so(as_scored: Mapping[str, str], tmp_path: Path) -> None:
+    folder = as_scored["jsonl"]
+    commands = {
+        "status": ("status", folder),
+        "filter": ("filter", folder, "--keep", "reward > -99"),
+        "choose": ("choose", folder, tmp_path / "best", "--keep", "best"),
+        "pairs": ("pairs", folder, tmp_path / "pairs", "--fake-ok"),
+        "export": ("export", folder, tmp_path / "sft", "--for", "sft", "--fake-ok"),
+    }
+    for name, words in commands.items():
+        again = ("--overwrite",) if name in ("choose", "pairs", "export") else ()
+        assert "These numbers are made up" in run(*words), name
+        assert json.loads(run(*words, *again, "--json"))["made_up"] is True, name
+
+
+def test_an_ensemble_with_made_up_numbers_in_it_is_made_up(as_scored: Mapping[str, str]) -> None:
+    manifest = read_manifest(as_scored["jsonl"])
+    assert manifest is not None
+    real = {**manifest.identity, "engine": "vllm"}
+    of = {"a": {"identity": real}, "b": {"identity": manifest.identity}}
+    assert made_up(replace(manifest, identity={"members": of}))
+    assert not made_up(replace(manifest, identity={**real, "members": {"a": of["a"]}}))
+
+
+def test_real_numbers_need_nothing_and_are_told_as_before(tmp_path: Path) -> None:
+    summary = pair(drawn(tmp_path / "in", *SIX), tmp_path / "pairs", fake_ok=False)
+    assert "made_up" not in summary.as_json()
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+def test_pairs_against_the_labels_are_counted_and_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{at}", "chosen": f"good {at}", "rejected": f"bad {at}"} for at in range(20)]
+    folder = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "in"))
+    rewards = {
+        row["row"]: {one["response_name"]: one["reward"] for one in scored(Path(folder)) if one["row"] == row["row"]}
+        for row in scored(Path(folder))
+    }
+    agree = sum(own["chosen"] > own["rejected"] for own in rewards.values())
+    assert 0 < agree < 20
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    listing = Parts(folder).listing()
+    summary = summarise(Parts(folder), manifest.columns, sum((part.counts for part in listing), Counts()))
+    assert [summary.labels[name] for name in ("pairs", "agree", "disagree")] == [20, agree, 20 - agree]
+    made_of = {labels: pair(folder, tmp_path / labels, labels=labels) for labels in ("ignore", "agree", "require")}
+    assert [one.rows for one in made_of.values()] == [20, agree, agree]
+    assert all(one.labels == {"agree": agree, "disagree": 20 - agree} for one in made_of.values())
+    assert made_of["require"].left == {"against the label": 20 - agree}
+    margins = [row["label_margin"] for row in rows_in(tmp_path / "ignore")]
+    assert sorted(margins) == pytest.approx(sorted(own["chosen"] - own["rejected"] for own in rewards.values()))
+    shown = run("pairs", folder, tmp_path / "shown", "--fake-ok")
+    assert f"Labels: {agree} pairs are as the corpus' own chosen and rejected, {20 - agree} are the other way round" in shown
+
+
+def test_what_has_no_label_agrees_with_none(tmp_path: Path) -> None:
+    folder = drawn(tmp_path / "in", *SIX)
+    found = pair(folder, tmp_path / "out")
+    assert (found.rows, "labels" in found.as_json()) == (2, False)
+    required = pair(folder, tmp_path / "required", labels="require")
+    assert (required.rows, required.left["without a label"]) == (0, 2)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from actors.engine import Task
 from actors.errors import OutputError
 from actors.models import RewardModel
 from actors.settings import ReadSettings
+from pipelines import fingerprints
 from pipelines.columns import Columns
 from pipelines.manifest import NAME, Manifest, read_manifest
 from pipelines.options import build
@@ -21,7 +24,7 @@ from pipelines.planning import Plan
 from pipelines.preparing import Preparation
 from pipelines.readers import RECORD
 from pipelines.settings import ScoreSettings, Turns
-from pipelines.sources import InputFile, Kind
+from pipelines.sources import InputFile, Kind, find
 
 MODEL = RewardModel(
     "m",
@@ -189,6 +192,16 @@ def test_a_manifest_of_another_version_says_so(tmp_path: Path) -> None:
 # --- identity ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("variable", "runner"), [(None, "as vLLM chooses where an engine runs"), ("0", "V1"), ("1", "V2")])
+def test_a_model_runner_that_is_asked_for_is_recorded(
+    variable: str | None, runner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", variable)
+    assert manifest().made_with["model_runner"] == runner
+
+
 def test_how_the_work_is_shared_out_may_change() -> None:
     other = manifest(
         tensor_parallel=4, pipeline_parallel=2, engine_args={"seed": 7}, max_in_flight=3, request_timeout_s=1.0, replicas=9,
@@ -273,14 +286,64 @@ def test_files_keep_the_numbers_that_their_parts_have() -> None:
 
 def test_changed_missing_and_new_files_are_named() -> None:
     now = numbered(file("a.jsonl", content="other"), C)
-    with pytest.raises(OutputError, match="--append") as caught:
+    with pytest.raises(OutputError, match="Put back what it was and leave out what is new") as caught:
         manifest().check_files(now)
     assert str(caught.value).splitlines()[1:-1] == [
-        "  a.jsonl: not there any more, or changed",
-        "  b.jsonl: not there any more, or changed",
-        "  a.jsonl: new, or changed",
-        "  c.jsonl: new, or changed",
+        "  a.jsonl: has changed since its scoring started (as many bytes, but other ones)",
+        "  b.jsonl: isn't there any more",
+        "  c.jsonl: new",
     ]
+
+
+@pytest.mark.parametrize(
+    ("now", "limit", "advised"),
+    [
+        ((A, B, C), None, "Give --append to take it in"),
+        ((A, B, C), 5, "Leave out what is new"),
+        ((A,), None, "Put back what it was"),
+        ((A, replace(B, size=11)), None, "Put back what it was"),
+    ],
+    ids=["new", "new to a run with a limit", "gone", "changed"],
+)
+def test_what_is_advised_isnt_refused_afterwards(now: tuple[InputFile, ...], limit: int | None, advised: str) -> None:
+    with pytest.raises(OutputError) as caught:
+        manifest(limit=limit).check_files(now)
+    assert str(caught.value).splitlines()[-1] == f"{advised}, give another output folder, or --overwrite to start again"
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["hashed whole", "sampled"])
+def test_a_file_whose_middle_is_turned_round_is_another_one(
+    whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not whole:
+        monkeypatch.setattr(fingerprints, "_WHOLE_BYTES", 0)
+    lines = [b'{"prompt": "p%05d", "response": "and some more text"}\n' % at for at in range(6000)]
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"".join(lines))
+    begun = manifest(find([str(path)]))
+    assert begun.check_files(find([str(path)])) == begun.files
+    path.write_bytes(b"".join([*lines[:1500], *reversed(lines[1500:4500]), *lines[4500:]]))
+    with pytest.raises(
+        OutputError, match=r"x\.jsonl: has changed since its scoring started \(as many bytes, but other ones\)"
+    ):
+        begun.check_files(find([str(path)]))
+
+
+def test_a_change_between_the_samples_of_a_large_file_shows_by_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprints, "_WHOLE_BYTES", 0)
+    path, content = tmp_path / "x.jsonl", bytearray(b"a" * 300_000)
+    path.write_bytes(content)
+    os.utime(path, ns=(10**18, 10**18 + 12))
+    begun = manifest(find([str(path)]))
+    content[65536 + 10] += 1
+    path.write_bytes(content)
+    with pytest.raises(OutputError, match=r"touch -d @1000000000\.000000012 ") as caught:
+        begun.check_files(find([str(path)]))
+    command = str(caught.value).splitlines()[1].partition("give it its time back: ")[2]
+    subprocess.run(shlex.split(command), check=True)
+    assert begun.check_files(find([str(path)])) == begun.files
 
 
 def test_another_size_is_a_change() -> None:
@@ -299,6 +362,26 @@ def test_new_files_are_taken_in_after_the_old_ones() -> None:
     assert replace(after, files=before.files, summary=before.summary) == before
 
 
+def test_a_copy_of_a_file_that_is_where_it_was_is_taken_in(tmp_path: Path) -> None:
+    for name in ("one/a.jsonl", "two/a.jsonl", "two/b.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"a": 1}\n')
+    before = manifest(find([str(tmp_path / "one")]))
+    appended = before.with_appended(find([str(tmp_path / "one"), str(tmp_path / "two")]), ())
+    assert [one.path.removeprefix(f"{tmp_path}/") for one in appended.files] == ["one/a.jsonl", "two/a.jsonl", "two/b.jsonl"]
+    (tmp_path / "one" / "a.jsonl").unlink()
+    assert [one.name for one in before.known(find([str(tmp_path / "two")]))] == ["a.jsonl"]  # it was moved there
+
+
+def test_only_one_of_several_copies_is_a_file_that_was_moved() -> None:
+    copies = [file(f"{place}/a.jsonl", content=A.fingerprint, folder="/elsewhere") for place in ("one", "two")]
+    assert [one.name for one in manifest().with_appended(copies, ()).files] == ["a.jsonl", "b.jsonl", "two/a.jsonl"]
+
+
+def test_a_file_of_another_name_is_a_new_one_whatever_it_holds() -> None:
+    assert manifest().with_appended([file("z.jsonl", content=A.fingerprint)], ()).files[-1].name == "z.jsonl"
+
+
 def test_a_file_is_taken_in_once_whatever_it_is_called_now() -> None:
     renamed = file("day1/a.jsonl", content=A.fingerprint, folder="/elsewhere")
     assert manifest().with_appended([renamed, B], ()).files == (A, B)
@@ -314,7 +397,7 @@ def test_files_of_one_name_are_told_apart_by_their_paths() -> None:
 
 
 def test_a_file_that_has_grown_since_isnt_taken_in_again() -> None:
-    with pytest.raises(OutputError, match=r"/data/a\.jsonl has changed since it was scored"):
+    with pytest.raises(OutputError, match=r"/data/a\.jsonl has changed since its scoring started"):
         manifest().with_appended([file("a.jsonl", content="more")], ())
 
 

@@ -4,11 +4,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from actors.errors import SettingsError
 from actors.settings import EngineSettings
 from actors.settings_base import Settings
+from pipelines.flags import given, settings_options
 from pipelines.options import build, from_yaml, leaves, validated
 from pipelines.recipe import Recipe, read_recipe
 from pipelines.settings import FilterSettings, ScoreSettings, Turns
@@ -212,6 +215,41 @@ def test_all_mistakes_of_a_recipe_are_told(tmp_path: Path) -> None:
 )
 def test_what_is_no_yaml_is_told_so(tmp_path: Path, text: str | bytes) -> None:
     assert "is no YAML" in refusal(tmp_path, text)
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("score:\n  prefix: a_\n  output: out\n  prefix: b_\n")
+    with pytest.raises(SettingsError, match="prefix is given twice, from line 2 on"):
+        read_recipe(str(tmp_path / "r.yaml"))
+
+
+def test_what_is_merged_from_an_anchor_isnt_given_twice() -> None:
+    assert from_yaml("a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  x: 3\n", "it")["b"] == {"x": 3, "y": 2}
+
+
+def test_an_option_that_takes_one_value_is_refused_twice() -> None:
+    given_values: list[dict[str, Any]] = []
+
+    @click.command()
+    @settings_options(ScoreSettings, "inputs", "output")
+    def command(**options: Any) -> None:
+        given_values.append(given(options))
+
+    run = CliRunner().invoke
+    for twice, told in (
+        (["--prefix", "a_", "--prefix", "b_"], "--prefix takes one value, and it is given 'a_' and 'b_'"),
+        (["--limit", "3", "--limit", "4"], "--limit takes one value, and it is given 3 and 4"),
+        (["--turns", "all", "--turns", "final"], "--turns takes one value"),
+        (["--model", "other"], "--model takes one value, and it is given 'm' and 'other'"),
+    ):
+        found = run(command, ["--model", "m", *twice])
+        assert (found.exit_code, told in found.output) == (2, True), found.output
+    engine_args = run(command, ["--model", "m", "--engine-args", "a=1", "--engine-args", "a=2"])
+    assert "--engine-args gives one name twice: a, a" in str(engine_args.exception)
+    several = ["--response-column", "output_1", "--response-column", "output_2", "--limit", "3"]
+    assert run(command, ["--model", "m", *several]).exit_code == 0
+    assert given_values == [{"model": "m", "response_column": ("output_1", "output_2"), "limit": 3}]
+    assert run(command, []).exit_code == 2
 
 
 def test_what_looks_like_a_date_is_text() -> None:

@@ -3,6 +3,10 @@
 import errno
 import itertools
 import os
+import random
+import shutil
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.errors import AuditError, OutputError
+from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps
+from pipelines.part_files import drop_unreadable
+from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, told_strays
 from pipelines.sources import InputFile, Kind, Range
+from pipelines.summary import connected
 
 any_speed = settings(deadline=None)
 TABLE = pa.table({"x": [1, 2, 3]})
@@ -37,18 +43,25 @@ def commit(parts: Parts, *wanted: Part) -> None:
     """Parts, each one younger than the one before."""
     for age, one in enumerate(wanted):
         assert parts.commit(one, TABLE, {})
-        os.utime(Path(parts.folder, "parts") / one.name, ns=(0, age))
+        os.utime(parts.path(one._replace(run=parts.run or "")), ns=(0, age))
 
 
 def everything_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+RUN, OTHER_RUN = "0a1b2c3d4e5f6071", "0a1b2c3d00000000"
+
+
 # --- names and counts ----------------------------------------------------------------------------------------------
 
 NUMBER = st.integers(0, 10**15)
 PARTS = st.builds(
-    Part, st.integers(0, 10**7), st.builds(Range, NUMBER, NUMBER), st.builds(Counts, NUMBER, NUMBER, NUMBER, NUMBER)
+    Part,
+    st.integers(0, 10**7),
+    st.builds(Range, NUMBER, NUMBER),
+    st.builds(Counts, NUMBER, NUMBER, NUMBER, NUMBER),
+    st.sampled_from(["", RUN]),
 )
 
 
@@ -142,12 +155,18 @@ def test_a_folder_that_has_gone_is_an_error(parts: Parts) -> None:
     assert not Path(parts.folder, "parts").exists()
 
 
-def test_creating_clears_away_what_a_dead_driver_left_half_written(parts: Parts) -> None:
+def test_creating_clears_away_what_was_left_half_written_long_ago_and_nothing_that_somebody_may_be_writing(
+    parts: Parts,
+) -> None:
     commit(parts, part(0, 10))
-    Path(parts.folder, "parts", f"{'01' * 16}.tmp").write_bytes(b"half")
-    Path(parts.folder, "parts", "mine.tmp").write_bytes(b"not ours")
+    old, new = f"{'01' * 16}.tmp", f"{'02' * 16}.tmp"
+    for name in (old, new, "mine.tmp"):
+        Path(parts.folder, "parts", name).write_bytes(b"half")
+    two_days_ago = time.time() - 2 * 86400
+    for name in (old, "mine.tmp"):
+        os.utime(Path(parts.folder, "parts", name), (two_days_ago, two_days_ago))
     parts.create()
-    assert everything_in(Path(parts.folder, "parts")) == [part(0, 10).name, "mine.tmp"]
+    assert everything_in(Path(parts.folder, "parts")) == [part(0, 10).name, new, "mine.tmp"]
 
 
 def test_a_folder_that_cant_be_made_is_refused(tmp_path: Path) -> None:
@@ -173,6 +192,101 @@ def test_parts_that_cant_be_deleted_stop_the_run(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="can't be deleted"):
         parts.delete()
     assert parts.listing() == [part(0, 10)]
+
+
+# --- whose a part is -----------------------------------------------------------------------------------------------
+
+
+def test_parts_and_ends_of_another_run_are_none_of_this(tmp_path: Path) -> None:
+    mine, other, older = (Parts(str(tmp_path), run) for run in (RUN, OTHER_RUN, ""))
+    mine.create()
+    for own in (mine, other, older):
+        commit(own, part(0, 10))
+        own.end_seen(FILES[1], 10)
+    commit(other, part(10, 20), part(5, 15))
+    assert mine.listing() == [part(0, 10)._replace(run=RUN)]
+    assert mine.repair() == []
+    assert len(other.listing()) == 3
+    assert older.listing() == [part(0, 10)]
+    assert mine.extents(FILES)[1] == 10
+    assert Parts(str(tmp_path), "f" * 16).extents(FILES)[1] is None
+    assert {run: len(found) for run, found in mine.runs().items()} == {RUN: 1, OTHER_RUN: 3, "": 1}
+
+
+def test_a_part_says_whose_it_is(tmp_path: Path) -> None:
+    parts = Parts(str(tmp_path), RUN)
+    parts.create()
+    commit(parts, part(0, 10))
+    (one,) = parts.listing()
+    assert one.name.endswith(f"-{RUN}.parquet")
+    assert pq.read_schema(parts.path(one)).metadata == {b"assay_run": RUN.encode()}
+
+
+def test_strays_are_named_and_left_out(tmp_path: Path) -> None:
+    parts = Parts(str(tmp_path), RUN)
+    parts.create()
+    commit(parts, part(0, 10))
+    (one,) = parts.listing()
+    copy = f"copy of {one.name}"
+    shutil.copy(parts.path(one), parts.parts_folder.file(copy))
+    for name in ("foo.parquet", ".DS_Store", f"{'01' * 16}.tmp"):
+        Path(parts.parts_folder.file(name)).write_bytes(b"")
+    assert parts.listing() == [one]
+    assert parts.strays() == [copy, "foo.parquet"]
+    assert copy in told_strays(parts.strays())
+
+
+# --- parts that can't be read --------------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
+    parts = Parts(str(tmp_path), RUN)
+    parts.create()
+    luck = random.Random(1)
+    table = pa.table({"reward": [luck.random() for _ in range(200)], "row": [f"c:{at}" for at in range(200)]})
+    parts.commit(part(0, 200, rows=200, scored=200), table, {})
+    (one,) = parts.listing()
+    path = Path(parts.path(one))
+    whole, counts = path.read_bytes(), Counter[str]()
+    for at in range(4, len(whole) - 8, 5):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << luck.randrange(8)]) + whole[at + 1 :])
+        counts[_read_back(parts, path, table)] += 1
+    assert counts["another"] <= sum(counts.values()) / 100  # in the footer, which has no checksum
+    assert counts["refused"] > 5 * counts["equal"]
+
+
+def _read_back(parts: Parts, path: Path, table: pa.Table) -> str:
+    """What became of reading a part, in the ways in which parts are read."""
+    try:
+        found = pa.concat_tables(read_tables(str(path), table.column_names))
+        with connected(parts, table.schema) as connection:
+            again = connection.sql("select reward, row from parts order by row_number() over ()").to_arrow_table()
+    except SourceError as error:
+        assert str(path) in str(error)  # noqa: PT017
+        return "refused"
+    return "equal" if found.equals(table) and again.cast(table.schema).equals(table) else "another"
+
+
+@pytest.mark.parametrize("harm", [lambda whole: b"", lambda whole: whole[:-20], lambda whole: whole[:100] + whole[120:]])
+def test_a_part_that_cant_be_read_is_dropped_by_name(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+    parts, told = Parts(str(tmp_path), RUN), list[str]()
+    parts.create()
+    commit(parts, *(part(at, at + 10, rows=3, scored=3) for at in (0, 10)))
+    first, second = parts.listing()
+    assert drop_unreadable(parts, told.append) == []
+    Path(parts.path(first)).write_bytes(harm(Path(parts.path(first)).read_bytes()))
+    with pytest.raises(SourceError, match=first.name):
+        list(read_tables(parts.path(first), ["x"]))
+    assert drop_unreadable(parts, told.append) == [first]
+    assert parts.listing() == [second]
+    assert first.name in told[0]
+
+
+def test_a_part_of_other_rows_than_its_name_says_is_dropped(tmp_path: Path) -> None:
+    parts = Parts(str(tmp_path), RUN)
+    parts.create()
+    commit(parts, part(0, 10, rows=3, scored=4))
+    assert len(drop_unreadable(parts, lambda told: None)) == 1
 
 
 # --- listing -------------------------------------------------------------------------------------------------------
@@ -253,7 +367,7 @@ def test_repair_keeps_the_oldest_of_what_overlaps(
     by_age = [part(start, start + length, file) for file, start, length in found]
     for age, one in enumerate(by_age):
         path = Path(parts.folder, "parts") / one.name
-        path.touch()
+        path.write_bytes(b"not an empty file")
         os.utime(path, ns=(0, age))
     kept: list[Part] = []
     for one in by_age:

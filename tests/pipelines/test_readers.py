@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import re
 import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from actors.errors import SourceError
 from pipelines import readers
 from pipelines.parts import gaps
+from pipelines.planning import block_bytes
 from pipelines.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.sources import InputFile, Kind, Range, Unit, cut, find
 
@@ -441,3 +443,59 @@ def test_a_parquet_table_has_its_own_columns_and_types(tmp_path: Path) -> None:
     (found,) = read(Unit(find([str(tmp_path)])[0], Range(0, 2)), PLENTY, never)
     assert found.column_names == [FILE, START, END, NOTE, "x", "y"]
     assert found.select(["x", "y"]).equals(table)
+
+
+# --- files that change ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.json", "x.parquet"])
+@pytest.mark.parametrize("change", ["changed", "gone", "touched"])
+def test_no_row_comes_out_of_a_file_that_changes_while_it_is_read(tmp_path: Path, name: str, change: str) -> None:
+    path, lines = tmp_path / name, [b'{"a": %d}' % at for at in range(3000)]
+    if name == "x.parquet":
+        pq.write_table(pa.table({"a": range(3000)}), path)
+    else:
+        joined = b"[" + b",".join(lines) + b"]" if name == "x.json" else b"\n".join(lines)
+        path.write_bytes(gzip.compress(joined) if name.endswith(".gz") else joined)
+    (file,) = find([str(path)])
+    tables = read(Unit(file, Range(0, file.extent) if file.extent else None), PLENTY, never)
+    next(tables)
+    if change == "changed":
+        path.write_bytes(path.read_bytes()[::-1])
+    elif change == "gone":
+        path.rename(tmp_path / "elsewhere")
+    os.utime(path if path.exists() else tmp_path / "elsewhere", (1, 1))
+    with pytest.raises(
+        SourceError, match="isn't there any more" if change == "gone" else "was written to while it was read"
+    ):
+        next(tables)
+
+
+def test_a_file_isnt_opened_that_isnt_what_it_was(tmp_path: Path) -> None:
+    file = file_of(tmp_path / "x.jsonl", b"{}\n{ }\n")
+    (tmp_path / "x.jsonl").write_bytes(b"{ }\n{}\n")
+    with pytest.raises(SourceError, match=r"x\.jsonl has changed since its scoring started"):
+        next(read(Unit(file, Range(0, 7)), PLENTY, never))
+
+
+# --- large rows ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.json", "x.parquet"])
+def test_large_rows_come_in_small_tables(tmp_path: Path, name: str) -> None:
+    texts = [os.urandom(2**19).hex() for _ in range(24)]
+    path = tmp_path / name
+    if name == "x.parquet":
+        pq.write_table(pa.table({"a": texts}), path, use_dictionary=False)
+    else:
+        rows = [json.dumps({"a": text}).encode() for text in texts]
+        path.write_bytes(b"[" + b",".join(rows) + b"]" if name == "x.json" else gzip.compress(b"\n".join(rows), 1))
+    (file,) = find([str(path)])
+    unit = Unit(file, Range(0, 24) if name == "x.parquet" else None)
+    sizes = [(table.num_rows, table.nbytes) for table in read(unit, 2 * PLENTY, lambda *_: None)]
+    assert sum(rows for rows, _ in sizes) == 24
+    assert max(size for _, size in sizes) < 6 * 2**20
+
+
+def test_blocks_are_about_a_part_and_of_large_rows_less() -> None:
+    assert [block_bytes(4096, size) for size in (1, 1000, 2**20)] == [64 * 1024, 4096 * 3000, 64 * 2**20]

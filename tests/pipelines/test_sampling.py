@@ -14,9 +14,11 @@ import pytest
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
 from actors.policy import seed_of
 from pipelines.options import build
+from pipelines.parts import gaps, joined
 from pipelines.sampling import SampleSummary, sample
 from pipelines.scoring import score
 from pipelines.settings import SampleSettings
+from pipelines.sources import Range
 from tests.corpora import lines, scored, settings, write
 from tests.pipelines.test_scoring import files_of
 
@@ -210,6 +212,44 @@ def test_a_run_in_turns_gives_the_same_and_goes_on_in_either_turn(corpus: Path, 
     assert drawn(corpus, tmp_path / "out", in_turns=True, part_rows=8).usage.policy == 0, "nothing is drawn again"
     assert outcome(tmp_path / "out") == outcome(calm.output)
     assert not (tmp_path / "out" / "drawn").exists()
+
+
+@pytest.mark.parametrize("flag", [True, False], ids=["with the flag", "without"])
+def test_a_first_pass_that_was_begun_is_gone_on_with(corpus: Path, calm: Calm, tmp_path: Path, flag: bool) -> None:
+    """Without GPUs nothing but the flag asks for turns: the second command could draw and judge side by side."""
+    out = tmp_path / "out"
+    with pytest.raises(RunStopped):
+        drawn(corpus, out, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
+    for path in sorted((out / "drawn" / "parts").iterdir())[1::2]:
+        path.unlink()
+    again = drawn(corpus, out, in_turns=flag, part_rows=5)
+    assert 0 < again.usage.policy < calm.summary.usage.policy, "what was drawn isn't drawn again"
+    assert outcome(out) == outcome(calm.output)
+    assert not (out / "drawn").exists()
+
+
+def test_what_is_judged_is_never_drawn_again_in_turns(corpus: Path, calm: Calm, tmp_path: Path) -> None:
+    """Nor what side by side left half done, nor the files that others are appended to."""
+    out, more = tmp_path / "out", write(tmp_path / "more.jsonl", lines(prompts(3)))
+    shutil.copytree(calm.output, out)
+    for path in sorted((out / "parts").iterdir())[1::2]:
+        path.unlink()
+    kept = files_of(out)
+    again = drawn(corpus, out, in_turns=True)
+    assert 0 < again.usage.policy < calm.summary.usage.policy
+    assert outcome(out) == outcome(calm.output)
+    whole = files_of(out)
+    assert {name: whole[name] for name in kept} == kept
+    appended = drawn(more, out, in_turns=True, append=True)
+    assert 0 < appended.usage.policy < calm.summary.usage.policy / 10, "three prompts of forty-three"
+    assert appended.drawn == 172
+    assert {name: files_of(out)[name] for name in whole} == whole
+
+
+def test_what_two_passes_have_done_is_joined_where_it_overlaps() -> None:
+    done = [Range(0, 8), Range(2, 4), Range(6, 10), Range(10, 12), Range(20, 21)]
+    assert joined(done) == [Range(0, 10), Range(10, 12), Range(20, 21)]
+    assert gaps(joined(done), 30) == [Range(12, 20), Range(21, 30)]
 
 
 def test_engines_that_die_cost_nothing(corpus: Path, calm: Calm, tmp_path: Path) -> None:

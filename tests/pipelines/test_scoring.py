@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import AuditError, OutputError, RunStopped, SourceError
+from actors.errors import AuditError, ModelError, OutputError, RunStopped, SourceError
 from pipelines.manifest import read_manifest
 from pipelines.parts import Parts, audit
 from pipelines.scoring import score
-from tests.corpora import chat, lines, outcome_of, rows, scored, settings, write
+from tests.corpora import Notes, chat, lines, outcome_of, rows, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -44,6 +44,7 @@ def test_parquet_columns_come_back_as_they_were(tmp_path: Path) -> None:
     score(settings(tmp_path / "c.parquet", tmp_path / "out", part_rows=32))
     parts = Parts(str(tmp_path / "out"))
     back = pa.concat_tables([pq.read_table(Path(parts.folder, "parts") / part.name) for part in parts.listing()])
+    assert json.loads(back.schema.metadata[b"assay"])["model_runner"] == "fake", "as the engine itself tells"
     assert back.select(table.column_names).cast(table.schema).equals(table)
     assert back.column("row").to_pylist() == [f"c.parquet:{number}" for number in range(150)]
 
@@ -114,10 +115,39 @@ def test_changed_and_new_input_is_refused_and_appended(tmp_path: Path) -> None:
     write(tmp_path / "in" / "b.jsonl.gz", lines(rows(7)))
     with pytest.raises(OutputError, match=r"b\.jsonl\.gz: new"):
         score(settings(tmp_path / "in", tmp_path / "out"))
-    assert score(settings(tmp_path / "in", tmp_path / "out", append=True)).rows == 12
+    notes = Notes()
+    assert score(settings(tmp_path / "in", tmp_path / "out", append=True), notes).rows == 12
+    assert f"taken for known, as they were taken in before: {first}" in notes.all
     write(first, lines(rows(6)))
-    with pytest.raises(OutputError, match=r"a\.jsonl: not there any more, or changed"):
+    with pytest.raises(OutputError, match=r"a\.jsonl: has changed since its scoring started"):
         score(settings(tmp_path / "in", tmp_path / "out"))
+    first.unlink()
+    with pytest.raises(OutputError, match=r"a\.jsonl: isn't there any more"):
+        score(settings(tmp_path / "in", tmp_path / "out"))
+    assert score(settings(tmp_path / "in", tmp_path / "out", append=True)).rows == 12  # its rows are done
+    next((tmp_path / "out" / "parts").glob("000000-*")).unlink()
+    with pytest.raises(OutputError, match=r"a\.jsonl isn't there any more, and its scoring isn't finished"):
+        score(settings(tmp_path / "in", tmp_path / "out", append=True))
+
+
+def test_a_file_that_changes_under_a_run_stops_it_by_name_until_it_is_restored(tmp_path: Path) -> None:
+    corpus, whole = tmp_path / "c.jsonl", lines(rows(40))
+    write(corpus, whole)
+
+    class Spoiling(Notes):
+        """Whose file is another one when the reading begins."""
+
+        def running(self, files: Any, done: Any) -> Any:
+            write(corpus, b"\n".join(reversed(whole.splitlines())) + b"\n")
+            return super().running(files, done)
+
+    with pytest.raises(
+        RunStopped, match=r"c\.jsonl has changed since its scoring started \(as many bytes, but other ones\)"
+    ):
+        score(settings(corpus, tmp_path / "out"), Spoiling())
+    assert not list((tmp_path / "out" / "parts").iterdir())
+    write(corpus, whole)
+    assert score(settings(corpus, tmp_path / "out")).rows == 40
 
 
 def test_a_run_goes_on_after_files_were_appended_between_the_old_ones(tmp_path: Path) -> None:
@@ -275,7 +305,7 @@ def test_a_model_without_a_template_is_told_by_name(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(5)))
     shutil.copytree("tiny_models/scalar", tmp_path / "mute")
     (tmp_path / "mute" / "chat_template.jinja").unlink()
-    with pytest.raises(RunStopped, match="has no chat template"):
+    with pytest.raises(ModelError, match="has no chat template"):  # which no later run can do anything about
         score(settings(corpus, tmp_path / "out", model=str(tmp_path / "mute")))
 
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.errors import SourceError
-from pipelines.sources import InputFile, Kind, Range, Unit, cut, find, limited
+from pipelines import fingerprints
+from pipelines.sources import InputFile, Kind, Range, Unit, check_same, check_unchanged, cut, find, limited
 
 any_speed = settings(deadline=None)
 LINES = b'{"a": 1}\n{"a": 2}\n'
@@ -215,6 +216,43 @@ def test_all_of_a_file_of_two_samples_counts(tmp_path: Path) -> None:
     before = fingerprint(tmp_path / "x.jsonl", bytes(data))
     data[SAMPLE // 2] ^= 1
     assert fingerprint(tmp_path / "x.jsonl", bytes(data)) != before
+
+
+def test_the_middle_of_a_large_file_is_sampled_at_places_that_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprints, "_WHOLE_BYTES", 0)
+    data = bytearray(os.urandom(2**20))
+    before = fingerprint(tmp_path / "x.jsonl", bytes(data))
+    data[2**19 : 2**19 + 2**17] = reversed(data[2**19 : 2**19 + 2**17])
+    assert fingerprint(tmp_path / "x.jsonl", bytes(data)) != before
+    assert fingerprints.is_sampled(before)
+
+
+def test_a_touched_file_is_the_same_unless_it_is_too_large_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for whole in (2**20, 0):
+        monkeypatch.setattr(fingerprints, "_WHOLE_BYTES", whole)
+        corpus(tmp_path, "x.jsonl", data=LINES * 10_000)
+        (file,) = find([str(tmp_path)])
+        check_unchanged([file])
+        os.utime(tmp_path / "x.jsonl", (1, 1))
+        if whole:
+            check_unchanged([file])
+        else:
+            with pytest.raises(SourceError, match=r"x\.jsonl was written to .* too large to be compared.*touch -d @"):
+                check_unchanged([file])
+
+
+def test_a_file_that_has_changed_or_is_gone_is_named(tmp_path: Path) -> None:
+    corpus(tmp_path, "x.jsonl")
+    (file,) = find([str(tmp_path)])
+    corpus(tmp_path, "x.jsonl", data=LINES[::-1])
+    with pytest.raises(SourceError, match=r"x\.jsonl has changed .*as many bytes, but other ones.*the same command goes on"):
+        check_same(file)
+    corpus(tmp_path, "x.jsonl", data=LINES * 2)
+    with pytest.raises(SourceError, match=r"x\.jsonl has changed .*18 bytes then, 36 now"):
+        check_same(file)
+    (tmp_path / "x.jsonl").unlink()
+    with pytest.raises(SourceError, match=r"x\.jsonl isn't there any more; once it is back"):
+        check_same(file)
 
 
 def test_the_time_and_the_name_of_a_file_dont_count(tmp_path: Path) -> None:

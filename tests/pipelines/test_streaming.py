@@ -43,14 +43,19 @@ def steps_of(output: Path, **places: Path) -> dict[str, Any]:
     own = {"scored": str(output), "per": "row"}
     of: Mapping[str, Any] = {
         "choose": lambda place: ChooseSettings(keep="top-k", k=2, output=place, **own),
-        "pairs": lambda place: PairSettings(where=FAIR, output=place, **own),
-        "export": lambda place: ExportSettings(trainer="sft", scored=str(output), output=place),
+        "pairs": lambda place: PairSettings(where=FAIR, output=place, fake_ok=True, **own),
+        "export": lambda place: ExportSettings(trainer="sft", scored=str(output), output=place, fake_ok=True),
     }
     return {name: of[name](str(place)) for name, place in places.items()}
 
 
 def streamed(asked: SampleSettings, steps: Mapping[str, Any], progress: Any = None) -> SampleSummary:
     return sample(asked, progress, list(made.while_running(asked, steps).values()))
+
+
+def made_in(folder: Path) -> dict[str, bytes]:
+    """What was made, by the parts that it was made of, whatever their run is called."""
+    return {name.removesuffix(".jsonl").rpartition("-")[0]: content for name, content in files_in(folder).items()}
 
 
 def lines_in(folder: Path) -> list[bytes]:
@@ -122,7 +127,7 @@ def test_a_run_that_died_goes_on_and_makes_what_isnt_there(corpus: Path, tmp_pat
     again = streamed(told(corpus, out), steps_of(out, pairs=pairs))
     (kept,), (expected,) = again.scored.made, whole.scored.made
     assert kept.summary == expected.summary
-    assert files_in(pairs) == files_in(tmp_path / "calm_pairs")
+    assert made_in(pairs) == made_in(tmp_path / "calm_pairs")
     after = {path.name: path.stat().st_ino for path in pairs.glob("*.jsonl")}
     assert stamps
     assert {name: after[name] for name in stamps} == stamps, "what is there isn't made again"
@@ -141,7 +146,7 @@ def test_a_complete_run_makes_what_it_is_asked_for_now(corpus: Path, tmp_path: P
 def test_a_scored_corpus_too(tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(100)]
     asked = settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", part_rows=10)
-    steps = {"pairs": PairSettings(scored=f"{tmp_path}/out/", output=str(tmp_path / "pairs"), per="row")}
+    steps = {"pairs": PairSettings(scored=f"{tmp_path}/out/", output=str(tmp_path / "pairs"), per="row", fake_ok=True)}
     found = score(asked, jobs=list(made.while_running(asked, steps).values()))
     ((job, summary),) = found.made
     assert (job.name, summary.candidates, summary.groups) == ("pairs", 200, 100)
@@ -221,6 +226,7 @@ pairs:
   scored: {folder}/out
   output: {folder}/pairs
   per: row
+  fake_ok: true
   where: "{where}"
 choose:
   scored: {folder}/out

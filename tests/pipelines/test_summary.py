@@ -10,18 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import AuditError
+from actors.errors import AuditError, NothingScored
 from actors.records import Reading, Reason, Score
 from pipelines import summary as summary_module
 from pipelines.columns import Columns
 from pipelines.parts import Counts, Part, Parts
 from pipelines.readers import RECORD
+from pipelines.sampling_commands import tell
 from pipelines.sources import Range
 from pipelines.summary import QUANTILES, Summary, summarise
 
 CARRIED = pa.schema([(RECORD, pa.large_binary())])
 ONE = Columns(CARRIED, ("score",), "")
 TWO = Columns(CARRIED, ("help", "truth"), "")
+TWO_SIDES = Columns(CARRIED, ("score",), "our_")
 
 
 def commit(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Sequence[Any] = ()) -> Counts:
@@ -40,7 +42,7 @@ def commit(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Seq
 
 def summary_of(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Sequence[Any] = ()) -> Summary:
     counts = commit(folder, columns, *parts, carried=carried)
-    return summarise(Parts(str(folder)).parts_folder.path, columns, counts)
+    return summarise(Parts(str(folder)), columns, counts)
 
 
 def scored(reward: float, tokens: int = 1, **outputs: float) -> Score:
@@ -67,12 +69,12 @@ def test_everything_is_counted(tmp_path: Path) -> None:
 
 def test_rows_are_counted_by_the_names(tmp_path: Path) -> None:
     counts = commit(tmp_path, ONE, [scored(1.0), scored(2.0)])
-    assert summarise(str(tmp_path / "parts"), ONE, counts._replace(rows=1)).rows == 1
+    assert summarise(Parts(str(tmp_path)), ONE, counts._replace(rows=1)).rows == 1
 
 
 def test_a_run_without_a_row_has_no_numbers(tmp_path: Path) -> None:
     Parts(str(tmp_path)).create()
-    assert summarise(str(tmp_path / "parts"), ONE, Counts()) == Summary(0, 0, 0, 0, 0, 0, 0, {}, {})
+    assert summarise(Parts(str(tmp_path)), ONE, Counts()) == Summary(0, 0, 0, 0, 0, 0, 0, {}, {})
 
 
 def test_without_a_score_there_are_no_quantiles(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_without_a_score_there_are_no_quantiles(tmp_path: Path) -> None:
 def test_parts_that_hold_something_else_than_their_names_say_are_refused(tmp_path: Path, wrong: Counts) -> None:
     commit(tmp_path, ONE, [scored(1.0), scored(2.0)])
     with pytest.raises(AuditError, match="the parts' names say"):
-        summarise(str(tmp_path / "parts"), ONE, wrong)
+        summarise(Parts(str(tmp_path)), ONE, wrong)
 
 
 def test_a_part_that_was_replaced_by_another_is_noticed(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_a_part_that_was_replaced_by_another_is_noticed(tmp_path: Path) -> None:
     table = pq.read_table(path)
     pq.write_table(table.slice(1), path)
     with pytest.raises(AuditError, match=r"scored=3.*scored=2"):
-        summarise(str(tmp_path / "parts"), ONE, counts)
+        summarise(Parts(str(tmp_path)), ONE, counts)
 
 
 # --- quantiles -----------------------------------------------------------------------------------------------------
@@ -174,3 +176,55 @@ def test_a_folder_may_be_called_anything(tmp_path: Path, name: str) -> None:
     commit(tmp_path / "ab", ONE, [scored(5.0), scored(6.0)])  # which `a?` and `[!a]*` must not find
     summary = summary_of(tmp_path / name, ONE, [scored(1.0), Score.rejected(Reason.TOO_LONG)])
     assert (summary.scored, summary.rejected, summary.quantiles["reward"]) == (1, 1, (1.0,) * 7)
+
+
+# --- nothing at all ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_a_reward_is_told_with_its_reasons(tmp_path: Path) -> None:
+    bad = [Score.rejected(Reason.TOO_LONG), Score.failed(Reason.NO_VERDICT), Score.failed(Reason.NO_VERDICT)]
+    with pytest.raises(NothingScored, match=r"of 3 responses none has a reward \(2 no_verdict, 1 too_long\)"):
+        summary_of(tmp_path, ONE, bad).check_scored()
+
+
+def test_one_reward_is_enough_and_an_empty_corpus_has_none(tmp_path: Path) -> None:
+    summary_of(tmp_path / "one", ONE, [Score.rejected(Reason.TOO_LONG), scored(1.0)]).check_scored()
+    summary_of(tmp_path / "none", ONE).check_scored()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_command_shows_such_a_run_and_fails(tmp_path: Path, as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = summary_of(tmp_path, ONE, [Score.rejected(Reason.TOO_LONG)])
+    with pytest.raises(NothingScored):
+        tell(summary, as_json, lambda: print("shown"), summary)
+    assert (json.loads if as_json else str)(capsys.readouterr().out)
+
+
+# --- labels --------------------------------------------------------------------------------------------------------
+
+
+def test_pairs_are_compared_with_the_corpus_own_labels(tmp_path: Path) -> None:
+    chosen, rejected = [3.0, 1.0, 2.0, None, 5.0], [1.0, 4.0, 2.0, 1.0, 1.0]
+    run, rows = Parts(str(tmp_path)), []
+    run.create()
+    for at, (better, worse) in enumerate(zip(chosen, rejected, strict=True)):
+        sides = {"chosen": better, "rejected": worse} if at % 2 else {"rejected": worse, "chosen": better}
+        rows += [
+            (f"f:{at}", name, "h", Score.failed(Reason.NO_VERDICT) if one is None else scored(one))
+            for name, one in sides.items()
+        ]
+    rows += [("f:5", "chosen", "h", scored(9.0)), ("f:6", "rejected", "h", scored(0.0)), ("f:7", "final", "h", scored(0.0))]
+    counts = Counts()
+    for at, part in enumerate((rows[:4], rows[4:])):
+        one = Part(0, Range(at, at + 1), Counts.of(1, [score for *_, score in part]))
+        assert run.commit(one, TWO_SIDES.table(pa.table([[b"{}"] * len(part)], schema=CARRIED), part), {})
+        counts += one.counts
+    found = summarise(run, TWO_SIDES, counts).labels
+    assert {name: found[name] for name in ("pairs", "agree", "disagree", "equal")} == {
+        "pairs": 4, "agree": 2, "disagree": 1, "equal": 1
+    }  # fmt: skip
+    assert found["margin"] == [*np.quantile([2.0, -3.0, 0.0, 4.0], QUANTILES)]
+
+
+def test_without_labels_nothing_is_said_of_them(tmp_path: Path) -> None:
+    assert summary_of(tmp_path, ONE, [scored(1.0), scored(2.0)]).labels == {}

@@ -16,7 +16,7 @@ from actors.records import Reason, ScoreRequest
 from actors.rendering import Renderer
 from actors.settings import ModelSettings, RenderSettings
 from tests.contract import Contract
-from tests.models import reason_of, renderer, request, user
+from tests.models import assistant, ids_of, reason_of, renderer, request, user
 from tests.tiny_references import Reference, reference
 
 MODEL, REWARD_TOKEN = "tiny-internlm2", 5
@@ -54,6 +54,37 @@ def test_the_reward_token_counts_as_part_of_the_prompt() -> None:
     assert reason_of(cut) is Reason.TOO_LONG
 
 
+WRITES_IT = "{% if not add_generation_prompt %}<|reward|>{% endif %}"
+
+
+def test_a_reward_token_that_the_template_has_written_is_not_appended_again(tmp_path: Path) -> None:
+    one = request(user("What is 3 + 4?"), to="7")
+    assert ids_of(renderer(templated(tmp_path, WRITES_IT)).render([one])[0]) == ids_of(renderer(MODEL).render([one])[0])
+
+
+@pytest.mark.parametrize("ending", [WRITES_IT + "{{ '\\n' }}", WRITES_IT * 2])
+def test_a_template_that_writes_the_reward_token_elsewhere_is_refused(tmp_path: Path, ending: str) -> None:
+    with pytest.raises(ModelError, match=r"<\|reward\|>.*where the reward is read, must stand once in a prompt, at its end"):
+        renderer(templated(tmp_path, ending))
+
+
+def test_a_conversation_that_the_template_gives_two_reward_tokens_is_rejected(tmp_path: Path) -> None:
+    own = renderer(
+        templated(tmp_path, "{% for m in messages %}{% if m.role == 'assistant' %}<|reward|>{% endif %}{% endfor %}")
+    )
+    talk = request(user("Hello"), assistant("Hi"), user("What is 3 + 4?"), to="7")
+    assert [reason_of(one) for one in own.render([talk, request(user("What is 3 + 4?"), to="7")])] == [
+        Reason.TEMPLATE_REFUSED, None
+    ]  # fmt: skip
+
+
+def test_a_prompt_that_somebody_else_has_rendered_is_read_at_the_reward_token_too() -> None:
+    own = renderer(MODEL)
+    ids = ids_of(own.render([request(user("What is 3 + 4?"), to="7")])[0])
+    assert ids_of(own.as_it_is(ids)) == ids_of(own.as_it_is(ids[:-1])) == ids
+    assert reason_of(own.as_it_is([*ids[:-1], REWARD_TOKEN, 7])) is Reason.TEMPLATE_REFUSED
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"reward_token_id": None}, "has no reward_token_id"), ({"bias": True}, "has biases in its layers")],
@@ -74,6 +105,14 @@ def test_a_tokenizer_that_needs_code_is_refused(tmp_path: Path) -> None:
     model = resolve(ModelSettings(model=str(folder)), RenderSettings())
     with pytest.raises(ModelError, match=r"the tokenizer in .* can't be loaded, and no code of a checkpoint's own is run"):
         Renderer(model, RenderSettings())
+
+
+def templated(folder: Path, ending: str) -> Path:
+    """The built-in model whose template writes something more at the end."""
+    copy = changed(folder, {})
+    template = copy / "chat_template.jinja"
+    template.write_text(template.read_text().rstrip("\n") + ending)
+    return copy
 
 
 def changed(folder: Path, change: Mapping[str, Any]) -> Path:

@@ -1,0 +1,60 @@
+"""Credentials are no settings: what a setting holds is written into manifests, recipes, parts and messages.
+
+So one that holds any is refused as soon as it is given, wherever it comes from, by its place and never with its value. The
+environment is where they belong: it is written nowhere.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+_NAMES = (
+    r"token|api[_-]?key|access[_-]?key([_-]?id)?|secret|secret[_-]?(access[_-]?)?key|private[_-]?key|account[_-]?key"
+    r"|password|passwd|passphrase|credentials?|authorization|cookie"
+)
+_NAME = re.compile(rf"(.*[_.-])?({_NAMES})", re.IGNORECASE | re.DOTALL)
+_IN_QUERY = re.compile(rf"(.*[_.-])?({_NAMES}|key|sig|signature|auth|sas|awsaccesskeyid)", re.IGNORECASE | re.DOTALL)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_URL = re.compile(r"(\w{1,20})://[^\s'\"<>]*")
+
+
+def check_no_credentials(value: Any, place: str = "") -> None:
+    """Raise `ValueError`, which names the place and not the value, if a setting's raw value holds a credential anywhere."""
+    if problem := next(_problems(value, place), None):
+        raise ValueError(
+            f"{problem}, and settings are written beside the results: give it in the environment instead, as HF_TOKEN, "
+            "OPENAI_API_KEY for a policy's endpoint, or what the store's own client reads"
+        )
+
+
+def _problems(value: Any, place: str) -> Iterator[str]:
+    if isinstance(value, str):
+        for url in _URL.finditer(value):
+            if problem := _problem_of_url(url[0]):
+                yield f"{place or 'a setting'} holds an address with {problem}"
+    elif isinstance(value, Mapping):
+        for name, own in value.items():
+            inside = f"{place}.{name}" if place else str(name)
+            if isinstance(own, str) and own.strip() and _NAME.fullmatch(_CAMEL.sub("_", str(name))):
+                yield f"{inside} is a credential"
+            yield from _problems(own, inside)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for own in value:
+            yield from _problems(own, place)
+
+
+def _problem_of_url(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        user, password = parts.username, parts.password
+    except ValueError:  # no address that anybody could ask
+        return None
+    if password or (
+        user and parts.scheme.lower() in {"http", "https"}
+    ):  # a user alone may be a container: abfs://box@account
+        return "a user's name or password"
+    named = (name for name, given in (*parse_qsl(parts.query), *parse_qsl(parts.fragment)) if given)
+    if any(_IN_QUERY.fullmatch(_CAMEL.sub("_", name)) for name in named):
+        return "a key in its query"
+    return None

@@ -1,0 +1,70 @@
+"""The delimiters of a prompt: texts, not tokens, that tell a judge where one response ends and the next begins.
+
+A response that writes one forges the other's block. A family names its own; where the checkpoint's template, or a rubric of
+the user's, decides, they are what stands around texts that the prompt is tried out with. Only what nobody writes by chance
+counts: something in brackets or angle brackets, or a heading, of some length.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+
+_LEAST_LETTERS = 8
+"""A delimiter has so many letters and digits: `[A]`, `<b>` and `### Input` stand in ordinary texts."""
+_PIECE = re.compile(r"\[[^\[\]\n]{1,80}\]|<[^<>\n]{1,80}>|【[^【】\n]{1,80}】")
+_HEADING = re.compile(r"(#{2,6}|={3,}|-{3,}|\*{2,}) ?\w[^\n]{0,80}")
+_FILLERS = (0x115F, 0x1160, 0x3164)
+_UNSEEN = dict.fromkeys(
+    code
+    for code in (*range(0x10000), *range(0xE0000, 0xE0200))
+    if (character := chr(code)).isspace() or unicodedata.category(character) in ("Cc", "Cf", "Mn") or code in _FILLERS
+)
+"""White space of every kind, characters of no width, and marks on others."""
+
+
+class Delimiters:
+    """Those of a prompt. White space, characters of no width, case and compatible forms of characters make no difference."""
+
+    def __init__(self, texts: Collection[str]) -> None:
+        self.texts = frozenset(texts)
+        self._plain = {_plain(text) for text in texts}
+        self._begin = tuple({text[0] for text in self._plain})
+
+    def are_in(self, text: str) -> bool:
+        """Whether a text holds one."""
+        if not self._plain or (text.isascii() and not any(character in text for character in self._begin)):
+            return False  # which spares most texts the copy
+        plain = _plain(text)
+        return any(delimiter in plain for delimiter in self._plain)
+
+
+def between(prompt: str, shown: Collection[str], tokens: Iterable[str]) -> set[str]:
+    """The delimiters in a prompt around texts that are shown in it, wherever and however often; `tokens` are no text in it.
+
+    Of what stands before the first and after the last, only what borders on them: the rest is instructions.
+    """
+    parts = re.split("|".join(map(re.escape, shown)), prompt)
+    for token in tokens:
+        parts = [part.replace(token, "\n") for part in parts]
+    after = (part.split("\n") for part in parts[1:])
+    before_it = (part.split("\n")[::-1] for part in parts[:-1])
+    return {mark for lines in (*after, *before_it) for mark in _bordering(lines) if _is_distinctive(mark)}
+
+
+def _bordering(lines: Iterable[str]) -> Iterator[str]:
+    """The marks in the first line, which may have words, too, and in those after it, up to one of words."""
+    for number, line in enumerate(map(str.strip, lines)):
+        marks = [line] if _HEADING.fullmatch(line) else _PIECE.findall(line)
+        words = marks != [line] and re.search(r"\w", _PIECE.sub("", line))
+        if words and number > 0:
+            return
+        yield from marks
+
+
+def _is_distinctive(text: str) -> bool:
+    return sum(map(str.isalnum, text)) >= _LEAST_LETTERS
+
+
+def _plain(text: str) -> str:
+    """What is left of a text without all that a reader doesn't see."""
+    return unicodedata.normalize("NFKD", text).casefold().translate(_UNSEEN)

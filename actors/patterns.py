@@ -1,0 +1,51 @@
+"""A user's regular expressions on texts that a model wrote: by RE2, whose time grows with the text alone.
+
+Python's own engine tries every way that a pattern can match: with `(a+)+b` forty letters are enough for hours, and what is
+judged can steer a judge's text. RE2 has no lookaround and no backreferences; its \\d, \\w, \\s and \\b know ASCII alone.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+_MANY_LINES = re.compile(r"\(\?[a-z]*m[a-z]*[:)]")
+
+
+@lru_cache(maxsize=64)
+def linear(pattern: str) -> Any:
+    """The compiled pattern, with the methods of Python's. Raises `ValueError` for one that RE2 can't take."""
+    import re2  # only who has a rubric needs it
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(_with_pythons_ends(pattern), options)
+    except re2.error as error:
+        problem = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        raise ValueError(
+            f"it is no regular expression in RE2's syntax, which has no lookaround and no backreferences: {problem}"
+        ) from error
+
+
+def groups_of(pattern: str) -> dict[str, int]:
+    """The numbers of its named groups, in the order in which they stand in it."""
+    return dict(sorted(linear(pattern).groupindex.items(), key=lambda group: group[1]))
+
+
+def _with_pythons_ends(pattern: str) -> str:
+    r"""The pattern with `$` and `\Z` as Python means them: `$` is also before a line break that ends the text."""
+    if _MANY_LINES.search(pattern):
+        return pattern.replace(r"\Z", r"\z")  # then it is the end of any line, as in RE2
+    parts: list[str] = []
+    at, in_class = 0, False
+    while at < len(pattern):
+        one = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        at += len(one)
+        if one == "[" and not in_class:
+            in_class = True
+            one = pattern[at - 1 : at + 2] if pattern[at : at + 2] == "^]" else "[]" if pattern[at : at + 1] == "]" else one
+            at += len(one) - 1
+        elif one == "]":
+            in_class = False
+        parts.append(one if in_class else {"$": r"(?:\n?\z)", r"\Z": r"\z"}.get(one, one))
+    return "".join(parts)

@@ -1,0 +1,92 @@
+"""How much work a request is, counted before any of it is done, and where that is done that grows with a request's body."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple, TypeVar
+
+from actors.family import Family
+from actors.judge import Judge, Shows
+from actors.online import Rendered
+from actors.records import ScoreRequest
+from deploy.errors import ApiError
+from deploy.settings import LimitSettings
+
+T = TypeVar("T")
+
+body_bytes: ContextVar[int] = ContextVar("body_bytes", default=0)
+"""How long the body of this request is."""
+_SMALL_BYTES = 2**16
+"""What is done with a shorter body is done before another thread would have begun."""
+
+
+class Work(NamedTuple):
+    """Prompts that will be made, and the characters in all of them: what several share counts in each."""
+
+    prompts: int
+    characters: int
+
+
+def work_of(family: Family, asked: Sequence[Rendered | ScoreRequest]) -> Work:
+    """What requests come to at the most: their responses, by all principles, in all orders."""
+    each = [Work(1, len(one.prompt)) if isinstance(one, Rendered) else _of_request(family, one) for one in asked]
+    return Work(sum(one.prompts for one in each), sum(one.characters for one in each))
+
+
+def _of_request(family: Family, request: ScoreRequest) -> Work:
+    count, principles = len(request.responses), len(request.principles)
+    prompts = family.question_count(count, principles)
+    shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
+    context = sum(len(turn.content) for turn in request.context)
+    responses = sum(len(response.content) for response in request.responses) * shown / max(count, 1)
+    by = sum(map(len, request.principles)) / max(principles, 1)
+    return Work(prompts, round(prompts * (context + responses + by)))
+
+
+class Budget:
+    """The characters of prompts that are under way for one model."""
+
+    def __init__(self) -> None:
+        self._characters = 0
+
+    @contextmanager
+    def held(self, work: Work, limits: LimitSettings) -> Iterator[None]:
+        """Count the work for the length of the block. Raises `ApiError` if there is no room for it, now or ever."""
+        if work.prompts > limits.max_prompts:
+            raise ApiError(
+                413,
+                f"responses, principles and orders come to {work.prompts} prompts; at most {limits.max_prompts} in one "
+                "request: send several requests",
+                code="too_many_prompts",
+            )
+        check_characters(work.characters, limits)
+        if self._characters and self._characters + work.characters > limits.max_characters_under_way:
+            raise ApiError(
+                429,
+                f"prompts of {self._characters} characters are under way already; with this request there would be more "
+                f"than {limits.max_characters_under_way}",
+                code="overloaded",
+                retry_after_s=1,
+            )
+        self._characters += work.characters
+        try:
+            yield
+        finally:
+            self._characters -= work.characters
+
+
+def check_characters(characters: int, limits: LimitSettings) -> None:
+    """Raise `ApiError` for longer prompts, all together, than one request may come to."""
+    if characters > limits.max_characters:
+        raise ApiError(
+            413,
+            f"the prompts of this request would have {characters} characters together, its conversation counted in each; at "
+            f"most {limits.max_characters}: send fewer responses or principles at a time",
+            code="too_many_characters",
+        )
+
+
+async def off_loop(work: Callable[[], T]) -> T:
+    """The result of work that grows with the body; of a long one in another thread, so that others are answered."""
+    return work() if body_bytes.get() < _SMALL_BYTES else await asyncio.to_thread(work)

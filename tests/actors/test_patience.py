@@ -1,0 +1,226 @@
+"""Patience with an endpoint, in virtual time: what is sent when, what comes of it, and when it ends."""
+
+import asyncio
+import random
+import selectors
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+
+from actors.errors import EndpointError, EngineError
+from actors.patience import OPENS_AT, Fault, Kind, Patience, wait_s
+
+T = TypeVar("T")
+
+DEAD = Fault(Kind.BUSY, "can't be reached: connection refused")
+BROKEN = Fault(Kind.FAILED, "answers 500: oh")
+FORBIDDEN = Fault(Kind.REFUSED, "answers 403: no")
+KEYLESS = Fault(Kind.UNUSABLE, "answers 401: no such key")
+PATIENCE_S = 300.0
+PROBE = -1
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop on which waiting takes no time: its clock goes to the next moment at which something is to be done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[misc, unused-ignore]
+    def __init__(self, loop: _Loop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        self._loop.now += timeout or 0.0
+        return super().select(0)
+
+
+def virtually(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
+    """What a coroutine gives, and how many seconds it would have taken."""
+    loop = _Loop()
+    try:
+        return loop.run_until_complete(asyncio.wait_for(work, 1e6)), loop.now
+    finally:
+        loop.close()
+
+
+@dataclass
+class Endpoint:
+    """Takes so long for each request, and answers as `says`: by the request, how often it came before, and the time."""
+
+    says: Callable[[int, int, float], Fault | None]
+    latency_s: float = 1.0
+    sent: list[tuple[int, float]] = field(default_factory=list)
+    came: Counter[int] = field(default_factory=Counter)
+
+    async def answer(self, request: int) -> int:
+        loop = asyncio.get_running_loop()
+        self.sent.append((request, loop.time()))
+        self.came[request] += 1
+        fault = self.says(request, self.came[request] - 1, loop.time())
+        await asyncio.sleep(0.01 if fault is DEAD else self.latency_s)
+        if fault is not None:
+            raise Fault(fault.kind, fault.text, fault.retry_after_s)
+        return request
+
+
+async def asked(endpoint: Endpoint, count: int, at_a_time: int = 64, patience_s: float = PATIENCE_S) -> list[Any]:
+    """What comes of so many requests at once: each one's answer, or the error."""
+    patience = Patience(
+        "http://there/v1",
+        lambda: endpoint.answer(PROBE),
+        at_a_time=at_a_time,
+        patience_s=patience_s,
+        jitter=random.Random(1).random,
+    )
+    work = (patience.ask(lambda number=number: endpoint.answer(number)) for number in range(count))  # type: ignore[misc]
+    return await asyncio.gather(*work, return_exceptions=True)
+
+
+def test_a_calm_endpoint_is_asked_once_for_each_after_a_probe() -> None:
+    endpoint = Endpoint(lambda *_: None)
+    found, took = virtually(asked(endpoint, 640))
+    assert found == list(range(640))
+    assert len(endpoint.sent) == 641
+    assert took == pytest.approx(11.0)
+
+
+@pytest.mark.parametrize("latency_s", [0.02, 1.0, 30.0])
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_endpoint_that_fails_a_third_once_or_twice_is_never_given_up(times: int, latency_s: float) -> None:
+    """And costs little more than the requests that were sent again: at half a second each, some in their last waits."""
+    endpoint = Endpoint(lambda request, before, _: BROKEN if request % 3 == 0 and before < times else None, latency_s)
+    found, took = virtually(asked(endpoint, 1920))
+    assert found == list(range(1920))
+    assert len(endpoint.sent) <= 1920 + 640 * times + 5
+    least = 1920 / 64 * latency_s * (1 + times / 3)
+    assert took < 1.2 * least + 30 * times
+
+
+def test_failures_at_random_lose_nothing() -> None:
+    draws = random.Random(3)
+    endpoint = Endpoint(lambda *_: BROKEN if draws.random() < 0.4 else None)
+    found, _ = virtually(asked(endpoint, 3000))
+    assert found == list(range(3000))
+
+
+@pytest.mark.parametrize("waiting", [1, 10, 5000])
+def test_a_dead_endpoint_is_probed_and_given_up_however_many_wait(waiting: int) -> None:
+    endpoint = Endpoint(lambda *_: DEAD)
+    found, took = virtually(asked(endpoint, waiting, at_a_time=512))
+    assert {type(error) for error in found} == {EngineError}
+    assert str(found[0]) == (
+        "the endpoint http://there/v1 can't be reached: connection refused; that is so for 300 s (--endpoint-patience-s)"
+    )
+    assert PATIENCE_S <= took < PATIENCE_S + 15
+    assert {request for request, _ in endpoint.sent} == {PROBE}, "nothing but probes"
+    assert len(endpoint.sent) < 60
+
+
+def test_an_endpoint_that_dies_in_between_costs_what_was_under_way() -> None:
+    def says(request: int, before: int, now: float) -> Fault | None:
+        return DEAD if 20 <= now < 220 else None
+
+    endpoint = Endpoint(says)
+    found, took = virtually(asked(endpoint, 3000))
+    assert found == list(range(3000))
+    during = [request for request, at in endpoint.sent if 20 <= at < 220]
+    assert during.count(PROBE) < 40
+    assert len(during) - during.count(PROBE) <= 64 + OPENS_AT
+    assert took < 220 + 11 + 3000 / 64 + 20
+
+
+def test_one_that_dies_for_good_ends_everybody_with_the_cause() -> None:
+    endpoint = Endpoint(lambda request, before, now: BROKEN if now >= 20 else None)
+    found, took = virtually(asked(endpoint, 3000))
+    assert found[0] == 0
+    assert {str(error) for error in found if isinstance(error, Exception)} == {
+        "the endpoint http://there/v1 answers 500: oh; that is so for 300 s (--endpoint-patience-s)"
+    }
+    assert not any(isinstance(error, Fault) for error in found), "nothing of that is an outcome"
+    assert took < 20 + PATIENCE_S + 20
+
+
+@pytest.mark.parametrize("fault", [FORBIDDEN, KEYLESS], ids=["refuses all", "the key is gone"])
+def test_one_that_begins_to_refuse_everything_gives_no_outcomes(fault: Fault) -> None:
+    endpoint = Endpoint(lambda request, before, now: fault if now >= 20 else None)
+    found, _ = virtually(asked(endpoint, 3000))
+    assert {type(error) for error in found if isinstance(error, Exception)} == {EngineError}
+    assert len(endpoint.sent) < 64 * 25 + 64 * 5
+
+
+@pytest.mark.parametrize("kind", [Kind.UNUSABLE, Kind.REFUSED, Kind.GARBLED])
+def test_what_cant_be_asked_as_it_is_given_is_told_after_one_question(kind: Kind) -> None:
+    endpoint = Endpoint(lambda *_: Fault(kind, "answers 404: no such model"))
+    found, _ = virtually(asked(endpoint, 50))
+    assert {str(error) for error in found} == {"the endpoint http://there/v1 answers 404: no such model"}
+    assert {type(error) for error in found} == {EndpointError}
+    assert len(endpoint.sent) == 1
+
+
+@pytest.mark.parametrize("others", [0, 300])
+@pytest.mark.parametrize(
+    ("kind", "most"), [(Kind.REFUSED, 2), (Kind.FAILED, 20), (Kind.GARBLED, 20), (Kind.TIMED_OUT, 3)], ids=str
+)
+def test_a_request_that_is_not_answered_by_itself_has_an_outcome(kind: Kind, most: int, others: int) -> None:
+    """Also if it is all that is left of a run."""
+    endpoint = Endpoint(lambda request, *_: Fault(kind, "won't") if request == 0 else None)
+    (first, *rest), took = virtually(asked(endpoint, 1 + others))
+    assert isinstance(first, Fault)
+    assert rest == list(range(1, 1 + others))
+    assert endpoint.came[0] == most
+    assert endpoint.came[PROBE] <= 3
+    assert took < PATIENCE_S
+
+
+def test_many_that_are_broken_on_are_outcomes_too() -> None:
+    endpoint = Endpoint(lambda request, *_: BROKEN if request != PROBE else None)
+    found, _ = virtually(asked(endpoint, 200))
+    assert {type(error) for error in found} == {Fault}
+    assert max(endpoint.came[request] for request in range(200)) <= 21
+
+
+def test_a_probe_isnt_what_ends_a_request_that_may_still_be_answered() -> None:
+    """A server that restarts every minute for twenty seconds, and fails what it has then."""
+    endpoint = Endpoint(lambda request, before, now: DEAD if now % 60 < 20 else BROKEN if now % 60 > 58 else None, 3.0)
+    found, _ = virtually(asked(endpoint, 2000))
+    assert found == list(range(2000))
+
+
+def test_nothing_is_sent_again_before_the_endpoint_wants_it() -> None:
+    endpoint = Endpoint(lambda request, before, now: Fault(Kind.BUSY, "answers 429", 42.0) if before == 0 else None)
+    found, _ = virtually(asked(endpoint, 10))
+    assert found == list(range(10))
+    for request in (PROBE, *range(10)):
+        first, second = (at for number, at in endpoint.sent if number == request)
+        assert second - first >= 42
+
+
+def test_a_limit_of_requests_a_second_is_met() -> None:
+    """Ten a second of 512 that want to: what is sent in vain stays within a few times what is answered."""
+    seconds: Counter[int] = Counter()
+
+    def says(request: int, before: int, now: float) -> Fault | None:
+        seconds[int(now)] += 1
+        return Fault(Kind.BUSY, "answers 429: slow down") if seconds[int(now)] > 10 else None
+
+    endpoint = Endpoint(says, 0.2)
+    found, took = virtually(asked(endpoint, 3000, at_a_time=512))
+    assert found == list(range(3000))
+    assert took < 2 * 3000 / 10
+    assert len(endpoint.sent) < 6 * 3000
+
+
+def test_waits_double_up_to_a_bound() -> None:
+    assert [wait_s(times, 0.0) for times in range(8)] == [0.25, 0.5, 1, 2, 4, 8, 10, 10]
+    assert wait_s(3, 1.0) == 1
+    assert wait_s(100_000, 0.0) == 10

@@ -1,0 +1,137 @@
+"""Patterns take time in proportion to the text, whatever a judge was led to write, and mean what they mean to Python."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.engine import Generation
+from actors.errors import SettingsError, Unreadable
+from actors.models import rm_r1
+from actors.models.rubric import FAMILY
+from actors.parsing import objects
+from actors.patterns import linear
+from actors.records import Reason
+from actors.rubric_settings import RubricSettings
+from actors.settings import JudgeSettings
+from actors.verdict_token import difference
+from pipelines.options import validated
+
+EXPONENTIAL = "(a+)+b"
+LONG = 200_000
+
+
+def rubric(**own: Any) -> Any:
+    settings = RubricSettings(**{"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own})
+    return FAMILY.asked_by(JudgeSettings(rubric=settings))
+
+
+def verdict(family: Any, text: str) -> Any:
+    return family.verdict(Generation(text, (), "stop", (), 0, 0), 1)
+
+
+def test_a_pattern_of_a_users_takes_linear_time() -> None:
+    with pytest.raises(Unreadable, match="no_verdict"):
+        verdict(rubric(pattern=f"{EXPONENTIAL}(?P<score>[0-9])"), "a" * LONG)
+
+
+def test_so_does_a_pattern_in_a_schema() -> None:
+    schema = {"properties": {"why": {"type": "string", "pattern": EXPONENTIAL}, "score": {"type": "integer"}}}
+    with pytest.raises(Unreadable, match="no_verdict"):
+        verdict(rubric(json_schema=schema), '{"why": "' + "a" * LONG + '", "score": 7}')
+    assert verdict(rubric(json_schema=schema), '{"why": "aab", "score": 7}').scores == ({"score": 7.0},)
+
+
+def test_a_verdict_that_is_found_without_end_is_none() -> None:
+    with pytest.raises(Unreadable, match="two_verdicts"):
+        verdict(rubric(pattern="x([0-9])(?:.*y)?"), "x7 " * LONG)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"pattern": r"(?<=Rating: )([0-9])"},
+        {"pattern": r"([0-9]) is \1"},
+        {"pattern": r"([0-9](?!\.))"},
+        {"json_schema": {"properties": {"score": {"type": "integer"}, "why": {"pattern": "(?=a)"}}}},
+        {"json_schema": {"properties": {"score": {"type": "integer"}}, "allOf": [{"items": {"pattern": r"(a)\1"}}]}},
+    ],
+)
+def test_a_pattern_that_cant_is_refused_with_the_reason(own: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="RE2's syntax, which has no lookaround and no backreferences"):
+        validated(JudgeSettings, {"rubric": {"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own}})
+
+
+def test_patterns_of_names_are_refused_and_names_that_look_like_keywords_arent() -> None:
+    schema = {"patternProperties": {"^s": {"type": "integer"}}, "properties": {"score": {"type": "integer"}}}
+    with pytest.raises(SettingsError, match="name the properties"):
+        validated(JudgeSettings, {"rubric": {"prompt": "{{ response }}", "low": 0, "high": 9, "json_schema": schema}})
+    named = {"properties": {"pattern": {"type": "integer"}, "patternProperties": {"type": "integer"}}}
+    assert rubric(json_schema=named).own_outputs() == ("pattern", "patternProperties")
+
+
+PATTERNS = (
+    r"([0-9])$",
+    r"([0-9])\Z",
+    r"[$a]([0-9])",
+    r"\$([0-9])",
+    r"[]$]([0-9])",
+    r"[^]$]([0-9])",
+    r"(?m)([0-9])$",
+    r"(?i:A)([0-9])$",
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_ends_are_those_of_python(pattern: str) -> None:
+    @given(st.text("$]a7A\n", max_size=8))
+    def check(text: str) -> None:
+        found = [match.span(1) for match in linear(pattern).finditer(text)]
+        assert found == [match.span(1) for match in re.finditer(pattern, text)]
+
+    check()
+
+
+def test_half_a_character_is_no_verdict() -> None:
+    with pytest.raises(Unreadable, match="no_verdict"):
+        verdict(rubric(pattern="([0-9])"), "7\ud800")
+
+
+# Our own.
+
+
+def test_our_own_readers_take_linear_time() -> None:
+    for text in ("</answer>" * LONG + "x", "[[A]]</answer>" + "</answer>" * LONG + "x"):
+        with pytest.raises(Unreadable):
+            verdict(rm_r1.FAMILY, f"<answer>{text}")
+    assert objects('{"' + "a\\n" * LONG) == []
+    assert objects('{"a" ' * LONG) == []
+    said = Generation("Yes " + " " * LONG + "x", (5,), "stop", (), 0, 0)
+    for after in (" ", ":", "Yes"):
+        with pytest.raises(Unreadable):
+            difference(said, after, (" Yes", " No"), (5, 6))
+
+
+MARKS = (" Yes", " No")
+
+
+@given(
+    st.lists(st.sampled_from(["Yes", " Yes", " No", " ", "\t", "\n", "Judgement:", "Judgement: ", ":", "No"]), max_size=6)
+)
+def test_a_verdict_token_is_found_as_its_pattern_says(parts: list[str]) -> None:
+    text = "".join(parts)
+    for after in ("Judgement:", "Judgement: ", " ", ":\t"):
+        words = "|".join(map(re.escape, MARKS))
+        ending = re.search(f"{re.escape(after)}[ \\t]*(?:{words})(?P<rest>\\s*)$", text)
+        # The token stands as far from the end as there are characters after it.
+        for left in range(len(text) + 2):
+            ids = (5, *(9,) * left)
+            said = Generation(text, ids, "stop", ({5: -1.0, 6: -3.0},) * len(ids), 0, 0)
+            if ending is not None and left <= len(ending["rest"]) + 1:
+                assert difference(said, after, MARKS, (5, 6)) == 2.0
+            else:
+                with pytest.raises(Unreadable) as unreadable:
+                    difference(said, after, MARKS, (5, 6))
+                assert unreadable.value.reason is Reason.NO_VERDICT
