@@ -9,6 +9,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 _STORE = {"object_store_memory": 200 * 2**20}
+NO_DASHBOARD = {"include_dashboard": False, "dashboard_port": None}
+"""Without a port, too: Ray would try whether it is free, and leave the socket of that open where it isn't."""
 
 
 @contextmanager
@@ -16,7 +18,7 @@ def cluster(head: Mapping[str, Any], *nodes: Mapping[str, Any]) -> Iterator[Any]
     """A cluster of a head and nodes of these resources, which the test and its processes are connected to."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
-        own: Any = Cluster(initialize_head=True, head_node_args={**_STORE, "include_dashboard": False, **head})
+        own: Any = Cluster(initialize_head=True, head_node_args={**_STORE, **NO_DASHBOARD, **head})
         for node in nodes:
             add(own, node)
         patch.setenv("RAY_ADDRESS", own.address)

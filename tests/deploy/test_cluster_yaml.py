@@ -22,6 +22,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.cluster_utils import Cluster
 
 from deploy.spot import notice
+from tests.clusters import NO_DASHBOARD
 from tests.conftest import REPOSITORY
 from tests.endpoints import wait
 
@@ -168,7 +169,7 @@ def test_a_notice_is_read_and_nothing_else_is_one(metadata: Metadata) -> None:
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """Two nodes."""
-    own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NO_DASHBOARD})
     own.add_node(num_cpus=1)
     ray.init(address=own.address, log_to_driver=False)
     yield own
