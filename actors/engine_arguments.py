@@ -66,6 +66,8 @@ def engine_arguments(
     arguments: dict[str, Any] = {"disable_log_stats": True, "trust_remote_code": False}
     if settings.tensor_parallel * settings.pipeline_parallel > 1:
         arguments["distributed_executor_backend"] = "ray" if placed else "mp"
+    elif on_cpu:
+        arguments["distributed_executor_backend"] = "actors.vllm_core.SingleWorker"
     if on_cpu:
         # Compiling takes longer than it saves, and its cache isn't safe between layouts. In a pipeline enforce_eager
         # fails on CPU (the tensors passed between stages are never allocated); a compilation that does nothing works.

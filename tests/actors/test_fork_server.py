@@ -1,0 +1,132 @@
+"""Processes forked from one that has imported vLLM: what they are handed, and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from actors import fork_server
+from actors.tether import VARIABLE, _marked
+from tests.engines import running, until
+
+SLEEPER = """
+import signal
+from actors import fork_server
+
+fork_server._CORE, fork_server._CPU_WORKER = [], "signal"  # a server that imports nothing
+process = fork_server.ForkedProcess(target=signal.pause)
+process.start()
+print(process.pid, fork_server._SERVER.pid, flush=True)
+signal.pause()
+"""
+
+
+def test_a_forked_process_has_the_environment_and_the_output_of_the_process_that_starts_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ASSAY_TEST_REMOVED", "before")
+    fork_server.call(lambda: None)  # there is a server with the environment of now at the latest
+    monkeypatch.delenv("ASSAY_TEST_REMOVED")
+    monkeypatch.setenv("ASSAY_TEST_ADDED", "after")
+
+    def report() -> dict[str, str]:
+        print("written by the forked process", flush=True)
+        return dict(os.environ)
+
+    assert fork_server.call(report) == dict(os.environ)
+    assert "written by the forked process" in capfd.readouterr().out
+
+
+def test_a_forked_process_has_imported_vllm_and_uses_as_many_threads_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def look() -> tuple[bool, int]:
+        imported = "vllm.v1.engine.core" in sys.modules
+        import torch
+
+        return imported, torch.get_num_threads()
+
+    for threads in (1, 2):
+        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+        assert fork_server.call(look) == (True, threads)
+
+
+def test_what_a_function_raises_is_raised_by_the_call() -> None:
+    def fail() -> None:
+        raise ValueError("no such architecture")
+
+    with pytest.raises(RuntimeError, match=r"^ValueError: no such architecture$"):
+        fork_server.call(fail)
+    with pytest.raises(RuntimeError, match="ended with exit code 3"):
+        fork_server.call(lambda: os._exit(3))
+
+
+def test_the_server_has_a_single_thread() -> None:
+    """Only then is it safe to fork it."""
+    fork_server.call(lambda: None)
+    assert psutil.Process(fork_server._SERVER.pid).num_threads() == 1
+
+
+def test_a_server_that_was_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_CORE", [])
+    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")  # a server that imports nothing
+    server: Any = fork_server._Server()
+    monkeypatch.setattr(fork_server, "_SERVER", server)
+    server.start()
+    killed = server.pid
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: not running(killed))
+    process = fork_server.ForkedProcess(target=signal.pause)
+    process.start()
+    assert psutil.Process(process.pid).ppid() == server.pid != killed
+    process.kill()
+    process.join()
+    server._stop()
+
+
+def test_a_forked_process_carries_the_mark_by_which_the_tether_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a-mark-of-this-test")
+    process = fork_server.ForkedProcess(target=signal.pause)
+    process.start()
+    try:
+        until(lambda: Path(f"/proc/{process.pid}") in set(_marked(f"{VARIABLE}=a-mark-of-this-test".encode())))
+    finally:
+        process.kill()
+        process.join()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[str]]:
+    """A process of its own that has started a forked process, and prints its id and the server's."""
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("killed", ["starter", "server"])
+def test_forked_processes_end_with_the_server_and_it_with_the_process_that_started_it(
+    sleeper: "subprocess.Popen[str]", killed: str
+) -> None:
+    assert sleeper.stdout is not None
+    forked, server = map(int, sleeper.stdout.readline().split())
+    assert running(forked)
+    assert running(server)
+    os.kill({"starter": sleeper.pid, "server": server}[killed], signal.SIGKILL)
+    until(lambda: not running(forked))
+    until(lambda: not running(server))
+
+
+def test_no_server_is_started_where_it_is_switched_off() -> None:
+    script = "from actors import fork_server; fork_server.start(); print(fork_server._SERVER._forkserver_pid)"
+    environment = os.environ | {fork_server.SWITCH: "0"}
+    printed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    assert printed.strip() == "None"
