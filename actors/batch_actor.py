@@ -5,7 +5,7 @@ from typing import Any
 
 from actors.engine import Engine
 from actors.engine_process import EngineProcess
-from actors.engines import start_engine
+from actors.engines import Report, start_engine
 from actors.models import RewardModel
 from actors.records import Reason, RenderedRequest, Score
 from actors.scorer import Scores
@@ -18,7 +18,7 @@ class BatchActor:
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
     def __init__(self, model: RewardModel, settings: EngineSettings, ledger: Any) -> None:
-        self._process = EngineProcess(ledger, lambda: _tested(model, settings))
+        self._process = EngineProcess(ledger, lambda report: _tested(model, settings, report))
         self._scorer = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake")
 
     @property
@@ -36,9 +36,10 @@ class BatchActor:
         return self._process.run(work, requests, self._scorer.score_block, _killer)
 
 
-def _tested(model: RewardModel, settings: EngineSettings) -> Engine:
-    engine = start_engine(model, settings)
+def _tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
+    engine = start_engine(model, settings, report=report)
     if settings.engine != "fake":  # whose numbers are made up
+        report(f"testing {model.model}")
         self_test(model, engine)
     return engine
 

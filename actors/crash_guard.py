@@ -43,7 +43,7 @@ class Ledger:
         self._open: dict[str, str] = {}  # whose each work is
         self._deaths: Counter[str] = Counter()
         self._nodes: dict[str, str] = {}
-        self._loading: set[str] = set()
+        self._loading: dict[str, str] = {}  # at which step of its start each is
         self._worked_at: float | None = None
         self._settled: dict[str, list[Any]] = {}
         self._in_a_row = 0
@@ -63,22 +63,30 @@ class Ledger:
             self._in_a_row += again
         self._restarts += again
         self._nodes[holder] = node
-        self._loading.add(holder)
+        self._loading[holder] = ""
         if self._in_a_row >= self._max_deaths:
             cause = self._last_error or _WORDLESS
             self._last_error = f"engines died {self._in_a_row} times with no work done in between. The last error: {cause}"
             raise CrashLoop(self._last_error)
         return again
 
+    def step(self, holder: str, step: str) -> None:
+        """The next step of an engine's start begins."""
+        self._loading[holder] = step
+
+    def loading(self) -> list[str]:
+        """The steps at which engines are that don't work yet, the longest started first."""
+        return [step for step in self._loading.values() if step]
+
     def ready(self, holder: str) -> None:
         """The engine works."""
-        self._loading.discard(holder)
+        self._loading.pop(holder, None)
         self._worked_at = self._worked_at or time.time()
 
     def standing(self, alive: Collection[str]) -> Standing:
         """How engines stand, if `alive` are the nodes that there are."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
-        return Standing(tuple(sorted(lost)), bool((self._loading | set(self._open.values())) - lost))
+        return Standing(tuple(sorted(lost)), bool((self._loading.keys() | set(self._open.values())) - lost))
 
     def begun(self) -> Begun:
         """What engines there have been."""

@@ -14,6 +14,7 @@ import ray
 
 from actors.crash_guard import SUSPECT
 from actors.engine import Engine
+from actors.engines import Report
 from actors.errors import AssayError, EngineDead
 
 Item = TypeVar("Item")
@@ -26,15 +27,15 @@ class EngineProcess:
     `is_restart` tells that an earlier process of this actor died, so that some of its work may be done already.
     """
 
-    def __init__(self, ledger: Any, start: Callable[[], Engine]) -> None:
-        """`start` gives an engine that is ready and tested. What it raises is told to the ledger, too."""
+    def __init__(self, ledger: Any, start: Callable[[Report], Engine]) -> None:
+        """`start` gives an engine that is ready and tested. Its steps, and what it raises, are told to the ledger."""
         self._ledger = ledger
         self._gate = _Gate()
         own = ray.get_runtime_context()
         self._holder = own.get_actor_id() or "driver"
         self.is_restart: bool = self._call("starting", self._holder, own.get_node_id(), alive_nodes())
         try:
-            self.engine = start()
+            self.engine = start(lambda step: self._call("step", self._holder, step))
         except AssayError as error:
             self._call("died", str(error))
             raise

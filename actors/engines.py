@@ -1,6 +1,6 @@
 """Which engine a model runs on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from actors.checkpoint import Adapter, locate
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from actors.placement import Placement
 
 
-def start_engine(model: RewardModel, settings: EngineSettings, *, online: bool = False) -> Engine:
+Report = Callable[[str], object]
+"""Is called with each step of an engine's start as it begins, in words for a person."""
+
+
+def start_engine(
+    model: RewardModel, settings: EngineSettings, *, online: bool = False, report: Report = lambda step: None
+) -> Engine:
     """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message.
 
     One that is `online` answers sooner where it could read more tokens in a step.
@@ -26,8 +32,10 @@ def start_engine(model: RewardModel, settings: EngineSettings, *, online: bool =
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
     model.family.register()
     placement = _placement(settings)
+    report("importing vLLM")
     from actors.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
 
+    report(f"loading {model.model}")
     try:
         return VllmEngine(
             locate(model.model),

@@ -14,7 +14,7 @@ class PolicyActor:
     """One engine and its policy. `draw` may be called from several threads at a time."""
 
     def __init__(self, policy: Policy, settings: EngineSettings, ledger: Any) -> None:
-        self._process = EngineProcess(ledger, lambda: start_engine(policy, settings))
+        self._process = EngineProcess(ledger, lambda report: start_engine(policy, settings, report=report))
         self._writer = PolicyWriter(policy.sampling, self._process.engine)
 
     def draw(self, work: str, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:

@@ -180,7 +180,13 @@ class Meter:
         return last.speed_since(first) if last.at > first.at else None
 
     def _eta(self, speed: _Speed | None) -> str:
-        return duration((self._total - self._bytes) / speed.bytes) if speed and speed.bytes > 0 else "?"
+        left = max(0.0, self._total - self._bytes)
+        if not left:
+            return duration(0)
+        if speed is not None and speed.bytes > 0:
+            return duration(left / speed.bytes)
+        few = len(self._samples) < _FEWEST_SAMPLES
+        return f"after {_FEWEST_SAMPLES} parts" if few else "when parts come one after another"
 
     def _share_of(self, ranges: Any) -> float:
         return float(sum((end - start) * self._weights.get(file, 0.0) for file, start, end in ranges))

@@ -266,7 +266,7 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
     But for an endpoint that can't be asked as it is given: the same command wouldn't go on. Raises `EndpointError`.
     """
     done, told = Counts(), 0
-    watch: Any = functools.partial(Watch, flow.ledgers)
+    watch: Any = functools.partial(Watch, flow.ledgers, progress.noted)
     flow.dataset.context.custom_execution_callback_classes = [watch]
     try:
         for part in flow.dataset.iter_rows():

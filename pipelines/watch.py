@@ -1,12 +1,13 @@
-"""Looks after the engines of a flow whose nodes went away.
+"""Looks after the engines of a flow: says what their start waits for, and ends the flow if their nodes went away.
 
 Ray starts such an actor again where there is room, and gives it the calls that it had. A pool of Ray Data's makes room: it
 ends engines that have nothing left to do. Pools that several steps ask don't, and where no GPU is left nobody can: these
 calls would then wait for ever. What is missing can be begun again by the engines that are there.
 """
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -17,6 +18,7 @@ from actors.errors import EnginesLost
 from actors.placement import is_wanted
 
 _LOOK_EVERY_S = 5.0
+_STEP_EVERY_S = 0.5
 _GRACE_S = 60.0
 """A new node may come in a minute, or an engine that idles make room; to begin again costs the start of all engines."""
 
@@ -24,13 +26,20 @@ _GRACE_S = 60.0
 class Watch(ExecutionCallback):
     """Called by Ray Data at every step of a dataset's execution; what it raises ends that."""
 
-    def __init__(self, ledgers: Sequence[Any]) -> None:
+    def __init__(self, ledgers: Sequence[Any], noted: Callable[[str], None]) -> None:
+        """`noted` is called with each step of the first engine's start."""
         self._ledgers = ledgers
+        self._noted = noted
+        self._noted_steps: set[str] = set()
+        self._noted_at = 0.0
         self._looked = self._fine = time.monotonic()
 
     def on_execution_step(self, executor: Any) -> None:
         """Raise `EnginesLost` if engines have waited for a place, and the others for work, for a while."""
         now = time.monotonic()
+        if now - self._noted_at >= _STEP_EVERY_S:
+            self._noted_at = now
+            self._note_steps()
         if now - self._looked < _LOOK_EVERY_S:
             return
         self._looked = now
@@ -40,6 +49,12 @@ class Watch(ExecutionCallback):
         if now - self._fine >= _GRACE_S:
             went = "an engine went with its node" if lost == 1 else f"{lost} engines went with their nodes"
             raise EnginesLost(f"{went}, and found no other place")
+
+    def _note_steps(self) -> None:
+        for step in itertools.chain.from_iterable(ray.get([ledger.loading.remote() for ledger in self._ledgers])):
+            if step not in self._noted_steps:
+                self._noted_steps.add(step)
+                self._noted(step)
 
     def _lost(self) -> int:
         """How many engines wait for a place, if no other has anything to do."""

@@ -139,6 +139,19 @@ def test_engines_without_a_node_are_told_of_and_whether_others_work() -> None:
     assert ledger.standing(["node-1"]) == ((), True)
 
 
+def test_the_steps_of_a_start_are_told_until_the_engine_works() -> None:
+    ledger = Ledger(max_deaths=3)
+    starts(ledger, "first")
+    assert ledger.loading() == [], "it has said nothing yet"
+    starts(ledger, "second")
+    ledger.step("first", "importing vLLM")
+    ledger.step("second", "importing vLLM")
+    ledger.step("first", "loading tiny-scalar")
+    assert ledger.loading() == ["loading tiny-scalar", "importing vLLM"]
+    ledger.ready("first")
+    assert ledger.loading() == ["importing vLLM"]
+
+
 def test_restarts_are_counted_with_the_last_cause() -> None:
     ledger = Ledger(max_deaths=9)
     starts(ledger, "actor-1")

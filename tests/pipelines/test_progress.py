@@ -7,12 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import ray
 
+from actors.crash_guard import Ledger
+from actors.engine_process import alive_nodes
 from pipelines.parts import Counts, Part
 from pipelines.progress import Lines, Meter, Silent
 from pipelines.sources import InputFile, Kind, Range
+from pipelines.watch import Watch
 
 
 def lines_file(index: int, size: int) -> InputFile:
@@ -54,17 +59,19 @@ def test_the_share_is_of_the_bytes_of_all_files() -> None:
 def test_what_earlier_runs_did_counts_for_the_share_and_not_for_the_speed() -> None:
     figures = meter(lines_file(0, 100), parts=[done(0, 60)])
     assert figures.share() == pytest.approx(0.6)
-    assert "ETA ?" in figures.line(110.0)
+    assert "ETA after 8 parts" in figures.line(110.0)
     figures.add(event(60, 80, scored=20, tokens=300), now=100.0)
     assert figures.share() == pytest.approx(0.8)
-    assert figures.line(110.0) == " 80%  20 responses  2/s  30 tokens/s  ETA ?"
+    assert figures.line(110.0) == " 80%  20 responses  2/s  30 tokens/s  ETA after 8 parts"
 
 
 @pytest.mark.parametrize(("seconds", "eta"), [(1.0, "0:00:30"), (61.0, "0:30:30"), (400.0, "3:20:00")])
 def test_the_eta_goes_by_the_speed_so_far(seconds: float, eta: str) -> None:
     figures = meter(lines_file(0, 40))
     for at in range(10):
-        assert figures.line(100.0 + seconds * at).endswith("ETA ?") == (at < 8), "a few parts tell nothing of the rest"
+        assert figures.line(100.0 + seconds * at).endswith("ETA after 8 parts") == (at < 8), (
+            "a few parts tell nothing of the rest"
+        )
         figures.add(event(at, at + 1), now=100.0 + seconds * at)
     assert figures.line(100.0 + seconds * 9).endswith(f"ETA {eta}")
 
@@ -131,7 +138,7 @@ def test_a_byte_of_one_kind_of_file_isnt_a_row_of_another(tmp_path: Path) -> Non
 def test_nothing_to_do_is_all_done(files: list[InputFile]) -> None:
     figures = meter(*files)
     assert figures.share() == 1
-    assert figures.line(100.0) == "100%  0 responses  0/s  0 tokens/s  ETA ?"
+    assert figures.line(100.0) == "100%  0 responses  0/s  0 tokens/s  ETA 0:00:00"
 
 
 def test_a_file_that_a_limit_leaves_out_isnt_waited_for() -> None:
@@ -175,8 +182,8 @@ def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
             lines.part_done(event(start, start + 25))
     assert stream.getvalue().splitlines() == [
         "1 file, 100 bytes; starting the engines",
-        " 25%  1 responses  1/s  10 tokens/s  ETA ?",
-        " 75%  3 responses  0/s  2 tokens/s  ETA ?",
+        " 25%  1 responses  1/s  10 tokens/s  ETA after 8 parts",
+        " 75%  3 responses  0/s  2 tokens/s  ETA after 8 parts",
         " 75%  3 responses  0/s  2 tokens/s  in 0:00:13",
     ]
     assert stream.getvalue().endswith("\n")
@@ -217,3 +224,16 @@ def test_silence_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
         silent.part_done(event(0, 100))
         silent.noted("engines died")
     assert capfd.readouterr() == ("", "")
+
+
+def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None) -> None:
+    noted: list[str] = []
+    ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
+    watch = Watch([ledger], noted.append)
+    for holder in ("first", "second"):
+        ray.get(ledger.starting.remote(holder, "a node", alive_nodes()))
+        for step in ("importing vLLM", "loading tiny-scalar"):
+            ray.get(ledger.step.remote(holder, step))
+            watch._noted_at = 0.0
+            watch.on_execution_step(None)
+    assert noted == ["importing vLLM", "loading tiny-scalar"]
