@@ -87,6 +87,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
     assert same >= 0.9
 
 
+@pytest.mark.long
 def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
     counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--enough", 6.5)["sampling"]
     assert counts["drawn"] <= 0.6 * counts["possible"]

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from pipelines.parts import Parts
 from tests.commands import kill, parts_of, running, wait_until
 from tests.corpora import chat, lines, write
+
+pytestmark = pytest.mark.long
 
 PROMPTS, RESPONSES = 60, 6
 

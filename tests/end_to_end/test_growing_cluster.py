@@ -15,6 +15,8 @@ from tests.corpora import lines, rows, scored, write
 from tests.endpoints import wait
 from tests.growing import Growing, growing
 
+pytestmark = pytest.mark.long
+
 ROWS = 20_000
 
 

@@ -179,6 +179,7 @@ def test_our_line_of_the_readme_with_its_progress_as_it_comes(tmp_path: Path) ->
     assert list((tmp_path / "kept").glob("kept-*.jsonl"))
 
 
+@pytest.mark.long
 def test_the_log_is_whole_though_the_connection_goes_silent_and_breaks(tmp_path: Path) -> None:
     recipe(tmp_path, SLOW)
     quick = "import pipelines.submitting as s; s._QUIET_S = 4.0; from pipelines.__main__ import main; main()"
@@ -281,7 +282,7 @@ def test_an_address_that_is_given_counts_more_than_the_environments(tmp_path: Pa
     assert "there is no cluster that takes jobs at http://127.0.0.1:1" in nobody.stderr
 
 
-@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("way", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_ctrl_c_ends_only_the_following(tmp_path: Path, way: signal.Signals) -> None:
     recipe(tmp_path, SLOW)
     with following(tmp_path) as submitted:

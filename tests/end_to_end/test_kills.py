@@ -50,7 +50,9 @@ def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> None
     summary(*score(corpus, output))
 
 
-@pytest.mark.parametrize(("name", "seed", "kills"), [("c.jsonl", 1, 3), ("c.jsonl.gz", 2, 2)])
+@pytest.mark.parametrize(
+    ("name", "seed", "kills"), [("c.jsonl", 1, 3), pytest.param("c.jsonl.gz", 2, 2, marks=pytest.mark.long)]
+)
 def test_killed_runs_end_as_calm_ones(tmp_path: Path, name: str, seed: int, kills: int) -> None:
     _compare(tmp_path, name, seed, kills)
 

@@ -19,6 +19,8 @@ from tests.endpoints import listening, wait
 from tests.pipelines.test_endpoint_policy import Endpoint
 from tests.pipelines.test_sampling import prompts, told
 
+pytestmark = pytest.mark.long
+
 ROWS, PROMPTS = 6000, 400
 NODE = {"num_cpus": 2, "num_gpus": 1}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tests.commands import assay, summary
 from tests.corpora import lines, rows, write
@@ -38,6 +39,7 @@ def numbers(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "work"}
 
 
+@pytest.mark.long
 def test_the_job_in_a_bucket_is_the_job_on_a_disk(s3: Any, tmp_path: Path) -> None:
     fill(s3, tmp_path / "in")
     here = numbers(summary("score", tmp_path / "in", tmp_path / "scored", *FAKE, "--part-rows", 30))

@@ -20,7 +20,7 @@ def _pairs() -> list[dict[str, object]]:
     ]
 
 
-@pytest.mark.parametrize("model", ["tiny-attributes", "tiny-scalar"])
+@pytest.mark.parametrize("model", ["tiny-attributes", pytest.param("tiny-scalar", marks=pytest.mark.long)])
 def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
     corpus = write(tmp_path / "pairs.jsonl", lines(_pairs()))
     counts = summary("score", corpus, tmp_path / "out", "--model", model)
@@ -52,6 +52,7 @@ def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Pat
         assert any(line.startswith(original[:-1]) for original in originals)
 
 
+@pytest.mark.long
 def test_rm_bench_is_scored_and_the_best_response_found(tmp_path: Path, shared_data: Path) -> None:
     counts = summary(
         "score", f"{shared_data}/rm-bench/*_filtered.json", tmp_path / "out", "--model", "tiny-scalar", "--limit", 160

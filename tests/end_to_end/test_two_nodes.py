@@ -35,6 +35,8 @@ from tests.corpora import lines, scored, settings, write
 from tests.endpoints import deploy, free_port, wait
 from tiny_models.synthetic import pairs
 
+pytestmark = pytest.mark.long
+
 MODEL = "tiny-attributes"
 
 

@@ -134,6 +134,7 @@ def test_gpus_that_were_used_are_compared() -> None:
     assert "cost" not in unknown
 
 
+@pytest.mark.long
 def test_a_plan_against_a_run_on_a_real_engine(tmp_path: Path, shared_data: Path) -> None:
     """As a user does it, in processes of their own: to the token."""
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
