@@ -129,8 +129,11 @@ class Contract:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Each test that meets the engine, directly or by what is found on it, once for each layout."""
         if "engine" in metafunc.fixturenames:
-            names = [_LAYOUTS[parts] for parts in self.layouts]
-            metafunc.parametrize("engine", self.layouts, ids=names, indirect=True, scope="class")
+            layouts = [
+                pytest.param(parts, id=_LAYOUTS[parts], marks=[pytest.mark.long] if parts > 1 else [])
+                for parts in self.layouts
+            ]
+            metafunc.parametrize("engine", layouts, indirect=True, scope="class")
 
     @pytest.fixture(scope="class")
     @classmethod
