@@ -16,6 +16,7 @@ from actors.crash_guard import SUSPECT
 from actors.engine import Engine
 from actors.engines import Report
 from actors.errors import AssayError, EngineDead
+from actors.timeline import mark
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,6 +30,7 @@ class EngineProcess:
 
     def __init__(self, ledger: Any, start: Callable[[Report], Engine]) -> None:
         """`start` gives an engine that is ready and tested. Its steps, and what it raises, are told to the ledger."""
+        mark("engine's actor")
         self._ledger = ledger
         self._gate = _Gate()
         own = ray.get_runtime_context()

@@ -9,6 +9,7 @@ from actors.errors import EngineError
 from actors.fake_engine import IN_FLIGHT, FakeEngine, Fault, Faults
 from actors.models import RewardModel
 from actors.settings import EngineSettings
+from actors.timeline import mark
 
 if TYPE_CHECKING:
     from actors.placement import Placement
@@ -33,9 +34,11 @@ def start_engine(
     model.family.register()
     placement = _placement(settings)
     report("importing vLLM")
+    mark("import of vLLM")
     from actors.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
 
     report(f"loading {model.model}")
+    mark("vLLM's configuration, and the look at the model's class")
     try:
         return VllmEngine(
             locate(model.model),

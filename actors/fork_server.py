@@ -27,6 +27,7 @@ import cloudpickle
 
 from actors.errors import EngineError
 from actors.tether import mark_this_process
+from actors.timeline import mark
 
 SWITCH = "ASSAY_FORK_SERVER"
 
@@ -128,6 +129,7 @@ class ForkedProcess(context.ForkServerProcess):
             os.dup2(output.detach(), number)
         _change_environment(self._environment)
         mark_this_process()
+        mark("process forked")
         from actors.vllm_core import adapt_to_environment
 
         adapt_to_environment()

@@ -19,6 +19,7 @@ from actors.records import Message, Reason, Response, Role, ScoreRequest, Status
 from actors.rendering import Renderer
 from actors.scorers import scorer_of
 from actors.settings import AS_PUBLISHED, JudgeSettings, RenderSettings
+from actors.timeline import mark
 
 _PROBES = tuple(
     ScoreRequest((Message(Role.USER, question),), (Response("probe", answer),), ("correctness",))
@@ -34,6 +35,7 @@ def self_test(
 
     With `must_read` it fails, too, if no question at all was asked and read.
     """
+    mark("self-test")
     known = model.family.knows(model.known_as)
     # Again, because now the weights are here: of a hub model, the small files alone may have been before.
     model.family.check(Checkpoint.find(model.model, model.revision), known)

@@ -8,7 +8,7 @@ from vllm.platforms import current_platform
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-SINGLE_WORKER = "actors.vllm_core.SingleWorker"
+from actors.timeline import mark
 
 
 def adapt_to_environment() -> None:
@@ -33,4 +33,6 @@ class SingleWorker(UniProcExecutor):
             if manager.cpu_lists:
                 os.sched_setaffinity(0, manager.cpu_lists[0])
                 torch.set_num_threads(len(manager.cpu_lists[0]))
+        mark("worker, and weights")
         super()._init_executor()
+        mark("cache and warm-up")

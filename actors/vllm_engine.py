@@ -31,6 +31,7 @@ from actors.loop_thread import LoopThread
 from actors.mailbox import Mailbox
 from actors.settings import EngineSettings
 from actors.tether import Tether
+from actors.timeline import mark
 
 # vLLM reads these when it is imported, and the processes it starts inherit them; what the user has set is kept.
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # no calls home
@@ -175,7 +176,9 @@ class VllmEngine:
                     config.cache_config.kv_cache_memory_bytes = _cpu_cache_bytes(config)
                 if self._placement is not None:
                     config.parallel_config.placement_group = self._placement.group
+                mark("engine core")
                 self._engine = AsyncLLM.from_vllm_config(config, disable_log_stats=arguments["disable_log_stats"])
+            mark("engine is ready")
             self._tether.note()
         except Exception as error:
             cause = self._last_words.read() or _root_message(error)

@@ -144,12 +144,16 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("model")
+@click.option("--timing", is_flag=True, help="say when each step of the start began, in all processes")
 @settings_options(CheckSettings, "model")
-def check(**options: Any) -> None:
+def check(timing: bool, **options: Any) -> None:
     """Start MODEL and run the checks that every replica runs before its first row."""
     from pipelines.checking import check as run_check
+    from pipelines.checking import timed
 
-    run_check(build(CheckSettings, given(options)), lambda passed: click.echo(f"ok  {passed}"))
+    settings = build(CheckSettings, given(options))
+    with timed(click.echo) if timing else contextlib.nullcontext():
+        run_check(settings, lambda passed: click.echo(f"ok  {passed}"))
 
 
 @cli.command()

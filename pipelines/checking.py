@@ -1,10 +1,15 @@
 """The self-test of a model, by hand: the same checks as in every replica, in this process."""
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from actors.engines import start_engine
 from actors.models import resolve
 from actors.self_test import self_test
+from actors.timeline import FILE, lines_of, mark, read
 from pipelines.settings import CheckSettings
 
 
@@ -17,3 +22,20 @@ def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
         self_test(model, engine, passed, must_read=True)
     finally:
         engine.close()
+
+
+@contextmanager
+def timed(write: Callable[[str], None]) -> Iterator[None]:
+    """Write when each step of a start in this block began, in seconds since the block did."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "timeline")
+        os.environ[FILE] = str(file)
+        try:
+            mark("check")
+            yield
+            mark("done")
+        finally:
+            del os.environ[FILE]
+            moments = read(file)
+            for line in lines_of(moments, moments[0].at):
+                write(line)

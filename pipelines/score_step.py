@@ -19,6 +19,7 @@ from actors.batch_actor import BatchActor
 from actors.records import Reason, RenderedRequest, Score
 from actors.scorer import Scores
 from actors.settings import EngineSettings
+from actors.timeline import mark
 from pipelines import storage
 from pipelines.columns import Columns
 from pipelines.parts import Counts, Part, Parts
@@ -99,6 +100,7 @@ class ScoreStep:
         judged = [outcome.score for row in outcomes for outcome in row]
         part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), judged))
         self._keep_killers(stretch, outcomes)
+        mark(f"part {part.name} is scored")
         self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata)
         return told(part, judged)
 

@@ -34,6 +34,7 @@ from actors.errors import (
     SettingsError,
     SourceError,
 )
+from actors.timeline import mark
 from pipelines import making, plan_facts, planning, storage
 from pipelines.datasource import CorpusSource
 from pipelines.engine_pool import engine_pool, ledger
@@ -143,6 +144,7 @@ def score(
     if what was written doesn't add up to the input.
     """
     progress = progress or Silent()
+    mark("plan")
     plan = planning.plan(settings, reserved)
     progress.planned(plan.shape_found)
     manifest = Manifest.of(plan, settings)
@@ -288,6 +290,7 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
 @contextmanager
 def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
     """The pipeline of Ray Data: read, prepare, score."""
+    mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, noted)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
     prepared = read_units(run, units).map_batches(

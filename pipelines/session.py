@@ -15,6 +15,7 @@ from typing import Any
 import ray
 
 from actors.errors import RunStopped
+from actors.timeline import mark
 from pipelines import ray_files
 
 _ATTEMPTS = 3
@@ -116,6 +117,7 @@ def start_ray(**options: Any) -> Any:
 
     Returns what Ray says of it. Raises `RunStopped` if Ray doesn't start.
     """
+    mark("Ray")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return ray.init(**options)

@@ -328,8 +328,8 @@ def exported(endpoint: str, pattern: str) -> bool:
 
 def holds_head(process: psutil.Process) -> bool:
     """Whether it is vLLM's engine core of the head: the one whose replica is the first deployment's."""
-    parent = process.parent()
-    return "EngineCore" in " ".join(process.cmdline()) and parent is not None and "model-0" in " ".join(parent.cmdline())
+    above = [" ".join(parent.cmdline()) for parent in process.parents()]
+    return "EngineCore" in " ".join(process.cmdline()) and any("model-0" in title for title in above)
 
 
 def test_an_engine_that_is_killed_comes_back_by_itself(endpoint: str, process: psutil.Process) -> None:

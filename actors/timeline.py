@@ -1,0 +1,37 @@
+"""Where the time of a start goes: the moments at which its steps begin, from all processes that take part, in one file."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+FILE = "ASSAY_TIMELINE"
+"""The environment variable that names the file. Without it nothing is written."""
+
+
+class Moment(NamedTuple):
+    """A step that begins: at a Unix time, in a process."""
+
+    at: float
+    process: int
+    step: str
+
+
+def mark(step: str) -> None:
+    """Write down that a step begins now, if somebody wants to know."""
+    if path := os.environ.get(FILE):
+        with open(path, "a", encoding="utf-8") as file:  # one write, which the system appends as a whole
+            file.write(f"{time.time()} {os.getpid()} {step}\n")
+
+
+def read(path: Path) -> list[Moment]:
+    """All moments, in the order of time."""
+    lines = [line.split(" ", 2) for line in path.read_text(encoding="utf-8").splitlines()]
+    return sorted(Moment(float(at), int(process), step) for at, process, step in lines)
+
+
+def lines_of(moments: Sequence[Moment], start: float) -> list[str]:
+    """A line for each moment: seconds since `start`, the process by its number in the order of appearance, the step."""
+    processes = list(dict.fromkeys(moment.process for moment in moments))
+    return [f"{at - start:6.2f} s  process {processes.index(process) + 1}  {step}" for at, process, step in moments]
