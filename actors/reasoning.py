@@ -122,6 +122,17 @@ def mark_in(template: str) -> str | None:
     return next((mark.begin for mark in MARKS if not mark.paired and (mark.begin in template or mark.end in template)), None)
 
 
+def opened_by(prompt: str) -> str:
+    """The begin mark with which a prompt ends, so that what a model writes after it is reasoning; empty if none does."""
+    end = prompt.rstrip()
+    return next((mark.begin for mark in MARKS if not mark.paired and end.endswith(mark.begin)), "")
+
+
+def is_in_marks(token: str) -> bool:
+    """Whether a token is a mark of reasoning, or a part of one."""
+    return any(token in mark.begin or token in mark.end for mark in MARKS)
+
+
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
     """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does."""
     told = next((own for name in FIELDS if isinstance(own := message.get(name), str) and own.strip()), None)

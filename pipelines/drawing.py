@@ -56,7 +56,7 @@ class FromPool:
 
     async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
         """See `Drawer`."""
-        draws = [Draw(row.asked.ids, row.seeds) for row in rows]
+        draws = [Draw(row.asked.ids, row.seeds, row.asked.opening) for row in rows]
         found: list[tuple[Drawn, ...]] = await self.pool.by(same(work)).draw.remote(work, draws)
         return found
 
