@@ -157,7 +157,7 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 def _met(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
     looked_at = conformed(table.select([name for name in needed.names if name in table.column_names]), needed)
-    met = Evaluator({_MET: condition.text}, condition.columns)(looked_at).column(_MET)
+    met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(looked_at).column(_MET)
     return table.filter(met)
 
 

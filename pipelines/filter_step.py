@@ -147,7 +147,8 @@ class Judge:
         if self.group_by:
             group = _quoted(self.group_by)
             expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
-        return Evaluator(expressions, sorted(self.columns))
+        flat = {name for checked in (self.condition, self.ranking) if checked for name in checked.flat}
+        return Evaluator(expressions, sorted(self.columns), sorted(flat))
 
     def judged(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> Judged:
         """Some rows of a part, from `first` on."""
