@@ -20,12 +20,12 @@ from actors.checkpoint import Checkpoint
 from actors.engine import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError
 from actors.family import Family, KnownModel, Question, weighted
-from actors.parsing import THINK
+from actors.reasoning import opened_by
 from actors.records import Prompt, Reading, ScoreRequest
 from actors.settings import AS_ITS_CARD, Aggregate, JudgeSettings, Pairs
 from actors.standing import Standing, bradley_terry
 
-PARSER = 1
+PARSER = 2
 """Goes up when a text is read otherwise than before."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """Where a card says nothing of several votes, they are drawn so."""
@@ -236,7 +236,7 @@ class Judge(Family):
 
     def opening(self, text: str) -> str:
         """Some templates begin the reasoning themselves."""
-        return THINK if text.rstrip().endswith(THINK) else ""
+        return opened_by(text)
 
     def answer_tokens(self, context: int | None) -> int:
         """The longest answer: as the user or the card says, and never more than half of what the model takes."""

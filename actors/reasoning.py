@@ -27,7 +27,8 @@ class Mark(NamedTuple):
     paired: bool = False
 
 
-_FINAL = "<|channel|>final<|message|>"
+_MESSAGE = "<|message|>"
+_FINAL = f"<|channel|>final{_MESSAGE}"
 MARKS = (
     Mark("<think>", "</think>", prefilled=True),  # DeepSeek-R1, Qwen3, Nemotron, GLM, MiniMax and most others
     Mark("<mm:think>", "</mm:think>", prefilled=True),  # MiniMax-M3
@@ -124,8 +125,13 @@ def mark_in(template: str) -> str | None:
 
 def opened_by(prompt: str) -> str:
     """The begin mark with which a prompt ends, so that what a model writes after it is reasoning; empty if none does."""
-    end = prompt.rstrip()
+    end = prompt.rstrip().removesuffix(_MESSAGE)
     return next((mark.begin for mark in MARKS if not mark.paired and end.endswith(mark.begin)), "")
+
+
+def is_open(text: str) -> bool:
+    """Whether what comes after a text would be reasoning: a begin mark stands in it after its last end mark."""
+    return any(text.rfind(mark.begin) > text.rfind(mark.end) for mark in MARKS if not mark.paired)
 
 
 def is_in_marks(token: str) -> bool:

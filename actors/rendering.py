@@ -19,8 +19,7 @@ from actors.delimiters import Delimiters, between
 from actors.errors import ModelError, Rejected
 from actors.family import Family, Question
 from actors.models import RewardModel
-from actors.parsing import END_THINK, THINK
-from actors.reasoning import Freed, freed
+from actors.reasoning import Freed, freed, is_open
 from actors.records import (
     Message,
     Prompt,
@@ -154,7 +153,7 @@ class Renderer:
             opening, begun = text, ids
         labelled = zip(labels, self._tokenize([opening + label for label in labels]), strict=True)
         tokens = tuple(own[-1] if self._adds(own[-1], begun, label) else None for label, own in labelled)
-        return Choosing(ids, tokens, opening.rfind(THINK) > opening.rfind(END_THINK))
+        return Choosing(ids, tokens, is_open(opening))
 
     def _adds(self, token: int, ids: list[int], text: str) -> bool:
         """Whether a token after others adds just this text. Those before may be others than in the text as a whole."""

@@ -10,6 +10,7 @@ from actors.errors import ModelError, SettingsError
 from actors.models import families, resolve
 from actors.models.reward_anything import SYSTEM_TURN as LISTWISE_SYSTEM
 from actors.models.rm_r1_instruct import SYSTEM_TURN
+from actors.reasoning import MARKS
 from actors.records import Reason
 from actors.rendering import Renderer
 from actors.settings import AS_ITS_CARD, JudgeSettings, ModelSettings, RenderSettings
@@ -355,6 +356,14 @@ def test_all_comparisons_of_a_request_are_about_the_same_turns(folder: Path) -> 
     found, texts = rendered(model, asked, max_model_len=limit, too_long="trim-turns")
     assert all(text.startswith(f"<s>{turn('user', QUESTION.content)}") for text in texts)
     assert all(response.truncated for response in found.responses)
+
+
+@pytest.mark.parametrize("begin", [mark.begin for mark in MARKS if mark.prefilled])
+def test_any_mark_of_reasoning_that_a_template_opens_is_read_with_the_answer(folder: Path, begin: str) -> None:
+    template = ANY_ROLE.replace("assistant\\n\\n' }}", f"assistant\\n\\n{begin}\\n' }}}}")
+    opens = judge_folder(folder.parent / f"opens {begin.encode().hex()}", template)
+    found, _ = rendered(judge_model(opens, "rm-r1"), request(QUESTION, to=("7", "9")))
+    assert {one.opening for one in found.prompts} == {begin}
 
 
 def test_what_a_template_opens_of_the_answer_is_read_with_it(folder: Path) -> None:
