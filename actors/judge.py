@@ -69,6 +69,8 @@ class Judge(Family):
     card_of: ClassVar[str] = "its card"
     """Whose choice that is."""
     aggregate: ClassVar[Aggregate] = Aggregate.MEAN
+    relative: ClassVar[frozenset[str]] = frozenset({"win"})
+    """Those of its outputs that say how a response stands beside those that it was shown with."""
     asks: JudgeSettings = AS_ITS_CARD
     verdict_ids: tuple[int, ...] = ()
     """The tokens of `marks`."""
@@ -261,6 +263,11 @@ class Judge(Family):
         return 0
 
     # What its judgements become.
+
+    def is_within_row(self, weights: Mapping[str, float]) -> bool:
+        """Whether its rewards compare the responses of one row, and say nothing beside those of another."""
+        relative = self._aggregate is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
+        return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
         return (*self.own_outputs(), "reward_std", "judgements", *(standing.OUTPUTS if self.together else ()))

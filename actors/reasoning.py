@@ -29,8 +29,9 @@ class Mark(NamedTuple):
 
 _MESSAGE = "<|message|>"
 _FINAL = f"<|channel|>final{_MESSAGE}"
+THINK, END_THINK = "<think>", "</think>"
 MARKS = (
-    Mark("<think>", "</think>", prefilled=True),  # DeepSeek-R1, Qwen3, Nemotron, GLM, MiniMax and most others
+    Mark(THINK, END_THINK, prefilled=True),  # DeepSeek-R1, Qwen3, Nemotron, GLM, MiniMax and most others
     Mark("<mm:think>", "</mm:think>", prefilled=True),  # MiniMax-M3
     Mark("<seed:think>", "</seed:think>", prefilled=True),  # Seed-OSS
     Mark("[THINK]", "[/THINK]", prefilled=True),  # Magistral

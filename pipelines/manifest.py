@@ -173,6 +173,7 @@ class Manifest:
             "trace": self.columns.trace,
             "drawn": self.columns.drawn,
             "refined": self.columns.refined,
+            "within_row": self.columns.within_row,
             "flags": self.columns.flags,
             "reserved": self.columns.reserved,
             "made_with": self.made_with,
@@ -215,7 +216,8 @@ def read_manifest(folder: str) -> Manifest | None:
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
         # These only newer manifests have.
-        own: dict[str, Any] = {name: document.get(name, False) for name in ("steps", "votes", "trace", "drawn", "refined")}
+        flags = ("steps", "votes", "trace", "drawn", "refined", "within_row")
+        own: dict[str, Any] = {name: document.get(name, False) for name in flags}
         own |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
         columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **own)
         run = document.get("run", "")

@@ -358,7 +358,7 @@ MISFITS = [
 @pytest.mark.parametrize(("first", "later", "written"), MISFITS)
 def test_a_value_that_its_column_cant_hold_is_named_and_never_null(first: object, later: object, written: str) -> None:
     """The column has the type of the first rows; of later ones the record alone is whole."""
-    rows = [{"x": first}, {"x": None}, {}, {"x": later}]
+    rows: list[dict[str, object]] = [{"x": first}, {"x": None}, {}, {"x": later}]
     kind = pa.array([first]).type
     columns = Columns(pa.schema([("record", pa.large_binary()), ("x", kind)]), ("score",), "")
     checked = Condition.check("x is not null and status = 'scored'", columns.ours_first)
