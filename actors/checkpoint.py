@@ -225,8 +225,9 @@ class Adapter:
             raise ModelError(f"{self.folder / 'adapter_config.json'} doesn't say the rank `r`: {error!r}") from error
 
     def fingerprint(self) -> str:
-        """Tells two adapters apart."""
-        return Checkpoint(self.folder, None).fingerprint()
+        """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
+        own = Checkpoint(self.folder, None)
+        return f"{own.fingerprint()} {own.hash_of('adapter_config.json')}"
 
 
 def _header(file: Path) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from actors.engine_arguments import CHANGE_NUMBERS
+from actors import engine_arguments
 from actors.errors import OutputError
 from actors.judge import Judge
 from actors.models import RewardModel
@@ -69,7 +69,7 @@ class Manifest:
             "read": model.read.model_dump(mode="json", exclude_defaults=True),
             **_judge(model),
             "engine": settings.engine.engine,
-            **{name: settings.engine.engine_args[name] for name in CHANGE_NUMBERS if name in settings.engine.engine_args},
+            **engine_arguments.recorded(settings.engine),
             "shape": plan.preparation.shape,
             "own_columns": plan.preparation.own_columns and plan.preparation.own_columns.recorded(),
             **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),

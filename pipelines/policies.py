@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from actors import engine_arguments
 from actors.batch_actor import BatchActor
 from actors.errors import SettingsError
 from actors.judge import Judge
@@ -38,9 +39,9 @@ def policy_of(settings: PolicySettings) -> Policy | None:
     return None if settings.is_endpoint else resolve_policy(settings)
 
 
-def recorded(settings: PolicySettings, policy: Policy | None) -> dict[str, Any]:
-    """What decides what it writes, for a run's identity."""
-    return policy.recorded() if policy is not None else settings.recorded()
+def recorded(settings: PolicySettings, policy: Policy | None, engine: EngineSettings) -> dict[str, Any]:
+    """What decides what it writes, for a run's identity; `engine` is how its engines are started."""
+    return {**policy.recorded(), **engine_arguments.recorded(engine)} if policy is not None else settings.recorded()
 
 
 def check(settings: Sampling, texts: int) -> None:
