@@ -13,6 +13,7 @@ from actors.settings_base import Settings
 from pipelines import planning, policies, refining, sampling
 from pipelines.manifest import Manifest
 from pipelines.options import build, leaves
+from pipelines.refine_step import Tree
 from pipelines.settings import RefineSettings, SampleSettings, ScoreSettings
 from tests.corpora import lines, write
 from tests.engines import write_adapter
@@ -110,7 +111,7 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     if isinstance(settings, SampleSettings):
         more = sampling.recorded(settings, policies.policy_of(settings.policy))
     if isinstance(settings, RefineSettings):
-        tree = refining.Tree(settings.refining.drafts, settings.refining.feedbacks)
+        tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
         work = refining._Refining(settings, tree, *refining._prompts(settings), refining._writers(settings))
         more = work.recorded()
     plan = planning.plan(settings, unanswered=kind is not ScoreSettings)
