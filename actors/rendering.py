@@ -85,7 +85,7 @@ class Renderer:
         own = requests if self._family.takes_principles else [replace(request, principles=()) for request in requests]
         drafts = [_Draft(request, self._freed(request), self._family.together) for request in own]
         asked = (asked for draft in drafts for asked in self._ask(draft))
-        for _, about in itertools.groupby(self._with_ids(asked, go_on), key=lambda prompt: prompt[0].group):
+        for _, about in itertools.groupby(self._with_ids(asked, go_on), key=lambda prompt: id(prompt[0].draft)):
             prompts, ids = zip(*about, strict=True)
             self._fit(prompts, ids, go_on)
         return [draft.finished() for draft in drafts]
@@ -246,8 +246,8 @@ class Renderer:
     def _fit(self, asked: Sequence["_Asked"], prompts: Sequence[list[int]], go_on: GoOn) -> None:
         """Take the prompts that fit; of the others, reject them, or drop the oldest turns until they do.
 
-        Of all of a group the same turns, by several principles or beside several others: what they come to must be about
-        one conversation.
+        Of all of a request the same turns, for each response, by each principle and beside each other one: what they come to
+        is compared, so it must be about one conversation.
         """
         fitting: list[tuple[_Asked, list[int], tuple[Message, ...]]] = []
         for one, ids in zip(asked, prompts, strict=True):
@@ -515,11 +515,6 @@ class _Asked(NamedTuple):
     question: Question
     safe: Question
     opening: str
-
-    @property
-    def group(self) -> tuple[int, tuple[int, ...]]:
-        """Equal for those whose answers are about one conversation: all of a request, or all about one response."""
-        return id(self.draft), () if self.draft.together else self.question.judges
 
 
 class _Once:

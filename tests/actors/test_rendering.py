@@ -427,6 +427,21 @@ def trimming(model: str, limit: int) -> Renderer:
     return made
 
 
+@pytest.mark.parametrize("model", [SCALAR, ATTRIBUTES])
+def test_all_responses_of_a_request_are_judged_after_the_same_turns(model: str) -> None:
+    context = (user("one two three " * 12), assistant("yes"), user("And now?"))
+    asked = request(*context, to=("7", "seven " * 8, "nine " * 500))
+    lengths = [len(prompt.ids) for prompt in shared(model).render([asked])[0].prompts]
+    limit = lengths[0] + 5
+    assert lengths[0] < limit < lengths[1]
+    (found,) = renderer(model, max_model_len=limit, too_long=TooLong.TRIM_TURNS).render([asked])
+    assert [(one.reason, one.truncated) for one in found.responses] == [(None, True), (None, True), (Reason.TOO_LONG, False)]
+    texts = [tokenizer(model).decode(prompt.ids) for prompt in found.prompts]
+    assert ["And now?" in text and "one two three" not in text for text in texts] == [True, True]
+    (alone,) = renderer(model, max_model_len=limit, too_long=TooLong.TRIM_TURNS).render([request(*context, to="7")])
+    assert not alone.responses[0].truncated
+
+
 def test_a_conversation_that_doesnt_begin_with_its_question_is_trimmed_too() -> None:
     last = request(system("S"), user("Short."), to="Yes.")
     asked = request(system("S"), assistant("Hello, how may I help you today? " * 5), user("Short."), to="Yes.")
