@@ -140,6 +140,19 @@ class Checkpoint:
         header = json.loads(_header(file))
         return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
 
+    @cached_property
+    def pad_token_id(self) -> int | None:
+        """The token that the model's class in transformers takes for padding: config.json's, or else its type's."""
+        from transformers import AutoConfig  # seconds of import
+
+        if "pad_token_id" in self.config:
+            return self.config["pad_token_id"]
+        try:
+            config = AutoConfig.from_pretrained(str(self.folder), trust_remote_code=False).get_text_config()
+        except (OSError, ValueError, KeyError):  # no type of transformers', whose classes then can't be the model's authors'
+            return None
+        return getattr(config, "pad_token_id", None)
+
     def token(self, token_id: int) -> str:
         """The token of an id, as tokenizer.json spells it. Raises `ModelError` if there is none, or not one alone."""
         found = [text for text, number in self.vocabulary.items() if number == token_id]
@@ -212,8 +225,9 @@ class Adapter:
             raise ModelError(f"{self.folder / 'adapter_config.json'} doesn't say the rank `r`: {error!r}") from error
 
     def fingerprint(self) -> str:
-        """Tells two adapters apart."""
-        return Checkpoint(self.folder, None).fingerprint()
+        """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
+        own = Checkpoint(self.folder, None)
+        return f"{own.fingerprint()} {own.hash_of('adapter_config.json')}"
 
 
 def _header(file: Path) -> bytes:

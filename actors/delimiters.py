@@ -13,13 +13,15 @@ _LEAST_LETTERS = 8
 """A delimiter has so many letters and digits: `[A]`, `<b>` and `### Input` stand in ordinary texts."""
 _PIECE = re.compile(r"\[[^\[\]\n]{1,80}\]|<[^<>\n]{1,80}>|【[^【】\n]{1,80}】")
 _HEADING = re.compile(r"(#{2,6}|={3,}|-{3,}|\*{2,}) ?\w[^\n]{0,80}")
-_FILLERS = (0x115F, 0x1160, 0x3164)
+_FILLERS = (0x115F, 0x1160, 0x2800, 0x3164)
+_LINE_ENDS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 _UNSEEN = dict.fromkeys(
     code
     for code in (*range(0x10000), *range(0xE0000, 0xE0200))
-    if (character := chr(code)).isspace() or unicodedata.category(character) in ("Cc", "Cf", "Mn") or code in _FILLERS
+    if (character := chr(code)).isspace() or unicodedata.category(character) in ("Cc", "Cf", "Me", "Mn") or code in _FILLERS
 )
 """White space of every kind, characters of no width, and marks on others."""
+_WIDTHLESS = {code: None for code in _UNSEEN if not chr(code).isspace()}
 
 
 class Delimiters:
@@ -46,6 +48,7 @@ def between(prompt: str, shown: Collection[str], tokens: Iterable[str]) -> set[s
     parts = re.split("|".join(map(re.escape, shown)), prompt)
     for token in tokens:
         parts = [part.replace(token, "\n") for part in parts]
+    parts = [_as_read(part) for part in parts]
     after = (part.split("\n") for part in parts[1:])
     before_it = (part.split("\n")[::-1] for part in parts[:-1])
     return {mark for lines in (*after, *before_it) for mark in _bordering(lines) if _is_distinctive(mark)}
@@ -59,6 +62,12 @@ def _bordering(lines: Iterable[str]) -> Iterator[str]:
         if words and number > 0:
             return
         yield from marks
+
+
+def _as_read(text: str) -> str:
+    """A text with plain characters, spaces and line ends in place of others that a reader takes for them."""
+    plain = unicodedata.normalize("NFKD", _LINE_ENDS.sub("\n", text)).translate(_WIDTHLESS)
+    return re.sub(r"[^\S\n]+", " ", plain)
 
 
 def _is_distinctive(text: str) -> bool:

@@ -21,6 +21,7 @@ class Distribution(OneLogit):
     """
 
     ways = frozenset({"diverging_lambda"})
+    skips_padding = True
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith("ForSequenceClassification")

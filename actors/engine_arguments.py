@@ -9,8 +9,19 @@ from actors.engine import Task
 from actors.errors import SettingsError
 from actors.settings import EngineSettings
 
-CHANGE_NUMBERS = ("hf_overrides", "kv_cache_dtype", "quantization")
-"""What makes other numbers out of the same weights: two runs that differ in it aren't one."""
+SAME_NUMBERS = frozenset(
+    {
+        *("async_scheduling", "block_size", "cpu_offload_gb", "cudagraph_capture_sizes", "disable_custom_all_reduce"),
+        *("disable_log_stats", "distributed_executor_backend", "distributed_timeout_seconds", "download_dir"),
+        *("enable_chunked_prefill", "enable_expert_parallel", "enable_lora", "enable_prefix_caching", "enforce_eager"),
+        *("gpu_memory_utilization", "hf_token", "kv_cache_memory_bytes", "long_prefill_token_threshold", "max_cpu_loras"),
+        *("max_cudagraph_capture_size", "max_lora_rank", "max_loras", "max_num_batched_tokens", "max_num_scheduled_tokens"),
+        *("max_num_seqs", "max_parallel_loading_workers", "num_gpu_blocks_override", "ray_workers_use_nsight"),
+        *("safetensors_load_strategy", "scheduling_policy", "seed", "shutdown_timeout", "use_tqdm_on_load"),
+    }
+)
+"""What decides how fast an engine is and how much fits in it. Whatever else is given may make other numbers out of the same
+weights (`quantization`, `load_format`, and what the next vLLM has): two runs that differ in it aren't one."""
 
 OURS = {
     "model": "`model` of the model settings is it",
@@ -36,6 +47,13 @@ adapter when its batch holds one with (vLLM pull request 48421), and an empty pl
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Of LoRA adapters that vLLM has room for."""
+
+
+def recorded(settings: EngineSettings) -> dict[str, Any]:
+    """The user's arguments that may change numbers, for a run's identity. The fake engine's are how it fails."""
+    given = settings.engine_args if settings.engine == "vllm" else {}
+    own = {name: given[name] for name in sorted(given.keys() - SAME_NUMBERS)}
+    return {"engine_args": own} if own else {}
 
 
 def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:

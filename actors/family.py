@@ -117,6 +117,8 @@ class Family(ABC):
     ways: ClassVar[frozenset[str]] = frozenset()
     """The fields of `ReadSettings` that it knows."""
     way: ReadSettings = AS_PUBLISHED
+    skips_padding: ClassVar[bool] = False
+    """Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last."""
     head: ClassVar[str] = "score.weight"
     """The weights that a checkpoint without its reward head lacks."""
     reasoning: ClassVar[Reasoning | None] = None

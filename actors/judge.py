@@ -20,12 +20,12 @@ from actors.checkpoint import Checkpoint
 from actors.engine import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError
 from actors.family import Family, KnownModel, Question, weighted
-from actors.parsing import THINK
+from actors.reasoning import opened_by
 from actors.records import Prompt, Reading, ScoreRequest
 from actors.settings import AS_ITS_CARD, Aggregate, JudgeSettings, Pairs
 from actors.standing import Standing, bradley_terry
 
-PARSER = 1
+PARSER = 2
 """Goes up when a text is read otherwise than before."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """Where a card says nothing of several votes, they are drawn so."""
@@ -69,6 +69,8 @@ class Judge(Family):
     card_of: ClassVar[str] = "its card"
     """Whose choice that is."""
     aggregate: ClassVar[Aggregate] = Aggregate.MEAN
+    relative: ClassVar[frozenset[str]] = frozenset({"win"})
+    """Those of its outputs that say how a response stands beside those that it was shown with."""
     asks: JudgeSettings = AS_ITS_CARD
     verdict_ids: tuple[int, ...] = ()
     """The tokens of `marks`."""
@@ -236,7 +238,7 @@ class Judge(Family):
 
     def opening(self, text: str) -> str:
         """Some templates begin the reasoning themselves."""
-        return THINK if text.rstrip().endswith(THINK) else ""
+        return opened_by(text)
 
     def answer_tokens(self, context: int | None) -> int:
         """The longest answer: as the user or the card says, and never more than half of what the model takes."""
@@ -261,6 +263,11 @@ class Judge(Family):
         return 0
 
     # What its judgements become.
+
+    def is_within_row(self, weights: Mapping[str, float]) -> bool:
+        """Whether its rewards compare the responses of one row, and say nothing beside those of another."""
+        relative = self._aggregate is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
+        return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
         return (*self.own_outputs(), "reward_std", "judgements", *(standing.OUTPUTS if self.together else ()))

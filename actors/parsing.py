@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from actors.errors import Unreadable
+from actors.reasoning import MARKS
 from actors.records import Reason
 
 T = TypeVar("T", bound=Hashable)
 
-THINK, END_THINK = "<think>", "</think>"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _BEGINS = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
@@ -24,10 +24,15 @@ _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
 def answer_of(text: str) -> str:
-    """What follows the reasoning: all after the last `</think>`. Reasoning that never ended has no answer after it."""
-    answer = text.rpartition(END_THINK)[2]
-    if THINK in answer:
+    """What follows the reasoning: all after its last end mark. Reasoning that never ended has no answer after it."""
+    ends = (at + len(mark.end) for mark in MARKS if not mark.paired and (at := text.rfind(mark.end)) >= 0)
+    answer = text[max(ends, default=0) :]
+    if any(mark.begin in answer for mark in MARKS if not mark.paired):
         raise Unreadable(Reason.NO_VERDICT)
+    begun = answer.lstrip()
+    for mark in MARKS:
+        if mark.paired and begun.startswith(mark.begin) and mark.end in begun:
+            return begun.partition(mark.end)[2]
     return answer
 
 

@@ -7,8 +7,9 @@ the four that would have been drawn alone.
 
 import hashlib
 import itertools
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from actors.engine import Engine, Generation, Sampling, Task
 from actors.errors import EngineDead, EngineError, EngineTimeout, ModelError
 from actors.family import ChatTemplate, Family, KnownModel, Question
 from actors.models import RewardModel
+from actors.reasoning import is_in_marks, opened_by
 from actors.records import Reason, Score
 from actors.scorer import gathered
 from actors.settings import Dtype, PolicySettings
@@ -49,10 +51,14 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What is asked of a policy: a prompt's token ids, and a seed for each candidate."""
+    """What is asked of a policy: a prompt's token ids, and a seed for each candidate.
+
+    `opening` is the mark of reasoning that the prompt has written already.
+    """
 
     ids: Sequence[int]
     seeds: tuple[int, ...]
+    opening: str = ""
 
 
 def seed_of(base: int, row: str, number: int) -> int:
@@ -106,6 +112,9 @@ class _Asked(Family):
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template(question.context, generation_prompt=True)
+
+    def opening(self, text: str) -> str:
+        return opened_by(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(message.content.strip() for message in question.context)
@@ -195,10 +204,18 @@ def resolve_policy(settings: PolicySettings) -> Policy:
 
 
 class PolicyWriter:
-    """A policy on a live engine."""
+    """A policy on a live engine.
 
-    def __init__(self, sampling: Sampling, engine: Engine) -> None:
-        self._sampling = sampling
+    A candidate's text has the marks of reasoning in it, whether the prompt wrote them or the tokenizer calls them special:
+    without them nobody could tell the reasoning from the answer. Other special tokens are left out.
+    """
+
+    def __init__(self, sampling: Sampling, engine: Engine, special: Collection[str] = ()) -> None:
+        """`special` are the special tokens of its tokenizer."""
+        others = sorted((token for token in special if not is_in_marks(token)), key=len, reverse=True)
+        self._others = re.compile("|".join(map(re.escape, others)) or r"(?!)")
+        self._marked = len(others) < len(special)
+        self._sampling = replace(sampling, keep_special=self._marked)
         self._engine = engine
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
@@ -211,16 +228,17 @@ class PolicyWriter:
         return await gathered(map(self._candidates, draws))
 
     async def _candidates(self, draw: Draw) -> tuple[Drawn, ...]:
-        return tuple(await gathered(self._one(draw.ids, seed) for seed in draw.seeds))
+        return tuple(await gathered(self._one(draw, seed) for seed in draw.seeds))
 
-    async def _one(self, ids: Sequence[int], seed: int) -> Drawn:
+    async def _one(self, draw: Draw, seed: int) -> Drawn:
         sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
         try:
-            (said,) = await self._engine.generate(ids, sampling, next(self._ids))
+            (said,) = await self._engine.generate(draw.ids, sampling, next(self._ids))
         except EngineDead:
             raise
         except EngineTimeout:
             return undrawn(Reason.ENGINE_TIMEOUT)
         except EngineError:
             return undrawn(Reason.ENGINE_REFUSED)
-        return judged(said)
+        text = self._others.sub("", said.text) if self._marked else said.text
+        return judged(replace(said, text=f"{draw.opening}{text}" if text.strip() else text))

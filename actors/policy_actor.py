@@ -7,6 +7,7 @@ from actors.engine_process import EngineProcess
 from actors.engines import start_engine
 from actors.policy import Draw, Drawn, Policy, PolicyWriter, undrawn
 from actors.records import Reason
+from actors.rendering import special_tokens
 from actors.settings import EngineSettings
 
 
@@ -15,7 +16,7 @@ class PolicyActor:
 
     def __init__(self, policy: Policy, settings: EngineSettings, ledger: Any) -> None:
         self._process = EngineProcess(ledger, lambda report: start_engine(policy, settings, report=report))
-        self._writer = PolicyWriter(policy.sampling, self._process.engine)
+        self._writer = PolicyWriter(policy.sampling, self._process.engine, special_tokens(policy))
 
     def draw(self, work: str, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
         """Draw candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""

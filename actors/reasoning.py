@@ -27,9 +27,11 @@ class Mark(NamedTuple):
     paired: bool = False
 
 
-_FINAL = "<|channel|>final<|message|>"
+_MESSAGE = "<|message|>"
+_FINAL = f"<|channel|>final{_MESSAGE}"
+THINK, END_THINK = "<think>", "</think>"
 MARKS = (
-    Mark("<think>", "</think>", prefilled=True),  # DeepSeek-R1, Qwen3, Nemotron, GLM, MiniMax and most others
+    Mark(THINK, END_THINK, prefilled=True),  # DeepSeek-R1, Qwen3, Nemotron, GLM, MiniMax and most others
     Mark("<mm:think>", "</mm:think>", prefilled=True),  # MiniMax-M3
     Mark("<seed:think>", "</seed:think>", prefilled=True),  # Seed-OSS
     Mark("[THINK]", "[/THINK]", prefilled=True),  # Magistral
@@ -120,6 +122,22 @@ def held_by(requests: Sequence[ScoreRequest]) -> int:
 def mark_in(template: str) -> str | None:
     """A mark of reasoning that a chat template holds, if it does: its model may reason before it answers."""
     return next((mark.begin for mark in MARKS if not mark.paired and (mark.begin in template or mark.end in template)), None)
+
+
+def opened_by(prompt: str) -> str:
+    """The begin mark with which a prompt ends, so that what a model writes after it is reasoning; empty if none does."""
+    end = prompt.rstrip().removesuffix(_MESSAGE)
+    return next((mark.begin for mark in MARKS if not mark.paired and end.endswith(mark.begin)), "")
+
+
+def is_open(text: str) -> bool:
+    """Whether what comes after a text would be reasoning: a begin mark stands in it after its last end mark."""
+    return any(text.rfind(mark.begin) > text.rfind(mark.end) for mark in MARKS if not mark.paired)
+
+
+def is_in_marks(token: str) -> bool:
+    """Whether a token is a mark of reasoning, or a part of one."""
+    return any(token in mark.begin or token in mark.end for mark in MARKS)
 
 
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:

@@ -58,6 +58,7 @@ class Reason(StrEnum):
     WRONG_TYPE = "wrong_type"
     NO_MESSAGES = "no_messages"
     UNKNOWN_ROLE = "unknown_role"
+    TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: nobody can tell which of them the model was given
     TOOL_CALL = "tool_call"
     NO_FINAL_ASSISTANT = "no_final_assistant"
     COLUMN_COLLISION = "column_collision"

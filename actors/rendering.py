@@ -19,8 +19,7 @@ from actors.delimiters import Delimiters, between
 from actors.errors import ModelError, Rejected
 from actors.family import Family, Question
 from actors.models import RewardModel
-from actors.parsing import END_THINK, THINK
-from actors.reasoning import Freed, freed
+from actors.reasoning import Freed, freed, is_open
 from actors.records import (
     Message,
     Prompt,
@@ -62,6 +61,7 @@ class Renderer:
         self._limit = model.max_model_len
         self._vocabulary = _vocabulary(checkpoint, self._tokenizer)
         self._control = Controls(self._tokenizer, self._family.control_texts, self._appended)
+        self._pad_id = checkpoint.pad_token_id if self._family.skips_padding else None
         self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
@@ -85,7 +85,7 @@ class Renderer:
         own = requests if self._family.takes_principles else [replace(request, principles=()) for request in requests]
         drafts = [_Draft(request, self._freed(request), self._family.together) for request in own]
         asked = (asked for draft in drafts for asked in self._ask(draft))
-        for _, about in itertools.groupby(self._with_ids(asked, go_on), key=lambda prompt: prompt[0].group):
+        for _, about in itertools.groupby(self._with_ids(asked, go_on), key=lambda prompt: id(prompt[0].draft)):
             prompts, ids = zip(*about, strict=True)
             self._fit(prompts, ids, go_on)
         return [draft.finished() for draft in drafts]
@@ -126,7 +126,7 @@ class Renderer:
             ids = self._complete(ids)
         at = self._steps(ids)
         reason = Reason.EMPTY_CONTENT if not ids else Reason.TOO_LONG if len(ids) > self._limit else None
-        if (self._step_id is not None and not at) or self._is_doubled(ids):
+        if (self._step_id is not None and not at) or self._is_doubled(ids) or self._ends_with_padding(ids):
             reason = reason or Reason.TEMPLATE_REFUSED
         prompts = () if reason else (Prompt(ids, (0,), at),)
         return RenderedRequest("", (RenderedResponse("final", reason),), prompts)
@@ -153,7 +153,7 @@ class Renderer:
             opening, begun = text, ids
         labelled = zip(labels, self._tokenize([opening + label for label in labels]), strict=True)
         tokens = tuple(own[-1] if self._adds(own[-1], begun, label) else None for label, own in labelled)
-        return Choosing(ids, tokens, opening.rfind(THINK) > opening.rfind(END_THINK))
+        return Choosing(ids, tokens, is_open(opening))
 
     def _adds(self, token: int, ids: list[int], text: str) -> bool:
         """Whether a token after others adds just this text. Those before may be others than in the text as a whole."""
@@ -246,8 +246,8 @@ class Renderer:
     def _fit(self, asked: Sequence["_Asked"], prompts: Sequence[list[int]], go_on: GoOn) -> None:
         """Take the prompts that fit; of the others, reject them, or drop the oldest turns until they do.
 
-        Of all of a group the same turns, by several principles or beside several others: what they come to must be about
-        one conversation.
+        Of all of a request the same turns, for each response, by each principle and beside each other one: what they come to
+        is compared, so it must be about one conversation.
         """
         fitting: list[tuple[_Asked, list[int], tuple[Message, ...]]] = []
         for one, ids in zip(asked, prompts, strict=True):
@@ -278,6 +278,8 @@ class Renderer:
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         if self._is_doubled(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
+        if self._ends_with_padding(ids):
+            raise Rejected(Reason.TEMPLATE_REFUSED, "the template ends with padding, after which no reward is read")
         return ids
 
     def _steps(self, ids: Sequence[int]) -> tuple[int, ...]:
@@ -320,6 +322,10 @@ class Renderer:
     def _is_doubled(self, ids: Sequence[int]) -> bool:
         """Whether what the family appends stands elsewhere, too: no model was trained to be read after another of it."""
         return any(ids.count(token) > self._appended.count(token) for token in self._appended)
+
+    def _ends_with_padding(self, ids: Sequence[int]) -> bool:
+        """Whether the model's authors, who pass over padding, read another token than the last."""
+        return self._pad_id is not None and ids[-1:] == [self._pad_id]
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
         if not texts:
@@ -425,6 +431,14 @@ class Renderer:
                 f"{name}: {self._tokenizer.convert_ids_to_tokens(self._appended)}, where the reward is read, must stand "
                 "once in a prompt, at its end, but the template writes it elsewhere, too; take it out of the template"
             )
+        if self._ends_with_padding(probe):
+            raise ModelError(
+                f"{name}: the template ends with token {self._pad_id}, "
+                f"{self._tokenizer.convert_ids_to_tokens(self._pad_id)!r}, which is pad_token_id, too (the last ids are "
+                f"{probe[-4:]}): transformers passes over it and reads the reward at the token before, the engine at the "
+                "last. If the model was trained to be read at the last one, give another pad_token_id in config.json; if "
+                "before it, take the token out of the end of the template"
+            )
         token = self._family.last_token()
         if token is not None and probe[-1:] != [self._tokenizer.get_vocab().get(token)]:
             raise ModelError(
@@ -451,6 +465,13 @@ class Renderer:
         """Whether the tokenizer puts a token for the beginning before a text."""
         begun: bool = self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
         return begun
+
+
+def special_tokens(model: RewardModel) -> frozenset[str]:
+    """The texts of the special tokens of a model's tokenizer, which a decoded text is usually without."""
+    tokenizer = _tokenizer(Checkpoint.find(model.model, model.revision))
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    return frozenset({*added, *tokenizer.all_special_tokens})
 
 
 def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:
@@ -494,11 +515,6 @@ class _Asked(NamedTuple):
     question: Question
     safe: Question
     opening: str
-
-    @property
-    def group(self) -> tuple[int, tuple[int, ...]]:
-        """Equal for those whose answers are about one conversation: all of a request, or all about one response."""
-        return id(self.draft), () if self.draft.together else self.question.judges
 
 
 class _Once:

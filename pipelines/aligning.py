@@ -55,6 +55,7 @@ def aligned(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
     first, *others = runs
     if strange := [run.name for run in others if run.by_file.keys() != first.by_file.keys()]:
         raise AuditError(f"the members weren't made of the same files: {strange[0]} of others than {first.name}")
+    within_row = any(run.manifest.columns.within_row for run in runs)
     for file in first.manifest.files:
         own = _Responses(first, file)
         streams = [_Responses(run, file) for run in others]
@@ -62,7 +63,7 @@ def aligned(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
             tables = [stream.take(part.counts.responses) for stream in (own, *streams)]
             for run, table in zip(others, tables[1:], strict=True):
                 _check_same(first.name, tables[0], run.name, table)
-            yield Aligned(part, _together(tables))
+            yield Aligned(part, _together(tables, within_row))
         for run, stream in zip(runs, (own, *streams), strict=True):
             if (left := stream.take(1)).num_rows:
                 raise AuditError(f"{run.name} has {_named(left, 0)}, and that is more than the others have of {file.name}")
@@ -123,8 +124,12 @@ def _named(table: pa.Table, at: int) -> str:
     return f"{response} of {row} (prompt {prompt_hash})"
 
 
-def _together(tables: Sequence[pa.Table]) -> pa.Table:
-    """One row per response. It is scored if every member scored it; otherwise it is what the first says that didn't."""
+def _together(tables: Sequence[pa.Table], within_row: bool) -> pa.Table:
+    """One row per response. It is scored if every member scored it; otherwise it is what the first says that didn't.
+
+    Equal prompts of different rows are different ones, where rewards mean something `within_row` alone.
+    """
+    prompt, row = (tables[0].column(name) for name in (PROMPT_HASH, ROW))
     every = [pc.equal(table.column(STATUS), Status.SCORED.value) for table in tables]
     scored = every[0]
     for own in every[1:]:
@@ -144,7 +149,7 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
     }
     return pa.table(
         {
-            "prompt": tables[0].column(PROMPT_HASH),
+            "prompt": pc.binary_join_element_wise(prompt, row, " ") if within_row else prompt,
             "status": pc.coalesce(*unscored, pa.scalar(Status.SCORED.value)),
             "reason": pc.coalesce(*(table.column(REASON) for table in tables)),
             "tokens": pc.if_else(any_known, total, pa.scalar(None, pa.int64())),

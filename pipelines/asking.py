@@ -18,11 +18,12 @@ from pipelines.readers import PREPARED
 class AskedRow:
     """A row's prompt: what is asked, as messages and as token ids; or why it can't be.
 
-    An endpoint makes the ids itself, so there are none for one.
+    An endpoint makes the ids itself, so there are none for one. `opening` is the mark of reasoning that they end with.
     """
 
     request: ScoreRequest
     ids: Sequence[int] = ()
+    opening: str = ""
     reason: Reason | None = None
 
 
@@ -79,7 +80,7 @@ def _with_ids(row: AskedRow, rendered: RenderedRequest) -> AskedRow:
     if response.reason is not None:
         return replace(row, reason=response.reason)
     (prompt,) = rendered.prompts
-    return replace(row, ids=prompt.ids)
+    return replace(row, ids=prompt.ids, opening=prompt.opening)
 
 
 def ask(table: pa.Table, asking: Asking) -> pa.Table:

@@ -26,6 +26,12 @@ CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "cand
 PARENT, FEEDBACK = "parent", "feedback"
 
 
+WITHIN_ROW = (
+    "the rewards here are of a judge that compares the responses of a row with each other (win rates, Bradley-Terry, a "
+    "knock-out, the better of two), so those of different rows can't be compared"
+)
+
+
 @dataclass(frozen=True)
 class Columns:
     """The schema of a run's parts: the carried input columns, then ours under the prefix.
@@ -47,6 +53,8 @@ class Columns:
     trace: bool = False
     drawn: bool = False
     refined: bool = False
+    within_row: bool = False
+    """Whether a reward says how a response stands beside the others of its row, so rewards of two rows can't be compared."""
 
     @property
     def ours(self) -> pa.Schema:

@@ -22,7 +22,6 @@ import pyarrow as pa
 import ray
 from ray.data import DataContext
 
-from actors.engine_arguments import CHANGE_NUMBERS
 from actors.errors import OutputError, SettingsError
 from actors.layout import Need, Size
 from actors.settings import TooLong
@@ -45,7 +44,7 @@ from pipelines.tallying import AMOUNTS, COUNTS, Tally
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 VERSION = 1
-_NOT_COMPARED = frozenset({"engine", "reward_weights", *CHANGE_NUMBERS})
+_NOT_COMPARED = frozenset({"engine", "reward_weights", "engine_args"})
 """What changes no token: a rehearsal has the same."""
 
 

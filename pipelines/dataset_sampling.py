@@ -133,6 +133,7 @@ def _made(scored: Dataset, job: Job, of: Dataset | None, partitions: int | None)
             "steps of your own came after them; give of=DATASET, the one that it was made of"
         )
     making.check_made_up(job, reader)
+    making.check_comparable(job, reader.columns)
     making.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     schema = schema_of(scored)
     if job.where is not None:

@@ -157,7 +157,7 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 def _met(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
     looked_at = conformed(table.select([name for name in needed.names if name in table.column_names]), needed)
-    met = Evaluator({_MET: condition.text}, condition.columns)(looked_at).column(_MET)
+    met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(looked_at).column(_MET)
     return table.filter(met)
 
 
@@ -175,14 +175,17 @@ class _Block:
 
 
 def _chosen(dataset: Dataset, asked: dict[str, Any], prefix: str | None) -> Dataset:
-    choice = build(ChoiceSettings, asked)
+    choice, reader = build(ChoiceSettings, asked), reader_of(dataset)
+    within_row = reader is not None and reader.columns.within_row
     if (known := known_schema(dataset)) is not None:
-        Judge.of(choice, _prefix(known, prefix), known)  # what can't be asked for should be told before anything runs
+        Judge.of(
+            choice, _prefix(known, prefix), known, within_row=within_row
+        )  # what can't be asked for should be told before anything runs
     with _told_as_ours():
         blocks = dataset.materialize().to_arrow_refs()
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
         schema = _unified([known or pa.schema([]), *schemas])
-        judge = Judge.of(choice, _prefix(schema, prefix), schema)
+        judge = Judge.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
         hands = OnRay()
         judges = [_Block(judge, schema, at) for at in range(len(blocks))]
         sources = [selecting.Source(own, block, own.number) for own, block in zip(judges, blocks, strict=True)]

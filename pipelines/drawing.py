@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
+from actors.errors import EndpointError, RunStopped
 from actors.patience import Fault, Kind, Patience
 from actors.policy import Draw, Drawn, undrawn
 from actors.records import Reason
@@ -24,6 +25,9 @@ from pipelines.sources import Range
 _CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
 _PROBE = "Hello"
 """What an endpoint is asked to know whether it answers: with all that candidates are drawn with."""
+
+_SERVED = {"id", "root", "parent"}
+"""What of a model's card tells which one it is: vLLM says what the model and its adapter were loaded from."""
 
 _READ = (ROW, RESPONSE, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
 
@@ -56,7 +60,7 @@ class FromPool:
 
     async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
         """See `Drawer`."""
-        draws = [Draw(row.asked.ids, row.seeds) for row in rows]
+        draws = [Draw(row.asked.ids, row.seeds, row.asked.opening) for row in rows]
         found: list[tuple[Drawn, ...]] = await self.pool.by(same(work)).draw.remote(work, draws)
         return found
 
@@ -141,6 +145,36 @@ class FromEndpoint:
                 raise Fault(Kind.UNUSABLE, f"serves {', '.join(names) or 'nothing'}; give --policy-name")
             self._names.extend(names)
         return self._names[0]
+
+
+def served_by(settings: PolicySettings) -> dict[str, Any] | None:
+    """Which model an endpoint serves under the name that it is asked for, as it says itself; None where it doesn't.
+
+    Raises `EndpointError` if it can't be asked or serves several, and `RunStopped` if it can't be asked now.
+    """
+    import openai
+
+    assert settings.policy is not None
+    where, name = named(settings.policy), settings.policy_name
+    key = os.environ.get("OPENAI_API_KEY", "none")
+    try:
+        with openai.OpenAI(base_url=settings.policy, api_key=key, max_retries=2, timeout=_CONNECT_S) as client:
+            cards = [card.model_dump(include=_SERVED, exclude_none=True) for card in client.models.list()]
+    except openai.NotFoundError:
+        cards = []
+    except (openai.APIError, ValueError, TypeError, AttributeError) as error:
+        fault = fault_of(error)
+        if fault.kind is Kind.UNUSABLE or fault.kind is Kind.REFUSED:
+            raise EndpointError(f"the endpoint {where} {fault.text}") from error
+        raise RunStopped(
+            f"the endpoint {where} can't be asked which model it serves, and a run goes on with the same one alone: it "
+            f"{fault.text}; the same command goes on when it can"
+        ) from error
+    own = [card for card in cards if name in (None, card["id"])]
+    if name is None and len(own) != 1:
+        serves = ", ".join(card["id"] for card in own) or "nothing"
+        raise EndpointError(f"the endpoint {where} serves {serves}; give --policy-name")
+    return own[0] if own else None
 
 
 def _drawn(found: Any) -> Drawn:

@@ -90,7 +90,9 @@ def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
     # All of them, now: what is wrong with the last one would else be told after the others had run for days.
     plans = [member.check() for member in own]
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in own}
-    manifest = _manifest(plans[0].files, plans[0].preparation.columns, unmade, settings.combination, {})
+    manifest = _manifest(
+        plans[0].files, _of_all([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}
+    )
     if earlier is None:
         manifest.write(folder)  # before any member: without it, nobody could tell what the folder is
     else:
@@ -101,12 +103,17 @@ def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
 def columns_ahead(settings: EnsembleSettings) -> Columns:
     """The columns of what an ensemble is going to make. Raises a `UserError` if its first member can't run."""
     own = members(settings)
-    plan = planning.plan(own[0].settings, KEPT_FREE)
-    return _combined(plan.preparation.columns, [member.name for member in own])
+    columns = [planning.plan(member.settings, KEPT_FREE).preparation.columns for member in own]
+    return _combined(_of_all(columns), [member.name for member in own])
+
+
+def _of_all(members: Sequence[Columns]) -> Columns:
+    """The columns of the first member; numbers made of all compare no more than those of each do."""
+    return replace(members[0], within_row=any(columns.within_row for columns in members))
 
 
 def _combined(columns: Columns, names: Sequence[str]) -> Columns:
-    return Columns(columns.carried, outputs(tuple(names)), columns.prefix, flags=(SUSPECT,))
+    return Columns(columns.carried, outputs(tuple(names)), columns.prefix, flags=(SUSPECT,), within_row=columns.within_row)
 
 
 def _earlier(folder: str, overwrite: bool) -> Manifest | None:
@@ -202,7 +209,7 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
     """The manifest of what is going to be combined. Before it is written, parts made of anything else are deleted."""
     first = runs[0].manifest
     made = {run.name: made_of(run.manifest, run.entries) for run in runs}
-    manifest = _manifest(first.files, first.columns, made, combination, versions)
+    manifest = _manifest(first.files, _of_all([run.manifest.columns for run in runs]), made, combination, versions)
     earlier = read_manifest(folder)
     if earlier is not None and earlier.identity == manifest.identity:
         manifest = replace(manifest, summary=earlier.summary, run=earlier.run)

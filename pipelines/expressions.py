@@ -14,9 +14,13 @@ from typing import Any, ClassVar, Self
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from actors.errors import ExpressionError
+from actors.errors import ExpressionError, Rejected
+from pipelines.columns import scalar_column
+from pipelines.formats import parse
+from pipelines.readers import RECORD
 
 _ROWS = "rows_of_the_filter"
 _END = "\n"  # of a comment that may stand in an expression
@@ -43,10 +47,15 @@ Node = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Checked:
-    """An expression that was checked, and the columns that it needs."""
+    """An expression that was checked, and the columns that it needs.
+
+    `flat` are those of them that hold fields of JSON rows. A value of another type than the first rows' is null there, and
+    whole in the record alone, which is needed, too.
+    """
 
     text: str
     columns: tuple[str, ...]
+    flat: tuple[str, ...] = ()
 
     what: ClassVar[str]
     family: ClassVar[str]
@@ -54,7 +63,9 @@ class _Checked:
     @classmethod
     def check(cls, text: str, schema: pa.Schema) -> Self:
         """Check an expression against the columns that there are. Raises `ExpressionError` with what would be right."""
-        return cls(text, _checked(text, schema, cls.what, cls.family))
+        needed = _checked(text, schema, cls.what, cls.family)
+        flat = tuple(name for name in needed if name in _flat_fields(schema))
+        return cls(text, tuple(dict.fromkeys((*needed, RECORD))) if flat else needed, flat)
 
 
 class Condition(_Checked):
@@ -72,15 +83,18 @@ class Ranking(_Checked):
 class Evaluator:
     """Evaluates expressions of a filter, table by table."""
 
-    def __init__(self, expressions: Mapping[str, str], columns: Sequence[str]) -> None:
-        """`expressions` are SQL by the name of their result; `columns` are those that they need."""
+    def __init__(self, expressions: Mapping[str, str], columns: Sequence[str], flat: Sequence[str] = ()) -> None:
+        """`expressions` are SQL by the name of their result; `columns`, and `flat` ones, are those that they need."""
         self._columns = columns
+        self._flat = flat
         self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())} from {_ROWS}"
         self._texts = "\n  ".join(expressions.values())
         self._connection = _connect()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The results for each row. Raises `ExpressionError` if a value can't be computed with."""
+        """The results for each row. Raises `ExpressionError` if a value can't be computed with, or isn't in its column."""
+        for name in self._flat:
+            _check_whole(table, name)
         self._connection.register(_ROWS, table.select(self._columns))
         try:
             return self._connection.sql(self._select).to_arrow_table()
@@ -89,6 +103,31 @@ class Evaluator:
                 f"this can't be evaluated: {_first_line(error)}\n  {self._texts}\n"
                 "try_cast(x as double) is null where x is no number, and try(...) where something else can't be computed"
             ) from error
+
+
+def _flat_fields(schema: pa.Schema) -> Sequence[str]:
+    """The columns that hold fields of JSON rows: those after the raw record."""
+    at = schema.get_field_index(RECORD)
+    if at < 0 or not pa.types.is_large_binary(schema.field(at).type):
+        return ()
+    return [field.name for field in list(schema)[at + 1 :] if not pa.types.is_nested(field.type)]
+
+
+def _check_whole(table: pa.Table, name: str) -> None:
+    """Raise `ExpressionError` if a row has a value in its record that isn't in the column of its name: null is no guess."""
+    kind = table.schema.field(name).type
+    for record in table.filter(pc.is_null(table.column(name))).column(RECORD).to_pylist():
+        try:
+            value = parse(record).get(name) if record is not None else None
+        except Rejected:
+            continue
+        if value is not None and scalar_column([value], kind).null_count:
+            column = "'$." + json.dumps(name).replace("'", "''") + "'"
+            raise ExpressionError(
+                f"a row has {json.dumps(value)[:80]} for {name}, which was {kind} in the first rows of the corpus, so that "
+                f"the column {name} is null there; ask the record itself: try_cast(decode(record)->>{column} as double) is "
+                f"the number, decode(record)->>{column} the text"
+            )
 
 
 def _checked(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:

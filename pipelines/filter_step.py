@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from actors.errors import AuditError
+from actors.errors import AuditError, SettingsError
 from actors.records import Status
 from pipelines import kept_folder
-from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS, Columns
+from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, VOTES, WITHIN_ROW, Columns
 from pipelines.expressions import Condition, Evaluator, Ranking
 from pipelines.kept_files import Target
 from pipelines.parts import Part, Parts, read_tables
@@ -118,13 +118,23 @@ class Judge:
     group_by: str | None
 
     @classmethod
-    def of(cls, choice: ChoiceSettings, prefix: str, schema: pa.Schema) -> "Judge":
-        """The judge of a choice, checked against the columns that there are. Raises `ExpressionError`."""
+    def of(cls, choice: ChoiceSettings, prefix: str, schema: pa.Schema, *, within_row: bool = False) -> "Judge":
+        """The judge of a choice, checked against the columns that there are.
+
+        Raises `ExpressionError`, and `SettingsError` if responses of several rows would be ranked by rewards that mean
+        something `within_row` alone.
+        """
         selects = any(limit is not None for limit in (choice.top_fraction, choice.quantile, choice.top_k))
+        ranking = Ranking.check(choice.by or _quoted(prefix + REWARD), schema) if selects else None
+        ours = {prefix + name for name in (REWARD, SCORES, VOTES)}
+        if ranking is not None and within_row and choice.per != "row" and ours.intersection(ranking.columns):
+            raise SettingsError(
+                f"{WITHIN_ROW}: --top-k with --per row chooses in each row, and --by ranks by a number of your own"
+            )
         return cls(
             prefix,
             Condition.check(choice.keep, schema) if choice.keep is not None else None,
-            Ranking.check(choice.by or _quoted(prefix + REWARD), schema) if selects else None,
+            ranking,
             prefix + (ROW if choice.per == "row" else PROMPT_HASH) if choice.top_k is not None else None,
         )
 
@@ -147,7 +157,8 @@ class Judge:
         if self.group_by:
             group = _quoted(self.group_by)
             expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
-        return Evaluator(expressions, sorted(self.columns))
+        flat = {name for checked in (self.condition, self.ranking) if checked for name in checked.flat}
+        return Evaluator(expressions, sorted(self.columns), sorted(flat))
 
     def judged(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> Judged:
         """Some rows of a part, from `first` on."""

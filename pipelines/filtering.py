@@ -226,7 +226,7 @@ def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, 
     return FilterStep(
         Parts(storage.absolute(settings.scored), run),
         columns,
-        Judge.of(settings, columns.prefix, columns.ours_first),
+        Judge.of(settings, columns.prefix, columns.ours_first, within_row=columns.within_row),
         kept or None,
         rest or None,
     )

@@ -60,7 +60,8 @@ class Reader:
 
     def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[Found]]:
         """Those of each row of the corpus, in order, or why one is none. A row's responses must be neighbours."""
-        evaluate = Evaluator({_MET: self.where.text}, self.where.columns) if self.where is not None else None
+        where = self.where
+        evaluate = Evaluator({_MET: where.text}, where.columns, where.flat) if where is not None else None
         responses = itertools.chain.from_iterable(_responses(table, evaluate) for table in tables)
         for _, own in itertools.groupby(responses, key=lambda one: one[0][self.columns.prefix + ROW]):
             yield self._of_row(list(own))

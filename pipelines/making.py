@@ -26,7 +26,7 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError
 from pipelines import kept_folder, storage
 from pipelines.candidates import Agreement, Candidate, LeftOut
-from pipelines.columns import PROMPT_HASH, ROW, Columns
+from pipelines.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
 from pipelines.expressions import Condition
 from pipelines.filtering import audited, scored_manifest
 from pipelines.judged_rows import Found, Reader
@@ -186,11 +186,18 @@ def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Mak
 
 def check_ahead(job: Job, columns: Columns) -> None:
     """Raise a `UserError` for whatever is wrong with a job for a corpus of such columns, which needn't be there yet."""
+    check_comparable(job, columns)
     check_scores(columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     if job.where is not None:
         Condition.check(job.where, columns.ours_first)
     kept_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
     kept_folder.check_free(job.output, job.overwrite, job.kind)
+
+
+def check_comparable(job: Job, columns: Columns) -> None:
+    """Raise `SettingsError` if responses of several rows would be compared by rewards that mean something in one alone."""
+    if job.per == "prompt" and columns.within_row:
+        raise SettingsError(f"`{job.kind.name}` with --per prompt: {WITHIN_ROW}; give --per row")
 
 
 def follow(parts: pa.Table, steps: Sequence[Making]) -> pa.Table:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from actors.engine_arguments import CHANGE_NUMBERS
+from actors import engine_arguments
 from actors.errors import OutputError
 from actors.judge import Judge
 from actors.models import RewardModel
@@ -69,7 +69,7 @@ class Manifest:
             "read": model.read.model_dump(mode="json", exclude_defaults=True),
             **_judge(model),
             "engine": settings.engine.engine,
-            **{name: settings.engine.engine_args[name] for name in CHANGE_NUMBERS if name in settings.engine.engine_args},
+            **engine_arguments.recorded(settings.engine),
             "shape": plan.preparation.shape,
             "own_columns": plan.preparation.own_columns and plan.preparation.own_columns.recorded(),
             **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),
@@ -173,6 +173,7 @@ class Manifest:
             "trace": self.columns.trace,
             "drawn": self.columns.drawn,
             "refined": self.columns.refined,
+            "within_row": self.columns.within_row,
             "flags": self.columns.flags,
             "reserved": self.columns.reserved,
             "made_with": self.made_with,
@@ -215,7 +216,8 @@ def read_manifest(folder: str) -> Manifest | None:
         files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
         # These only newer manifests have.
-        own: dict[str, Any] = {name: document.get(name, False) for name in ("steps", "votes", "trace", "drawn", "refined")}
+        flags = ("steps", "votes", "trace", "drawn", "refined", "within_row")
+        own: dict[str, Any] = {name: document.get(name, False) for name in flags}
         own |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
         columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **own)
         run = document.get("run", "")

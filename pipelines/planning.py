@@ -107,6 +107,7 @@ def columns_of(
         votes=judges,
         trace=judges and model.judge.trace,
         drawn=drawn,
+        within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else (),
     )
 

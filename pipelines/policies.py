@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from actors import engine_arguments
 from actors.batch_actor import BatchActor
 from actors.errors import SettingsError
 from actors.judge import Judge
@@ -14,7 +15,7 @@ from actors.policy import Policy, resolve_policy
 from actors.policy_actor import PolicyActor
 from actors.reasoning import mark_in
 from actors.settings import EngineSettings, PolicySettings, RenderSettings
-from pipelines.drawing import FromEndpoint, FromPool
+from pipelines.drawing import FromEndpoint, FromPool, served_by
 from pipelines.engine_pool import ledger
 from pipelines.planning import SAY_REASONING
 from pipelines.pools import Pool, pool
@@ -38,9 +39,11 @@ def policy_of(settings: PolicySettings) -> Policy | None:
     return None if settings.is_endpoint else resolve_policy(settings)
 
 
-def recorded(settings: PolicySettings, policy: Policy | None) -> dict[str, Any]:
-    """What decides what it writes, for a run's identity."""
-    return policy.recorded() if policy is not None else settings.recorded()
+def recorded(settings: PolicySettings, policy: Policy | None, engine: EngineSettings) -> dict[str, Any]:
+    """What decides what it writes, for a run's identity; `engine` is how its engines are started."""
+    if policy is None:
+        return {**settings.recorded(), "served": served_by(settings)}
+    return {**policy.recorded(), **engine_arguments.recorded(engine)}
 
 
 def check(settings: Sampling, texts: int) -> None:

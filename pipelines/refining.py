@@ -154,7 +154,8 @@ class _Refining:
 
     def recorded(self) -> dict[str, Any]:
         """All that decides what is written, for a run's identity."""
-        drafter, critic, editor = (policies.recorded(model.settings, model.policy) for model in self.writers)
+        engine = policies.policy_engine(self.settings)
+        drafter, critic, editor = (policies.recorded(model.settings, model.policy, engine) for model in self.writers)
         prompts = {"feedback_prompt": self.feedback_prompt, "edit_prompt": self.edit_prompt}
         return {"policy": drafter, "feedback": critic, "edit": editor, "tree": self.tree._asdict(), **prompts}
 

@@ -21,6 +21,7 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError
 from actors.placement import cluster_gpus, engine_gpus
+from actors.policy import Policy
 from actors.records import Reason
 from pipelines import planning, policies, storage
 from pipelines.asking import Asking, ask
@@ -80,6 +81,12 @@ class SampleSummary:
         return {**self.scored.as_json(), "sampling": {**own, "usage": self.usage._asdict()}}
 
 
+def recorded(settings: SampleSettings, policy: Policy | None) -> dict[str, Any]:
+    """All that decides what is drawn, for a run's identity."""
+    written_by = policies.recorded(settings.policy, policy, policies.policy_engine(settings))
+    return {"policy": written_by, "draw": settings.draw.model_dump(mode="json")}
+
+
 def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Sequence[Job] = ()) -> SampleSummary:
     """Answer prompts and judge the answers, into a folder, or go on where an earlier run of the same settings ended.
 
@@ -96,9 +103,8 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
     counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
-    identity = {"policy": policies.recorded(settings.policy, policy), "draw": settings.draw.model_dump(mode="json")}
     with lease(settings.output):
-        run = open_run(settings, plan, Manifest.of(plan, settings, identity))
+        run = open_run(settings, plan, Manifest.of(plan, settings, recorded(settings, policy)))
         if settings.overwrite:
             _delete_drawn(settings.output)
         write_recipe(settings.output, sample=settings)

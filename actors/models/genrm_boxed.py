@@ -48,6 +48,7 @@ class GenrmBoxed(Judge):
     read_at = r"\boxed{} after </think>: a grade for each response, and a ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
     order_matters = True
+    relative = frozenset({"margin"})
     delimiters = DELIMITERS
     reasoning = Reasoning.STRIP  # NVIDIA's environment for it judges what follows the last </think>
     card = Sampling(max_tokens=32768)

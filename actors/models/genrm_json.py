@@ -27,6 +27,7 @@ class GenrmJson(Judge):
     read_at = "JSON after the reasoning: score_1, score_2, ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
     order_matters = True
+    relative = frozenset({"margin"})
     delimiters = DELIMITERS
     reasoning = Reasoning.STRIP  # NeMo-Gym shows the messages of a response, and not its reasoning items
     card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)

@@ -30,6 +30,7 @@ class MathReward(OneLogit):
     read_at = "the raw output of the two-layer head at the last token"
     range = "unbounded; compare solutions to one problem"
     task = Task.TOKEN_CLASSIFY
+    skips_padding = True
     head = "score.2.weight"
     models = (
         KnownModel(

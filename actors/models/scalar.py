@@ -30,6 +30,7 @@ class Scalar(OneLogit):
     source = "Skywork-Reward and Skywork-Reward-V2 model cards; transformers' sequence classification"
     read_at = "the raw logit at the last token"
     range = "the model's own; compare responses to one prompt"
+    skips_padding = True
     models = (
         KnownModel(
             "tiny-scalar",

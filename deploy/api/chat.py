@@ -20,7 +20,7 @@ from pydantic import Field
 from actors.engine import Generation, Sampling
 from actors.judge import Judge
 from actors.online import Refused, Written
-from actors.parsing import THINK
+from actors.reasoning import THINK
 from actors.records import Score, ScoreRequest
 from deploy.api.bodies import RequestBody, Serving, Turn, Turns, asked_or_refused
 from deploy.api.json_route import JsonRoute

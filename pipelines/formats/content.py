@@ -99,16 +99,35 @@ def is_blank(value: object) -> bool:
 
 
 def opened(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The turns after a system prompt that stands beside them, if there is one and they don't begin with it already."""
+    """The turns after a system prompt that stands beside them, if there is one and they don't begin with it already.
+
+    They may not begin with another one.
+    """
     if is_blank(system):
         return turns
     first = Message(Role.SYSTEM, text(system))
-    return turns if turns[:1] == (first,) else (first, *turns)
+    if turns and is_repeated(first, turns[0]):
+        return turns
+    if turns and turns[0].role is Role.SYSTEM:
+        raise Rejected(Reason.TWO_SYSTEM_PROMPTS)
+    return (first, *turns)
+
+
+def is_repeated(system: Message, turn: Message) -> bool:
+    """Whether a turn is the same system prompt again."""
+    return turn.role is system.role and turn.content.strip() == system.content.strip()
+
+
+def systems(row: Row) -> tuple[object, object]:
+    """What the row may have for a system prompt beside its turns."""
+    return row.get("system_prompt"), row.get("system")
 
 
 def with_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """The turns after the row's `system` or `system_prompt`, where it has one that isn't null or blank."""
-    return opened(row.get("system"), opened(row.get("system_prompt"), turns))
+    for system in systems(row):
+        turns = opened(system, turns)
+    return turns
 
 
 def prompt(row: Row) -> tuple[Message, ...]:

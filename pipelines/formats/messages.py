@@ -1,6 +1,6 @@
 """OpenAI messages: {"messages": [{"role": ..., "content": ...}, ...]}."""
 
-from pipelines.formats.content import entries, is_conversation
+from pipelines.formats.content import entries, is_conversation, systems
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.turns import assistant_turns, final_turn, numbered
@@ -13,12 +13,12 @@ def looks_like(row: Row) -> bool:
 
 def read(row: Row) -> RowRequests:
     """The final assistant turn."""
-    return final_turn(numbered(entries(row.get("messages"))))
+    return final_turn(numbered(entries(row.get("messages")), systems(row)))
 
 
 def read_turns(row: Row) -> RowRequests:
     """Every assistant turn: `turn[3]` answers messages 0 to 2."""
-    return assistant_turns(numbered(entries(row.get("messages"))))
+    return assistant_turns(numbered(entries(row.get("messages")), systems(row)))
 
 
 MESSAGES = Shape(

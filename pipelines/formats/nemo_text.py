@@ -2,7 +2,7 @@
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.formats.content import entries, field
+from pipelines.formats.content import entries, field, systems
 from pipelines.formats.extra_ids import START, whole_talk
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
@@ -30,7 +30,7 @@ def _turns(row: Row) -> list[Turn]:
     if not isinstance(text, str):
         raise Rejected(Reason.CONTENT_NOT_TEXT, type(text).__name__)
     system, turns = whole_talk(text)
-    return numbered(entries(turns), system)
+    return numbered(entries(turns), (system, *systems(row)))
 
 
 NEMO_TEXT = Shape(

@@ -7,13 +7,23 @@ A string or a single message answers the prompt. A list of messages is, in this 
 - with a prompt of messages, the whole conversation if it begins with them, else what follows them (TRL, explicit);
 - with a prompt of text, what follows it if the assistant speaks first, else the whole conversation
   (ultrafeedback_binarized, whose prompt repeats the first user turn).
-Of a whole conversation nothing is added or taken away: `system` counts only where the prompt does.
+`system` comes before all of it, unless it is there already.
 """
 
 from functools import partial
 
 from actors.records import Message, Role
-from pipelines.formats.content import answer, conversation, field, final, is_conversation, is_message, prompt, question
+from pipelines.formats.content import (
+    answer,
+    conversation,
+    field,
+    final,
+    is_conversation,
+    is_message,
+    prompt,
+    question,
+    with_system,
+)
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -44,7 +54,8 @@ def _exchange(row: Row, side: str) -> Exchange:
     if not isinstance(value, list):
         return Exchange(prompt(row), answer(value))
     context, said = final(conversation(value))
-    return Exchange(context if _whole(row.get("prompt"), context) else prompt(row) + context, said)
+    whole = _whole(row.get("prompt"), context)
+    return Exchange(with_system(row, context) if whole else prompt(row) + context, said)
 
 
 def _whole(given: object, context: tuple[Message, ...]) -> bool:

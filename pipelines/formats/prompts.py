@@ -11,7 +11,6 @@ from pipelines.formats.content import conversation, entries, field, is_conversat
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.sharegpt import is_talk, openai
-from pipelines.formats.turns import numbered
 
 CANDIDATE = "candidate"
 """The name of what a policy is going to answer."""
@@ -36,8 +35,8 @@ def _messages(row: Row) -> RowRequests:
 
 def _sharegpt(row: Row) -> RowRequests:
     def read() -> tuple[Message, ...]:
-        turns = numbered([openai(entry) for entry in entries(field(row, "conversations"))], row.get("system"))
-        return conversation(open_end([turn.value for turn in turns]))
+        turns = [openai(entry) for entry in entries(field(row, "conversations"))]
+        return with_system(row, conversation(open_end(turns)))
 
     return unanswered(read)
 

@@ -3,7 +3,7 @@
 Turns that have OpenAI's keys, as some of these files do, are read as what they are.
 """
 
-from pipelines.formats.content import ROLES, entries, field
+from pipelines.formats.content import ROLES, entries, field, systems
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.turns import Turn, assistant_turns, final_turn, numbered
@@ -60,7 +60,7 @@ def read_turns(row: Row) -> RowRequests:
 
 def _turns(row: Row) -> list[Turn]:
     found = entries(field(row, "conversations"))
-    return numbered([openai(entry) for entry in found], row.get("system"))
+    return numbered([openai(entry) for entry in found], systems(row))
 
 
 SHAREGPT = Shape(

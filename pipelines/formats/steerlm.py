@@ -11,7 +11,7 @@ from typing import Any
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.formats.content import entries, field
+from pipelines.formats.content import entries, field, systems
 from pipelines.formats.extra_ids import embedded
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
@@ -48,7 +48,7 @@ def _turns(row: Row) -> list[Turn]:
         raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
     if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in found):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
-    turns = numbered([_openai(entry, mask) for entry in found], row.get("system"))
+    turns = numbered([_openai(entry, mask) for entry in found], systems(row))
     return [part for turn in turns for part in _parts(turn)]
 
 

@@ -5,8 +5,8 @@ from functools import partial
 from typing import NamedTuple
 
 from actors.errors import Rejected
-from actors.records import Message, Reason
-from pipelines.formats.content import conversation, final, is_blank, message
+from actors.records import Message, Reason, Role
+from pipelines.formats.content import final, is_blank, is_repeated, message
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, RowRequests, gather
 
 MAX_TURNS = 4096
@@ -21,18 +21,36 @@ class Turn(NamedTuple):
     value: object
 
 
-def numbered(entries: Sequence[object], system: object = None) -> list[Turn]:
-    """The turns of a row's list, after a system prompt that stands beside it, if the list doesn't begin with it."""
-    own = [Turn(at, entry) for at, entry in enumerate(entries)]
-    first = {"role": "system", "content": system}
-    if is_blank(system) or (isinstance(entries[0], dict) and first.items() <= entries[0].items()):
-        return own
-    return [Turn(None, first), *own]
+def numbered(entries: Sequence[object], systems: Sequence[object] = ()) -> list[Turn]:
+    """The turns of a row's list, after the system prompts that stand beside it, if it doesn't begin with them.
+
+    One that differs from the next makes every response unreadable, which is found when the turns are read.
+    """
+    turns = [Turn(at, entry) for at, entry in enumerate(entries)]
+    for system in systems:
+        first = {"role": "system", "content": system}
+        if not is_blank(system) and not _repeats(first, turns[0].value):
+            turns.insert(0, Turn(None, first))
+    return turns
+
+
+def _repeats(first: object, value: object) -> bool:
+    try:
+        return is_repeated(message(first), message(value))
+    except Rejected:
+        return False
 
 
 def final_turn(turns: Sequence[Turn]) -> RowRequests:
     """The last turn, named `final`."""
-    return gather({ONLY_RESPONSE: lambda: final(conversation([turn.value for turn in turns]))})
+    readable, spoiled = _readable(turns)
+
+    def read() -> Exchange:
+        if spoiled is not None:
+            raise spoiled
+        return final(readable)
+
+    return gather({ONLY_RESPONSE: read})
 
 
 def assistant_turns(turns: Sequence[Turn]) -> RowRequests:
@@ -58,11 +76,14 @@ def _is_answer(value: object) -> bool:
 
 def _readable(turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rejected | None]:
     found: list[Message] = []
-    for turn in turns:
+    for place, turn in enumerate(turns):
         try:
             found.append(message(turn.value))
         except Rejected as error:
             return tuple(found), error
+        beside = found[-2] if place and turns[place - 1].at is None else None
+        if beside is not None and beside.role is found[-1].role is Role.SYSTEM:
+            return tuple(found[:-1]), Rejected(Reason.TWO_SYSTEM_PROMPTS)
     return tuple(found), None
 
 

@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from actors.checkpoint import locate
+from actors.checkpoint import Checkpoint, locate
 from actors.errors import ModelError
+from actors.models import families, resolve
 from actors.records import Message, Reason, RenderedRequest, ScoreRequest
 from actors.rendering import Renderer
-from actors.settings import ControlTokens, TooLong
+from actors.settings import ControlTokens, ModelSettings, RenderSettings, TooLong
 from tests.models import (
     ATTRIBUTES,
     ATTRIBUTES_CONFIG,
     ATTRIBUTES_WEIGHTS,
     SCALAR,
     SCALAR_CONFIG,
+    SCALAR_WEIGHTS,
     as_dicts,
     assistant,
     from_dicts,
@@ -425,6 +427,21 @@ def trimming(model: str, limit: int) -> Renderer:
     return made
 
 
+@pytest.mark.parametrize("model", [SCALAR, ATTRIBUTES])
+def test_all_responses_of_a_request_are_judged_after_the_same_turns(model: str) -> None:
+    context = (user("one two three " * 12), assistant("yes"), user("And now?"))
+    asked = request(*context, to=("7", "seven " * 8, "nine " * 500))
+    lengths = [len(prompt.ids) for prompt in shared(model).render([asked])[0].prompts]
+    limit = lengths[0] + 5
+    assert lengths[0] < limit < lengths[1]
+    (found,) = renderer(model, max_model_len=limit, too_long=TooLong.TRIM_TURNS).render([asked])
+    assert [(one.reason, one.truncated) for one in found.responses] == [(None, True), (None, True), (Reason.TOO_LONG, False)]
+    texts = [tokenizer(model).decode(prompt.ids) for prompt in found.prompts]
+    assert ["And now?" in text and "one two three" not in text for text in texts] == [True, True]
+    (alone,) = renderer(model, max_model_len=limit, too_long=TooLong.TRIM_TURNS).render([request(*context, to="7")])
+    assert not alone.responses[0].truncated
+
+
 def test_a_conversation_that_doesnt_begin_with_its_question_is_trimmed_too() -> None:
     last = request(system("S"), user("Short."), to="Yes.")
     asked = request(system("S"), assistant("Hello, how may I help you today? " * 5), user("Short."), to="Yes.")
@@ -515,6 +532,43 @@ def test_a_template_with_two_beginnings_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="{{ bos_token }}" + TEMPLATE)
     with pytest.raises(ModelError, match="must hold <s> 1 times, and the template writes it 2 times"):
         renderer(path)
+
+
+PADDED = [
+    (SCALAR_CONFIG, {}),
+    ({**SCALAR_CONFIG, "id2label": {"0": "mean", "1": "log_std"}}, {"family": "mean-variance"}),
+    ({**SCALAR_CONFIG, "id2label": {str(label): "" for label in range(5)}}, {"family": "five-class"}),
+    ({**SCALAR_CONFIG, "architectures": ["Qwen2ForRewardModel"], "model_type": "qwen2"}, {}),
+]
+
+
+@pytest.mark.parametrize(("config", "settings"), PADDED)
+def test_a_template_that_ends_with_padding_is_refused(
+    tmp_path: Path, config: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    """transformers reads the last token that isn't padding, and the engine the last."""
+    end = tokenizer(SCALAR).convert_tokens_to_ids("<|end|>")
+    weights = {**SCALAR_WEIGHTS, "score.2.weight": 8}
+    path = write_model(tmp_path / "model", config={**config, "pad_token_id": end}, weights=weights, template=TEMPLATE)
+    model = resolve(ModelSettings(model=str(path), **settings), RenderSettings())
+    with pytest.raises(ModelError, match=f"ends with token {end}, '<|end|>', which is pad_token_id, too"):
+        Renderer(model, RenderSettings())
+
+
+def test_every_family_of_sequence_classifiers_passes_over_padding() -> None:
+    """But the attribute head, whose authors' class is NeMo's."""
+    summaries = {name: family.skips_padding for name, family in families().items() if "SequenceClass" in family.summary}
+    assert summaries == {"scalar": True, "mean-variance": True, "five-class": True, "attributes": False}
+
+
+def test_padding_is_what_the_models_type_says_where_its_config_doesnt(tmp_path: Path) -> None:
+    for kind, padding in (("gemma2", 0), ("llama", None), ("nobody's", None)):
+        path = write_model(tmp_path / kind, config={**SCALAR_CONFIG, "model_type": kind})
+        assert Checkpoint(path, None).pad_token_id == padding
+    padding = tokenizer(SCALAR).pad_token_id
+    path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, "pad_token_id": padding}, template=TEMPLATE)
+    asis = renderer(path).as_it_is([5, 6, padding])
+    assert reason_of(asis) is Reason.TEMPLATE_REFUSED
 
 
 def test_a_tokenizer_is_never_given_many_large_texts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

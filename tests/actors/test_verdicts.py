@@ -13,6 +13,7 @@ from actors.engine import Generation
 from actors.errors import Unreadable
 from actors.judge import Judge, Verdict
 from actors.models import families
+from actors.reasoning import MARKS, Mark
 from actors.records import Reason
 from actors.rubric_settings import RubricSettings
 from actors.settings import JudgeSettings, ReadSettings
@@ -81,6 +82,27 @@ def ids(of: Iterable[tuple[str, Case]]) -> list[str]:
 def test_what_is_read_is_what_was_given_or_nothing(name: str, case: Case) -> None:
     _, text, shown, expected = case
     assert outcome(JUDGES[name], said(text), shown) == expected
+
+
+REASONED = [(name, case) for name, case in ALL if "think>" in case[1]]
+
+
+@pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
+def test_no_mark_of_reasoning_lets_a_verdict_be_read_before_its_end(mark: Mark) -> None:
+    """Each text that reasons in `<think>` is read alike with any other family's marks."""
+    read = {f"{name}: {case[0]}": [case[3]] for name, case in REASONED}
+    for name, (what, text, shown, _) in REASONED:
+        other = text.replace("<think>", mark.begin).replace("</think>", mark.end)
+        read[f"{name}: {what}"].append(outcome(JUDGES[name], said(other), shown))
+    assert {what: found for what, (wanted, found) in read.items() if found != wanted} == {}
+
+
+def test_reasoning_between_words_ends_at_them() -> None:
+    a, b = "<answer>[[A]]</answer>", "<answer>[[B]]</answer>"
+    for text in (f"Here is my thought process: {a} Here is my response: no.", f"analysis {a} assistantfinal no"):
+        assert outcome(JUDGES["rm-r1"], said(text), 2) is Reason.NO_VERDICT
+    assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis{a}assistantfinal{b}"), 2), Verdict)
+    assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis of both: {a}"), 2), Verdict)
 
 
 def test_there_are_enough_of_each_kind_and_none_has_anothers_name() -> None:

@@ -13,17 +13,19 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from actors.errors import EndpointError, EngineError, RunStopped
+from actors.errors import EndpointError, EngineError, OutputError, RunStopped
 from actors.patience import Fault, Kind
 from actors.policy import Drawn
 from actors.records import Message, Reason, Role, ScoreRequest
 from actors.settings import PolicySettings
 from pipelines.asking import AskedRow
-from pipelines.drawing import Asked, FromEndpoint
+from pipelines.drawing import Asked, FromEndpoint, served_by
 from pipelines.endpoint_faults import fault_of
+from pipelines.manifest import differences
+from pipelines.sampling import recorded
 from tests.corpora import lines, scored, write
 from tests.endpoints import free_port, listening
-from tests.pipelines.test_sampling import drawn, prompts
+from tests.pipelines.test_sampling import drawn, prompts, told
 
 
 class Endpoint:
@@ -37,13 +39,16 @@ class Endpoint:
         self.refuses = ""
         """A text: only prompts that hold it are refused."""
         self.refused = 0
+        self.name, self.root, self.started = "parrot", "models/parrot", 0
         self._at_a_time = 0
         self.app = FastAPI()
         self.app.get("/v1/models")(self.models)
         self.app.post("/v1/chat/completions")(self.complete)
 
     async def models(self) -> dict[str, Any]:
-        return {"object": "list", "data": [{"id": "parrot", "object": "model", "created": 0, "owned_by": "me"}]}
+        self.started += 1
+        card = {"id": self.name, "root": self.root, "object": "model", "created": self.started, "owned_by": "me"}
+        return {"object": "list", "data": [card]}
 
     async def complete(self, request: Request) -> Any:
         body = await request.json()
@@ -133,6 +138,38 @@ def test_what_an_endpoint_doesnt_give_now_is_drawn_by_the_same_command(
     drawn(corpus, tmp_path / "out", policy=address, part_rows=3, endpoint_patience_s=2)
     assert {row["reason"] for row in scored(tmp_path / "out")} == {None, "unfinished"}
     assert len(scored(tmp_path / "out")) == 48
+
+
+@pytest.mark.parametrize("name", [None, "parrot"])
+def test_the_model_that_an_endpoint_serves_is_in_the_identity(
+    endpoint: Endpoint, address: str, name: str | None, tmp_path: Path
+) -> None:
+    own = told(tmp_path, tmp_path / "out", policy=address, policy_name=name)
+    before, again = (recorded(own, None) for _ in range(2))
+    assert before["policy"]["served"] == {"id": "parrot", "root": "models/parrot"}
+    assert before == again
+    endpoint.root = "models/another"
+    assert differences(before, recorded(own, None))
+
+
+def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpoint: Endpoint, address: str) -> None:
+    assert served_by(PolicySettings(policy=address, policy_name="another")) is None
+    elsewhere = address.removesuffix("/v1")
+    assert served_by(PolicySettings(policy=elsewhere, policy_name="parrot")) is None
+    with pytest.raises(EndpointError, match="serves nothing; give --policy-name"):
+        served_by(PolicySettings(policy=elsewhere))
+    with pytest.raises(RunStopped, match=r"can't be asked which model it serves.*connection refused"):
+        served_by(PolicySettings(policy=f"http://127.0.0.1:{free_port()}/v1"))
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_run_doesnt_go_on_with_another_model_of_the_endpoint(
+    endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path
+) -> None:
+    drawn(corpus, tmp_path / "out", policy=address, policy_name="parrot", limit=2, n=1)
+    endpoint.root = "models/another"
+    with pytest.raises(OutputError, match=r"policy: .*models/parrot.* there, .*models/another.* now"):
+        drawn(corpus, tmp_path / "out", policy=address, policy_name="parrot", limit=2, n=1)
 
 
 def answered(policy: str, *texts: str, **options: Any) -> list[tuple[Drawn, ...]]:

@@ -1,6 +1,7 @@
 """What a condition may be, and what is said of one that may not."""
 
 import contextlib
+import json
 import pickle
 import re
 
@@ -9,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from actors.errors import ExpressionError
-from pipelines.columns import Columns
+from pipelines.columns import Columns, scalar_column
 from pipelines.expressions import Condition, Evaluator, Ranking
+from pipelines.filter_step import Judge
+from pipelines.settings import ChoiceSettings
 
 CARRIED = pa.schema(
     [
@@ -58,7 +61,9 @@ def refused(text: str, columns: Columns = COLUMNS) -> str:
     ],
 )
 def test_a_condition_and_the_columns_that_it_needs(text: str, columns: tuple[str, ...]) -> None:
-    assert Condition.check(text, COLUMNS.ours_first) == Condition(text, columns)
+    flat = tuple(name for name in columns if name in COLUMNS.carried.names and name != "record")
+    checked = Condition.check(text, COLUMNS.ours_first)
+    assert checked == Condition(text, (*columns, "record") if flat else columns, flat)
 
 
 @pytest.mark.parametrize(
@@ -338,3 +343,55 @@ def test_a_ranking_that_cant_be_used_is_told(text: str, says: str) -> None:
     with pytest.raises(ExpressionError, match=re.escape(says)) as caught:
         Ranking.check(text, COLUMNS.ours_first)
     assert str(caught.value).startswith("the ranking can't be used: ")
+
+
+MISFITS = [
+    (4, 4.5, "4.5"),
+    (4, 2**70, str(2**70)),
+    (4, "many", '"many"'),
+    ("a", 5, "5"),
+    (0.5, True, "true"),
+    (True, 1, "1"),
+]
+
+
+@pytest.mark.parametrize(("first", "later", "written"), MISFITS)
+def test_a_value_that_its_column_cant_hold_is_named_and_never_null(first: object, later: object, written: str) -> None:
+    """The column has the type of the first rows; of later ones the record alone is whole."""
+    rows: list[dict[str, object]] = [{"x": first}, {"x": None}, {}, {"x": later}]
+    kind = pa.array([first]).type
+    columns = Columns(pa.schema([("record", pa.large_binary()), ("x", kind)]), ("score",), "")
+    checked = Condition.check("x is not null and status = 'scored'", columns.ours_first)
+    records = pa.array([json.dumps(row).encode() for row in rows] + [b"{", None], pa.large_binary())
+    held = scalar_column([row.get("x") for row in rows] + [None, None], kind)
+    table = pa.table({"record": records, "x": held, "status": ["scored"] * 6})
+    evaluate = Evaluator({"met": checked.text}, checked.columns, checked.flat)
+    assert evaluate(table.slice(0, 3)).column("met").to_pylist() == [True, False, False]
+    assert evaluate(table.slice(4)).column("met").to_pylist() == [False, False]
+    with pytest.raises(
+        ExpressionError, match=f"a row has {re.escape(written)} for x, which was {kind} in the first rows"
+    ) as told:
+        evaluate(table)
+    asked = re.findall(r"try_cast.* as double\)|decode\(record\)->>\S+", str(told.value))
+    assert len(asked) == 2
+    for text in asked:
+        value = Evaluator({"value": text}, Condition.check(f"({text}) is null", columns.ours_first).columns)(
+            table.slice(0, 4)
+        )
+        if isinstance(first, int | float) and isinstance(later, float):
+            assert value.column("value").to_pylist()[-1] in (later, str(later))
+
+
+def test_what_a_ranking_and_a_filter_need_is_in_the_record_too() -> None:
+    columns = Columns(pa.schema([("record", pa.large_binary()), ("n", pa.int64())]), ("score",), "")
+    judge = Judge.of(ChoiceSettings(by="n", top_fraction=0.5), "", columns.ours_first)
+    assert {"record", "n"} <= judge.columns
+    table = pa.table(
+        {
+            "record": pa.array([b'{"n": 4}', b'{"n": 4.5}'], pa.large_binary()),
+            "n": pa.array([4, None]),
+            **{name: ["x", "x"] for name in ("row", "response_name", "status", "reason")},
+        }
+    )
+    with pytest.raises(ExpressionError, match=r"a row has 4\.5 for n"):
+        judge.judged(0, 0, table, judge.evaluator())

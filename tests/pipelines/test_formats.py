@@ -290,11 +290,13 @@ def test_every_form_of_a_pair_is_the_same_request(row: dict[str, object]) -> Non
     assert asked.names == ("chosen", "rejected")
 
 
-def test_a_whole_conversation_is_left_alone() -> None:
+def test_a_whole_conversation_is_judged_under_its_only_system_prompt() -> None:
     turns = [{"role": "system", "content": "s"}, user("q"), said("a"), user("r")]
     before = [[("system", "s"), ("user", "q"), ("assistant", "a"), ("user", "r")]]
-    row = {"prompt": "r", "chosen": [*turns, said("good")], "rejected": [*turns, said("bad")], "system": "other"}
+    row = {"prompt": "r", "chosen": [*turns, said("good")], "rejected": [*turns, said("bad")], "system": "s"}
     assert contexts(requests(PREFERENCE, row)) == before
+    other = requests(PREFERENCE, row | {"system": "other"})
+    assert refused(other) == dict.fromkeys(("chosen", "rejected"), Reason.TWO_SYSTEM_PROMPTS)
 
 
 def test_what_follows_a_prompt_may_have_several_turns() -> None:

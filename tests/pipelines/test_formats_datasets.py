@@ -47,7 +47,7 @@ def test_sharegpt_may_have_a_system_prompt_inside_or_outside() -> None:
     outside = share(("human", "q"), ("gpt", "a"), system="s")
     assert contexts(read("sharegpt", inside)) == contexts(read("sharegpt", outside)) == [[SYSTEM, *ASKED]]
     assert contexts(read("sharegpt", inside | {"system": "s"})) == [[SYSTEM, *ASKED]]
-    assert contexts(read("sharegpt", inside | {"system": "t"})) == [[("system", "t"), SYSTEM, *ASKED]]
+    assert refused(read("sharegpt", inside | {"system": "t"})) == {"final": Reason.TWO_SYSTEM_PROMPTS}
     assert contexts(read("sharegpt", outside | {"system": " "})) == [ASKED]
 
 

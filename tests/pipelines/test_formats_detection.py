@@ -9,8 +9,10 @@ from hypothesis import settings as tried
 from hypothesis import strategies as st
 
 from actors.errors import SourceError
-from pipelines.formats import SHAPES, detect, requests, why
-from tests.asked import account, chat, said, shared_data, user
+from actors.records import Reason
+from pipelines.formats import SHAPES, Turns, detect, requests, why
+from pipelines.formats.prompts import PROMPT_SHAPES
+from tests.asked import account, chat, contexts, refused, said, shared_data, user
 
 CHAT = chat(user("q"), said("a"))
 TURNS = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
@@ -61,6 +63,72 @@ def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read(name: str, row: d
     asked = requests(detect([row]), row)
     assert asked.requests
     assert not asked.rejected
+
+
+def with_turn(value: Any, content: str) -> Any:
+    """A row whose conversations begin with a system turn, wherever they are in it."""
+    if isinstance(value, str):
+        return value.replace("System\n\n", f"System\n{content}\n")
+    if isinstance(value, dict):
+        return {key: with_turn(one, content) for key, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    if value[0] in (user("q"), TURNS[0]):
+        named = {"from": "system", "value": content} if "from" in value[0] else {"role": "system", "content": content}
+        return [named, *value]
+    return [with_turn(one, content) for one in value]
+
+
+BARE = [(name, {key: one for key, one in row.items() if key not in ("system", "system_prompt")}) for name, row in EXAMPLES]
+
+
+@pytest.mark.parametrize("turns", ["final", "all"])
+@pytest.mark.parametrize(("name", "row"), BARE, ids=str)
+def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged(name: str, row: dict[str, Any], turns: Turns) -> None:
+    if turns == "all" and SHAPES[name].read_turns is None:
+        return
+    first, names = ("system", "Be brief."), requests(SHAPES[name], row, turns).names
+    for more in (
+        {"system": "Be brief."},
+        {"system_prompt": "Be brief."},
+        {"system": "Be brief.", "system_prompt": "Be brief."},
+    ):
+        for own in (row, with_turn(row, "Be brief.")):
+            if name == "steerlm" and own is not row:
+                continue  # there, only the user and the assistant speak
+            asked = requests(SHAPES[name], {**own, **more}, turns)
+            assert asked.rejected == ()
+            assert [[at for at, turn in enumerate(context) if turn == first] for context in contexts(asked)] == [[0]] * len(
+                asked.requests
+            )
+    both = requests(SHAPES[name], {**row, "system": "Be brief.", "system_prompt": "Be long."}, turns)
+    assert refused(both) == dict.fromkeys(names, Reason.TWO_SYSTEM_PROMPTS)
+    inside = with_turn(row, "Be long.")
+    if any(("system", "Be long.") in context for context in contexts(requests(SHAPES[name], inside, turns))):
+        asked = requests(SHAPES[name], {**inside, "system": "Be brief."}, turns)
+        assert set(refused(asked).values()) == {Reason.TWO_SYSTEM_PROMPTS}
+        assert not asked.requests
+
+
+PROMPTS: list[tuple[str, dict[str, Any]]] = [
+    ("messages", {"messages": [user("q")]}),
+    ("sharegpt", {"conversations": TURNS[:1]}),
+    ("alpaca", {"instruction": "q"}),
+    ("prompt", {"prompt": [user("q")]}),
+]
+
+
+def test_every_shape_of_prompts_has_an_example() -> None:
+    assert {name for name, _ in PROMPTS} == PROMPT_SHAPES.keys()
+
+
+@pytest.mark.parametrize(("name", "row"), PROMPTS)
+@pytest.mark.parametrize("key", ["system", "system_prompt"])
+def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked(name: str, row: dict[str, Any], key: str) -> None:
+    shape = PROMPT_SHAPES[name]
+    assert contexts(requests(shape, {**row, key: "s"})) == [[("system", "s"), ("user", "q")]]
+    if (inside := with_turn(row, "t")) != row:
+        assert refused(requests(shape, {**inside, key: "s"})) == {"candidate": Reason.TWO_SYSTEM_PROMPTS}
 
 
 WORDS = [

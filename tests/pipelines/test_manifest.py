@@ -254,9 +254,9 @@ def test_other_settings_are_refused(option: str, value: Any, name: str) -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
-@pytest.mark.parametrize("name", ["quantization", "hf_overrides", "kv_cache_dtype"])
-def test_an_engine_argument_that_changes_numbers_is_another_run(name: str) -> None:
-    with pytest.raises(OutputError, match=f"(?m)^  {name}: None there, 'x' now$"):
+@pytest.mark.parametrize("name", ["quantization", "hf_overrides", "kv_cache_dtype", "load_format", "not_known_yet"])
+def test_an_engine_argument_that_may_change_numbers_is_another_run(name: str) -> None:
+    with pytest.raises(OutputError, match=f"(?m)^  engine_args: None there, {{'{name}': 'x'}} now$"):
         manifest().check(manifest(engine_args={name: "x", "seed": 7}))
 
 

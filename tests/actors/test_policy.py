@@ -1,0 +1,88 @@
+"""What a policy wrote, as it is judged: with the marks of its reasoning, which decide what of it is the answer."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tokenizers import AddedToken
+from transformers import AutoTokenizer
+
+from actors.checkpoint import locate
+from actors.engine import Sampling
+from actors.fake_engine import FakeEngine
+from actors.policy import Draw, Drawn, PolicyWriter, resolve_policy
+from actors.reasoning import MARKS, Parted, parted
+from actors.records import Reason
+from actors.rendering import special_tokens
+from actors.settings import ControlTokens, PolicySettings
+from pipelines.asking import AskedRow, Asking
+from pipelines.preparing import Preparation
+from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, user, write_model
+
+CAUSAL = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
+TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}<|end|>{% endfor %}"
+
+
+def drawn(text: str, special: Sequence[str], opening: str = "", **sampling: Any) -> Drawn:
+    """A candidate of a policy that writes a text, which an engine gives without special tokens unless they are kept."""
+
+    def reply(ids: Sequence[int], asked: Sampling, number: int) -> str:
+        gone = "|".join(map(re.escape, special))
+        return re.sub(gone, "", text) if gone and not asked.keep_special else text
+
+    engine = FakeEngine(1, 512, vocabulary=10, reply=reply)
+    try:
+        writer = PolicyWriter(Sampling(**{"max_tokens": 100, **sampling}), engine, special)
+        ((found,),) = writer.draw_block([Draw([1, 2], (0,), opening)])
+    finally:
+        engine.close()
+    return found
+
+
+@pytest.mark.parametrize(("begin", "end"), [(mark.begin, mark.end) for mark in MARKS if not mark.paired])
+def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text(begin: str, end: str) -> None:
+    found = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
+    assert found.reason is None
+    assert parted(found.text) == Parted(True, "The answer.")
+    assert "<|other|>" not in found.text
+
+
+def test_parts_of_marks_that_are_special_tokens_stay_too() -> None:
+    """gpt-oss's."""
+    special = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>"]
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Seven."
+    assert parted(drawn(text, special).text) == Parted(True, "Seven.")
+
+
+def test_reasoning_that_never_ends_is_no_answer() -> None:
+    begun = drawn("I guess that", (), "<think>")
+    assert (begun.reason, parted(begun.text)) == (None, Parted(True, None))
+    assert parted(drawn("<think> I guess that", ["<think>", "</think>"]).text) == Parted(True, None)
+    assert parted(drawn("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == Parted(True, None)
+    assert drawn("I guess that", (), "<think>", max_tokens=2).reason is Reason.UNFINISHED
+
+
+def test_what_a_prompt_has_opened_is_in_the_text() -> None:
+    found = drawn("a tag, `</think>`?\n</think>\n\nSeven.", (), "<think>")
+    assert found.text.startswith("<think>a tag")
+
+
+def test_special_tokens_without_a_mark_are_left_to_the_engine() -> None:
+    assert drawn("Seven. <|other|>", ["<|other|>"]).text.strip() == "Seven."
+
+
+def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(locate("tiny-scalar"))
+    tokenizer.add_tokens([AddedToken("[THINK]", special=True), AddedToken("<plain>", special=False)])
+    opens = "{% if add_generation_prompt %}assistant: [THINK]\n{% endif %}"
+    for name, template in (("plain", TEMPLATE), ("opens", TEMPLATE + opens)):
+        write_model(tmp_path / name, config=CAUSAL, weights=LANGUAGE_MODEL_WEIGHTS, tokenizer=tokenizer, template=template)
+    for name, opening in (("plain", ""), ("opens", "[THINK]")):
+        policy = resolve_policy(PolicySettings(policy=str(tmp_path / name)))
+        assert {"[THINK]", "<pad>"} <= special_tokens(policy)
+        assert "<plain>" not in special_tokens(policy)
+        asking = Asking(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
+        (row,) = asking.rendered([AskedRow(request(user("Hi"), to=()))])
+        assert row.opening == opening
