@@ -80,7 +80,9 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
 
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
-    code = {400: "invalid_request", 413: "too_many_values"}.get(error.status_code)  # a body that is no JSON, or too much of it
+    code = {400: "invalid_request", 413: "too_many_values"}.get(
+        error.status_code
+    )  # a body that is no JSON, or too much of it
     return await _api_error(request, ApiError(error.status_code, str(error.detail), code=code))
 
 

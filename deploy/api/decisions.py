@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field, field_validator
 from actors.online import Choice, Refused, Unfit
 from actors.records import Message, Reason, Role
 from actors.scorer import gathered
-from deploy.api.bodies import RequestBody, Serving
+from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, unscored
 from deploy.service import ServedModel
@@ -86,7 +86,7 @@ class ChoiceQuestion(_Question):
     """Which option."""
 
     type: Literal["choice"]
-    options: list[Option] = Field(min_length=2, max_length=len(ascii_uppercase))
+    options: Listed[Option] = Field(min_length=2, max_length=len(ascii_uppercase))
 
     @field_validator("options")
     @classmethod
@@ -112,7 +112,7 @@ class ScoreQuestion(_Question):
     """Which level, from 0 up."""
 
     type: Literal["score"]
-    levels: list[Told] = Field(min_length=2, max_length=10)
+    levels: Listed[Told] = Field(min_length=2, max_length=10)
 
     @property
     def answers(self) -> Answers:
@@ -144,7 +144,7 @@ class DecisionsRequest(RequestBody):
     """Questions about one input."""
 
     input: Told
-    questions: list[Question] = Field(min_length=1)
+    questions: Listed[Question] = Field(min_length=1)
     model: str | None = Field(default=None, description="needed if there are several")
     temperature: float = Field(default=1.0, gt=0, description="divides log-probabilities before they become probabilities")
     chat_template_kwargs: dict[Literal["enable_thinking"], Literal[False]] = Field(default={}, description="never thinks")

@@ -76,9 +76,7 @@ def count_values(body: bytes) -> int:
 def _read(body: bytes, most: int) -> Any:
     if (count := count_values(body)) > most:
         raise _TooMany(f"the body holds {count} JSON values; at most {most}: send several requests")
-    value = json.loads(
-        body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_constant, object_pairs_hook=_each_once
-    )
+    value = json.loads(body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_constant, object_pairs_hook=_each_once)
     level = [value]
     for _ in range(DEEPEST):
         insides = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))

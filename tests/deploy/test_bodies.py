@@ -1,10 +1,11 @@
-"""What no route takes, whatever it is for: bodies that are no JSON, that hold too many values, or what no model can be asked."""
+"""What no route takes: bodies that are no JSON, that hold too many values, or that no model can be asked with."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from actors.online import OnlineScorer
@@ -22,6 +23,8 @@ _RESPONSE = {"output": [{"type": "message", "content": [{"type": "output_text", 
 _PAIR = {"model": HEAD, "query": "?", "documents": ["7"]}
 _SCORED = {"model": HEAD, "queries": "?", "documents": ["7"]}
 _QUESTION = {"type": "score", "id": "a", "question": "Is it?", "levels": ["a", "b"]}
+_COMPARED = [*QUESTION, {"role": "response_1", "content": "7"}, {"role": "response_2", "content": "8"}]
+_MANY = {f"field {at}": at for at in range(1000)}
 ASKED: dict[str, dict[str, Any]] = {
     "/v1/rewards": {"model": HEAD, "conversations": [{"messages": QUESTION, "responses": ["7"]}]},
     "/v1/chat/completions": {"model": HEAD, "messages": ANSWERED},
@@ -69,7 +72,9 @@ def test_what_is_asked_here_is_answered(app: Any, path: str) -> None:
 
 
 @every_route
-@pytest.mark.parametrize("value", ["[" + "1," * MOST + "1]", "{" + ",".join(f'"{at}": 1' for at in range(MOST)) + "}"], ids=["list", "object"])
+@pytest.mark.parametrize(
+    "value", ["[" + "1," * MOST + "1]", "{" + ",".join(f'"{at}": 1' for at in range(MOST)) + "}"], ids=["list", "object"]
+)
 def test_values_are_counted_before_they_are_read(app: Any, path: str, value: str) -> None:
     status, text = ask(app, path, _with(path, "more", value))
     assert status == 413
@@ -119,22 +124,75 @@ def test_what_is_no_json_is_the_clients_mistake(app: Any, path: str, value: str)
 def test_half_a_character_is_the_clients_mistake_wherever_it_stands(app: Any, path: str) -> None:
     """Where a format has a place for the reason, it is there; a mistake of ours it is nowhere."""
     text = json.dumps(ASKED[path])
-    half = [text.replace(one, one + "\\ud800") for one in ("7", "hi", '"a', "Is it?", "What", "user", "yes", "?") if one in text]
+    half = [
+        text.replace(one, one + "\\ud800") for one in ("7", "hi", '"a', "Is it?", "What", "user", "yes", "?") if one in text
+    ]
     statuses = [ask(app, path, body.encode())[0] for body in half]
     assert half
     assert all(status in {200, 400, 404, 422} for status in statuses), statuses
     assert any(status >= 400 for status in statuses) or path in {"/v1/rewards", "/compare"}
 
 
+_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "n", "seed", "top_logprobs", "priority")
 NUMBERS = [
-    ("/v1/chat/completions", name) for name in
-    ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "n", "seed", "top_logprobs", "priority", "min_p")
-] + [("/rerank", "top_n"), ("/v1/decisions", "temperature"), ("/pooling", "truncate_prompt_tokens"), ("/pooling", "input")]  # fmt: skip
+    *(("/v1/chat/completions", name) for name in _SAMPLING),
+    ("/rerank", "top_n"),
+    ("/v1/decisions", "temperature"),
+    ("/pooling", "truncate_prompt_tokens"),
+    ("/pooling", "input"),
+]
 
 
 @pytest.mark.parametrize(("path", "name"), NUMBERS)
 def test_huge_numbers_are_never_a_mistake_of_ours(app: Any, path: str, name: str) -> None:
-    bodies = {**ASKED, "/v1/chat/completions": {"model": JUDGE, "messages": QUESTION, "metadata": {"response_1": "7"}}}
+    bodies = {**ASKED, "/v1/chat/completions": {"model": JUDGE, "messages": _COMPARED}}
     for huge in (10**30, -(10**30), 10**400):
         body = {**bodies[path], name: [huge] if name == "input" else huge}
         assert ask(app, path, body)[0] < 500, huge
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("/pooling", {"input": [-5] * 1000}),
+    ("/pooling", {"input": [5] * 999 + ["a"]}),
+    ("/pooling", {"input": [[-5] * 1000]}),
+    ("/pooling", {"messages": [{"role": 5, "content": 5}] * 1000}),
+    ("/classify", {"text": [5] * 1000}),
+    ("/classify", {"input_ids": [[]] * 999 + ["a"]}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [5] * 1000}]}),
+    ("/v1/chat/completions", {"messages": QUESTION, "stop": [5] * 1000}),
+    ("/v1/rewards", {"conversations": [{}] * 1000}),
+    ("/v1/rewards", {"conversations": [{"messages": QUESTION, "responses": [5] * 1000}]}),
+    ("/v1/rewards", {"conversations": [{"messages": QUESTION, "principles": [5] * 1000}]}),
+    ("/score", {"queries": [5] * 1000, "documents": [5] * 1000}),
+    ("/rerank", {"query": "?", "documents": [5] * 1000}),
+    ("/get_reward", {"query": [5] * 1000, "prompts": [5] * 1000}),
+    ("/compare", {"conversation_history": QUESTION, "response_objs": [{"output": [5] * 1000}] * 10}),
+    ("/v1/decisions", {"input": "7", "questions": [5] * 1000}),
+    ("/v1/decisions", {"input": "7", "questions": [{**_QUESTION, "levels": [""] * 1000}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), [*WRONG, *((path, {**ASKED[path], **_MANY}) for path in PATHS)])
+def test_not_every_mistake_of_a_body_is_held(monkeypatch: pytest.MonkeyPatch, app: Any, path: str, body: Any) -> None:
+    """Each would take more than what it is about."""
+    held: list[int] = []
+    errors = RequestValidationError.errors
+
+    def counted(own: RequestValidationError) -> Any:
+        held.append(len(errors(own)))
+        return errors(own)
+
+    monkeypatch.setattr(RequestValidationError, "errors", counted)
+    assert ask(app, path, body)[0] == 400
+    assert max(held) < 20
+
+
+@pytest.mark.parametrize("stop", [["a"] * 17, "a" * 257, ["a" * 257], ["a"] * 1000])
+def test_what_ends_a_text_is_short(app: Any, stop: Any) -> None:
+    answer = post(app, "/v1/chat/completions", {"model": JUDGE, "messages": _COMPARED, "stop": stop})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+
+
+def test_as_many_ends_as_there_may_be_are_taken(app: Any) -> None:
+    stop = ["a" * 256] * 16
+    assert ask(app, "/v1/chat/completions", {"model": JUDGE, "messages": _COMPARED, "stop": stop})[0] == 200
