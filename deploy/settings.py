@@ -40,7 +40,7 @@ class LimitSettings(Settings):
     )
     max_items: int = Field(default=1024, ge=1, description="conversations, prompts or responses in one request")
     max_prompts: int = Field(
-        default=16384, ge=1, description="prompts that one request may come to: its responses x principles x orders"
+        default=16384, ge=1, description="prompts that one request may come to: its responses x principles x orders x votes"
     )
     max_characters: int = Field(
         default=2**26, ge=1, description="characters of all prompts of one request, with its conversation in each of them"

@@ -46,7 +46,7 @@ class Blocking(Generic[T]):
         self._pending: asyncio.Future[T] | None = None
 
     async def __call__(self) -> T:
-        """What the call returns, or raises. Raises `TimeoutError` if it takes too long; the next then wait for the same one."""
+        """What the call returns, or raises. Raises `TimeoutError` if it takes too long; it then stays the one."""
         if self._pending is None or self._pending.done():
             self._pending = self._begin()
         async with asyncio.timeout(self._timeout_s):
