@@ -196,3 +196,23 @@ def test_what_ends_a_text_is_short(app: Any, stop: Any) -> None:
 def test_as_many_ends_as_there_may_be_are_taken(app: Any) -> None:
     stop = ["a" * 256] * 16
     assert ask(app, "/v1/chat/completions", {"model": JUDGE, "messages": _COMPARED, "stop": stop})[0] == 200
+
+
+@every_route
+@pytest.mark.parametrize("name", ["\\ud800x", "k" * 100_000], ids=["half a character", "long"])
+def test_a_name_that_isnt_known_is_told_in_short(app: Any, path: str, name: str) -> None:
+    status, text = ask(app, path, _with(path, name, "1"))
+    assert status == 400
+    assert json.loads(text)["error"]["code"] == "invalid_request"
+    assert len(text) < 2000
+
+
+@pytest.mark.parametrize(
+    "given", ["a secret of somebody's", "k" * 100_000, "\ud800"], ids=["text", "long", "half a character"]
+)
+def test_a_type_that_isnt_known_isnt_repeated(app: Any, given: str) -> None:
+    body = {**ASKED["/v1/decisions"], "questions": [{**_QUESTION, "type": given}]}
+    status, text = ask(app, "/v1/decisions", body)
+    assert status == 400
+    assert "'choice', 'score', 'yes_no'" in text
+    assert given[:30] not in text
