@@ -162,7 +162,7 @@ class OnlineScorer:
     async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
         """How likely each of some labels is as a generative model's answer to a conversation."""
         try:
-            choosing = await self._in_thread(lambda _: self._renderer.choosing(messages, labels))
+            choosing = await self._in_thread(lambda go_on: self._renderer.choosing(messages, labels, go_on))
         except Rejected as rejected:
             return Refused(rejected.reason)
         ids = tuple(token for token in choosing.labels if token is not None)

@@ -80,11 +80,12 @@ class Renderer:
     def render(self, requests: Sequence[ScoreRequest], go_on: GoOn = lambda: None) -> list[RenderedRequest]:
         """Render requests in order. A response that can't be judged is there with its reason, and without a prompt.
 
-        `go_on` is called before each prompt, from this thread, and ends the work by raising.
+        `go_on` is called before each prompt is made, and each time that one is shortened, from this thread; it ends the
+        work by raising.
         """
         own = requests if self._family.takes_principles else [replace(request, principles=()) for request in requests]
         drafts = [_Draft(request, self._freed(request), self._family.together) for request in own]
-        asked = (asked for draft in drafts for asked in self._ask(draft))
+        asked = (asked for draft in drafts for asked in self._ask(draft, go_on))
         for _, about in itertools.groupby(self._with_ids(asked, go_on), key=lambda prompt: id(prompt[0].draft)):
             prompts, ids = zip(*about, strict=True)
             self._fit(prompts, ids, go_on)
@@ -96,7 +97,6 @@ class Renderer:
         texts: list[str] = []
         length = 0
         for one, text in asked:
-            go_on()
             held.append(one)
             texts.append(text)
             length += len(text)
@@ -132,6 +132,8 @@ class Renderer:
         return RenderedRequest("", (RenderedResponse("final", reason),), prompts)
 
     def _ids_as_they_are(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
+        if len(prompt) > self._limit and (not isinstance(prompt, str) or self._is_long(prompt)):
+            raise Rejected(Reason.TOO_LONG)  # before anything is made of it
         ids = self._tokenize([self._encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
         if not isinstance(prompt, str) and not all(0 <= token < self._vocabulary for token in ids):
             raise Rejected(Reason.UNKNOWN_TOKEN)
@@ -139,12 +141,14 @@ class Renderer:
             ids = [self._tokenizer.bos_token_id, *ids]
         return ids
 
-    def choosing(self, messages: Sequence[Message], labels: Sequence[str]) -> "Choosing":
+    def choosing(self, messages: Sequence[Message], labels: Sequence[str], go_on: GoOn = lambda: None) -> "Choosing":
         """A conversation to which one of some labels is to be the answer, without any reasoning. Raises `Rejected`."""
+        go_on()
         context = self._safe(Question(tuple(messages), (), ())).context
         text, opening = self._opened(context)
         if self._is_long(text) or len(ids := self._tokenize([text])[0]) > self._limit:
             raise Rejected(Reason.TOO_LONG)
+        go_on()
         blank, _ = self._opened([Message(message.role, _PROBE) for message in context])
         if self._control.count(ids) > self._control.count(self._tokenize([blank])[0]):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
@@ -169,29 +173,34 @@ class Renderer:
             at = found + len(said)
         return self._encodable(text), text[at:]
 
-    def _ask(self, draft: "_Draft") -> "Iterator[tuple[_Asked, str]]":
-        """What is asked about a request, each with the text of its prompt."""
+    def _ask(self, draft: "_Draft", go_on: GoOn) -> "Iterator[tuple[_Asked, str]]":
+        """What is asked about a request, each with the text of its prompt.
+
+        What is refused takes its time, too: a text of megabytes may be looked at for each of a thousand responses.
+        """
         responses = range(len(draft.request.responses))
         if self._family.question_count(len(responses), len(draft.request.principles)) > MOST_PROMPTS:
             for at in responses:
                 draft.reject((at,), Reason.TOO_MANY_PROMPTS)
             return
-        among = [at for at in draft.judgeable if not draft.together or self._showable(draft, at)]
+        among = [at for at in draft.judgeable if not draft.together or self._showable(draft, at, go_on)]
         harmless = _Once(self._harmless)
         for question in self._family.questions(draft.request, among):
+            go_on()
             try:
                 safe = self._safe(question, harmless)
                 text = self._text(safe)
                 if self._is_long(text):  # certain without tokenizing what may be gigabytes
-                    safe = self._shortened(safe)
+                    safe = self._shortened(safe, go_on)
                     text = self._text(safe)
             except Rejected as rejected:
                 draft.reject(question.judges, rejected.reason)
             else:
                 yield _Asked(draft, question, safe, self._family.opening(text)), text
 
-    def _showable(self, draft: "_Draft", at: int) -> bool:
+    def _showable(self, draft: "_Draft", at: int, go_on: GoOn) -> bool:
         """Whether a response can be shown beside others; one that can't mustn't take them with it."""
+        go_on()
         try:
             self._encodable(self._harmless(draft.request.responses[at].content))
         except Rejected as rejected:
@@ -253,7 +262,7 @@ class Renderer:
         for one, ids in zip(asked, prompts, strict=True):
             go_on()
             try:
-                fitting.append((one, ids, self._fitting(one.safe, ids)))
+                fitting.append((one, ids, self._fitting(one.safe, ids, go_on)))
             except Rejected as rejected:
                 one.draft.reject(one.question.judges, rejected.reason)
         shortest = min((context for *_, context in fitting), key=len, default=())
@@ -266,8 +275,8 @@ class Renderer:
             else:
                 one.draft.take(one.question, taken, self._steps(taken), one.opening, len(shortest))
 
-    def _fitting(self, safe: Question, ids: Sequence[int]) -> tuple[Message, ...]:
-        return self._shortened(safe).context if len(ids) > self._limit else safe.context
+    def _fitting(self, safe: Question, ids: Sequence[int], go_on: GoOn) -> tuple[Message, ...]:
+        return self._shortened(safe, go_on).context if len(ids) > self._limit else safe.context
 
     def _cut(self, asked: "_Asked", ids: list[int], context: tuple[Message, ...]) -> list[int]:
         """The prompt with these turns alone. Raises `Rejected` for a control token that isn't the template's."""
@@ -286,7 +295,7 @@ class Renderer:
         """Where steps end; empty for a family that judges whole responses."""
         return tuple(at for at, token in enumerate(ids) if token == self._step_id) if self._step_id is not None else ()
 
-    def _shortened(self, question: Question) -> Question:
+    def _shortened(self, question: Question, go_on: GoOn) -> Question:
         """Without the first exchanges after a system turn, as few as need be. The last one is never dropped."""
         if self._settings.too_long is TooLong.REJECT:
             raise Rejected(Reason.TOO_LONG)
@@ -297,12 +306,13 @@ class Renderer:
         def without(at: int) -> Question:
             return replace(question, context=(*turns[:head], *turns[at:]))
 
-        first = bisect_left(users, True, key=lambda at: self._fits(without(at)))
+        first = bisect_left(users, True, key=lambda at: self._fits(without(at), go_on))
         if first == len(users):
             raise Rejected(Reason.TOO_LONG)
         return without(users[first])
 
-    def _fits(self, question: Question) -> bool:
+    def _fits(self, question: Question, go_on: GoOn) -> bool:
+        go_on()
         text = self._text(question)
         return not self._is_long(text) and len(self.tokenize(text)) <= self._limit
 

@@ -14,9 +14,11 @@ from actors.models import RewardModel
 from actors.online import Choice, Judged, RawOutputs, Refused, Rendered, Unfit, Written
 from actors.records import Message, ScoreRequest
 from deploy.auth import Keys
+from deploy.errors import ApiError
 from deploy.prometheus import scrape
 from deploy.service import ServedModel, Service
 from deploy.settings import EndpointSettings
+from deploy.shared import Blocking
 from deploy.web import create_app
 
 _STATUS_TIMEOUT_S = 5.0
@@ -83,16 +85,17 @@ class Ingress:
         self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)
         self._keys = keys
         self._app = serve.get_replica_context().app_name
+        self._status = Blocking(serve.status, _STATUS_TIMEOUT_S)
+        self._nodes = Blocking(ray.nodes, _STATUS_TIMEOUT_S)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Serve calls this after `__init__`."""
-        return create_app(self._service, self._keys, self._not_ready, _metrics)
+        return create_app(self._service, self._keys, self._not_ready, self._metrics)
 
     async def _not_ready(self) -> str | None:
         """What isn't, by what Serve knows. A model that is scaled to zero is ready: the next request starts a replica."""
         try:
-            async with asyncio.timeout(_STATUS_TIMEOUT_S):
-                status = await asyncio.to_thread(serve.status)
+            status = await self._status()
         except TimeoutError:
             return "Ray Serve's controller doesn't answer"
         app = status.applications.get(self._app)
@@ -101,8 +104,9 @@ class Ingress:
         waiting = [name for name, one in app.deployments.items() if one.status not in _AT_WORK]
         return f"not ready yet: {', '.join(waiting)}" if waiting else None
 
-
-async def _metrics() -> str:
-    nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
-    addresses = [f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in nodes]
-    return await scrape(addresses)
+    async def _metrics(self) -> str:
+        try:
+            nodes = [node for node in await self._nodes() if node["Alive"]]
+        except TimeoutError:
+            raise ApiError(503, "Ray's control store doesn't answer", code="not_ready", retry_after_s=5) from None
+        return await scrape([f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in nodes])

@@ -1,8 +1,10 @@
-"""What Serve's proxies are told as they start: a request's head has a time limit and a size limit.
+"""What Serve's proxies are told as they start: what a client may send beside bodies, and how long it may leave answers.
 
-The ingress sees a request once its head is whole, so that half a head is the proxy's matter. Uvicorn, which the proxy
-listens with, would wait for the rest for ever, and take one of any length. Ray calls the function that this variable names
-in every proxy, before it listens:
+The ingress sees a request once its head is whole, so that half a head is the proxy's matter; so are trailers after a body,
+requests that wait for the answers to others before them, and answers that nobody reads. Uvicorn, which the proxy listens
+with, would wait for ever, and take as much as is sent. Nor does the ingress see what Serve makes of a head: whoever may
+write Serve's own headers there has his request go on after he has left, or gives it no time at all. Ray calls the function
+that this variable names in every proxy, before it listens:
 
     RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=deploy.proxy:limit_heads
 
@@ -21,6 +23,22 @@ LONGEST_HEAD = 2**16
 """In bytes, the request line included. Apache takes 8 KiB a line and 100 of them, nginx 32 KiB in all."""
 HEAD_TIMEOUT_S = 30.0
 """From when a connection is made, or the first byte of a further request on it came, until its head is whole."""
+UNREAD_TIMEOUT_S = 30.0
+"""After which a client is let go that reads nothing of what waits for it."""
+MOST_WAITING = 16
+"""Requests of one connection whose turn is after another's answer."""
+_FIELD_BYTES = 32
+"""What a field of a head counts beside its name and value, as in HTTP/2: kept, the shortest one takes more."""
+_SERVES_OWN = frozenset(
+    {
+        b"serve-multiplexed-model-id",  # looks for a replica that has this one
+        b"x-session-id",  # keeps to one replica
+        b"x-request-id",  # names the request in logs
+        b"x-request-timeout-seconds",
+        b"x-request-disconnect-disabled",  # goes on when nobody waits
+    }
+)
+_SERVES_ROUTER = b"x-serve-"
 
 
 def limit_heads() -> list[Any]:
@@ -29,26 +47,41 @@ def limit_heads() -> list[Any]:
     return []
 
 
-class _TooLong(ValueError):
+class _Refused(ValueError):
     """Raised inside the parser, which then ends the connection."""
 
 
 class LimitedHeads(HttpToolsProtocol):
-    """HTTP/1.1 whose heads come in time and in a sane size. A client whose head doesn't is told so, and let go."""
+    """HTTP/1.1 whose heads come in time and in a sane size. A client whose head doesn't is told so, and let go.
+
+    Nor is a client kept that sends more trailers or requests than anybody means, or reads no answer.
+    """
 
     _waiting: asyncio.TimerHandle | None = None
-    _in_head = _has_spoken = _too_long = False
-    _before = _fields = 0
-    """Bytes of a head in earlier reads, and in its fields: a field that never ends is in none."""
+    _looking: asyncio.TimerHandle | None = None
+    _in_head = _has_spoken = _too_long = _too_many = _has_read = False
+    _before = _fields = _unread = 0
+    """Bytes since the parser last got anywhere, in earlier reads, and in fields: a field that never ends is in none."""
+    _steps = 0
+    """How often the parser got somewhere: to the end of a head, a piece of a body, the end of a request."""
+    _unanswered: tuple[Any, ...] = ()
+    """The requests whose answers aren't complete, in their order."""
 
     def connection_made(self, transport: Any) -> None:
         """Asyncio's."""
         super().connection_made(transport)
         self._wait()
+        self._looking = self.loop.call_later(UNREAD_TIMEOUT_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's."""
         self._stop_waiting()
+        if self._looking is not None:
+            self._looking.cancel()
+        for cycle in self._unanswered:  # uvicorn tells the last alone
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -56,9 +89,11 @@ class LimitedHeads(HttpToolsProtocol):
         self._has_spoken = True
         if self._waiting is None and self._is_idle:
             self._wait()
-        continues = self._in_head
+        steps = self._steps
         super().data_received(data)
-        if continues and self._in_head and not self._too_long:
+        if self._steps != steps:
+            self._before = 0
+        elif not self.transport.is_closing():
             self._before += len(data)
             if self._before > LONGEST_HEAD:
                 self._too_long = True
@@ -67,30 +102,68 @@ class LimitedHeads(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The parser's."""
         super().on_message_begin()
-        self._in_head, self._before, self._fields = True, 0, 0
+        self._in_head, self._fields = True, 0
+        self._steps += 1
         if self._waiting is None:
             self._wait()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """The parser's."""
-        self._fields += len(name) + len(value)
+        self._fields += len(name) + len(value) + _FIELD_BYTES
         if self._fields + len(self.url) > LONGEST_HEAD:
             self._too_long = True
-            raise _TooLong
-        super().on_header(name, value)
+            raise _Refused
+        if self._in_head and not _is_serves_own(name):  # else a trailer, which nobody here reads
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The parser's."""
         self._in_head = False
+        self._steps += 1
         self._stop_waiting()
+        self._unanswered = tuple(cycle for cycle in self._unanswered if not cycle.response_complete)
+        if len(self._unanswered) > MOST_WAITING:
+            self._too_many = True
+            raise _Refused
         super().on_headers_complete()
+        self._unanswered += (self.cycle,)
+
+    def on_body(self, body: bytes) -> None:
+        """The parser's."""
+        self._steps += 1
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The parser's."""
+        self._steps += 1
+        super().on_message_complete()
+
+    def resume_writing(self) -> None:
+        """Asyncio's: enough of what was written has been read."""
+        self._has_read = True
+        super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         """Uvicorn's, for what it can't parse."""
-        if self._too_long:
+        if self._too_many:
+            self.transport.close()  # nothing may stand before the answers that are being written
+        elif self._too_long:
             self._refuse(b"431 Request Header Fields Too Large", f"the head is longer than {LONGEST_HEAD} bytes")
         else:
             super().send_400_response(msg)
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """Uvicorn's. Nothing here speaks WebSocket, which has no limits of ours."""
+        return False
+
+    def _look(self) -> None:
+        """Whether anything has been read of what waited at the last look. What was closed waits for that, too."""
+        unread = self.transport.get_write_buffer_size()
+        if unread and self._unread and unread >= self._unread and not self._has_read:
+            self.transport.abort()
+            return
+        self._unread, self._has_read = unread, False
+        self._looking = self.loop.call_later(UNREAD_TIMEOUT_S, self._look)
 
     @property
     def _is_idle(self) -> bool:
@@ -118,3 +191,9 @@ class LimitedHeads(HttpToolsProtocol):
             lines = (b"HTTP/1.1 " + status, b"content-type: text/plain", b"connection: close", b"", told.encode())
             self.transport.write(b"\r\n".join(lines))
             self.transport.close()
+
+
+def _is_serves_own(name: bytes) -> bool:
+    """Whether Serve would obey a header that we have no use for; proxies on the way may write `_` for `-`."""
+    plain = name.lower().replace(b"_", b"-")
+    return plain in _SERVES_OWN or plain.startswith(_SERVES_ROUTER)

@@ -1,7 +1,7 @@
 """The models of an endpoint by name, and how each is asked: with a deadline, and with an error that a client understands."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,12 +15,17 @@ from actors.errors import EngineDead
 from actors.models import RewardModel
 from actors.online import Choice, Judged, RawOutputs, Refused, Rendered, Unfit, Written
 from actors.records import Message, ScoreRequest
+from actors.scorer import gathered
 from deploy.errors import UNKNOWN_MODEL, ApiError
 from deploy.metrics import Meters
 from deploy.settings import LimitSettings
-from deploy.work import Budget, Work, check_characters, work_of
+from deploy.work import Budget, Work, check_characters, work_of, work_of_texts
 
 T = TypeVar("T")
+
+ChoiceQuestion = Callable[[], tuple[Sequence[Message], Sequence[str]]]
+"""Makes a conversation, and the labels that may answer it, when its turn comes."""
+_CHOICES_AT_A_TIME = 16
 
 timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 """What the client of this request gave it."""
@@ -85,7 +90,7 @@ class ServedModel:
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
         """A judge's text. Raises `ApiError`."""
         self._check_principles([request])
-        with self.budget.held(work_of(self.model.family, [request]), self.limits):
+        with self.budget.held(work_of_texts(request, sampling.n), self.limits):
             written = await self._answered(self.scoring.write(request, sampling))
         if not isinstance(written, Refused):
             self.meters.written(self.name, written[0].prompt_tokens, sum(len(one.said.token_ids) for one in written))
@@ -95,21 +100,33 @@ class ServedModel:
         """A judge's text so far, again and again. Raises `ApiError`."""
         self._check_principles([request])
         last: Written | Refused | None = None
-        with self.budget.held(work_of(self.model.family, [request]), self.limits), _told():
+        with self.budget.held(work_of_texts(request, 1), self.limits), _told():
             async with asyncio.timeout(self._timeout_s):
                 async for last in self.scoring.stream(request, sampling):
                     yield last
         if isinstance(last, Written):
             self.meters.written(self.name, last.prompt_tokens, len(last.said.token_ids))
 
-    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
-        """How likely each label is as a generative model's answer. Raises `ApiError`, also if it has a head instead."""
+    async def choose(self, questions: Sequence[ChoiceQuestion], work: Work) -> list[Choice | Refused | Unfit]:
+        """How likely each label is as a generative model's answer, for each question; they come to `work`.
+
+        A few are asked at a time: each is a request to a replica, which takes only so many. Raises `ApiError`, also if the
+        model has a head instead.
+        """
         if self.model.task.pools:
             raise ApiError(400, f"{self.name} is read from a reward head, and writes nothing; ask /v1/rewards")
-        with self.budget.held(Work(1, sum(len(turn.content) for turn in messages)), self.limits):
-            chosen = await self._answered(self.scoring.choose(messages, labels))
-        if isinstance(chosen, Choice):
-            self.meters.written(self.name, len(chosen.prompt_ids), 1)
+        turn = asyncio.Semaphore(_CHOICES_AT_A_TIME)
+
+        async def choose_one(question: ChoiceQuestion) -> Choice | Refused | Unfit:
+            async with turn:
+                messages, labels = question()
+                return await self.scoring.choose(messages, labels)
+
+        with self.budget.held(work, self.limits):
+            chosen = await self._answered(gathered(map(choose_one, questions)))
+        for one in chosen:
+            if isinstance(one, Choice):
+                self.meters.written(self.name, len(one.prompt_ids), 1)
         return chosen
 
     def check_count(self, count: int) -> None:

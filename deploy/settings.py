@@ -35,9 +35,12 @@ class LimitSettings(Settings):
         default=256, ge=1, description="requests in one replica of a model; more wait outside it"
     )
     max_body_bytes: int = Field(default=16 * 2**20, ge=1, description="longest body of a request; a longer one gets 413")
+    max_values: int = Field(
+        default=2**17, ge=1, description="JSON values in one body, token ids too; more get 413 before any of them is read"
+    )
     max_items: int = Field(default=1024, ge=1, description="conversations, prompts or responses in one request")
     max_prompts: int = Field(
-        default=16384, ge=1, description="prompts that one request may come to: its responses x principles x orders"
+        default=16384, ge=1, description="prompts that one request may come to: its responses x principles x orders x votes"
     )
     max_characters: int = Field(
         default=2**26, ge=1, description="characters of all prompts of one request, with its conversation in each of them"

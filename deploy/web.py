@@ -1,6 +1,6 @@
 """The web application of an endpoint: every route, and what stands around them. Knows no Ray; `ingress.py` puts it there."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ _SAFE = {
 }
 _FRESH_S = 1.0
 """How long one look at the cluster is everybody's: probes need no key, and each look is work for Serve's controller."""
+_SHOWN = 80
+"""Characters of a field's name in an error: a client may have chosen it."""
 _DESCRIPTION = "Rewards of conversations, read as each model's authors read them: raw numbers, or a typed reason why not."
 
 Ready = Callable[[], Awaitable[str | None]]
@@ -74,13 +76,22 @@ async def _api_error(_: Request, error: Any) -> JSONResponse:
 
 async def _invalid(request: Request, error: Any) -> JSONResponse:
     """What is wrong and where, without what was given: it may be a user's text, or nothing that JSON can hold."""
-    problems = [(".".join(str(step) for step in one["loc"][1:]), one["msg"]) for one in error.errors()]
+    problems = [(".".join(str(step)[:_SHOWN] for step in one["loc"][1:]), _message(one)) for one in error.errors()]
     told = "; ".join(f"{place}: {message}" if place else message for place, message in problems[:5])
     return await _api_error(request, BadRequest(told, problems[0][0] or None, "invalid_request"))
 
 
+def _message(problem: Mapping[str, Any]) -> str:
+    """Pydantic's, which for a `type` that isn't known repeats what was given."""
+    if problem["type"] == "union_tag_invalid":
+        return f"the type must be one of {problem['ctx']['expected_tags']}"
+    return str(problem["msg"])
+
+
 async def _http_error(request: Request, error: Any) -> JSONResponse:
-    code = "invalid_request" if error.status_code == 400 else None  # a body that is no JSON
+    code = {400: "invalid_request", 413: "too_many_values"}.get(
+        error.status_code
+    )  # a body that is no JSON, or too much of it
     return await _api_error(request, ApiError(error.status_code, str(error.detail), code=code))
 
 

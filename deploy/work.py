@@ -22,26 +22,42 @@ _SMALL_BYTES = 2**16
 
 
 class Work(NamedTuple):
-    """Prompts that will be made, and the characters in all of them: what several share counts in each."""
+    """Prompts that an engine will answer, each as often as it is asked, and the characters in all of them.
+
+    What several share counts in each.
+    """
 
     prompts: int
     characters: int
 
 
 def work_of(family: Family, asked: Sequence[Rendered | ScoreRequest]) -> Work:
-    """What requests come to at the most: their responses, by all principles, in all orders."""
+    """What requests come to at the most: their responses, by all principles, in all orders, with all votes."""
     each = [Work(1, len(one.prompt)) if isinstance(one, Rendered) else _of_request(family, one) for one in asked]
     return Work(sum(one.prompts for one in each), sum(one.characters for one in each))
 
 
+def work_of_texts(request: ScoreRequest, texts: int) -> Work:
+    """What a judge's own texts come to: one prompt, which shows all responses, for each of them."""
+    shown = (*(turn.content for turn in request.context), *(response.content for response in request.responses))
+    return Work(texts, texts * (sum(map(len, shown)) + sum(map(len, request.principles))))
+
+
 def _of_request(family: Family, request: ScoreRequest) -> Work:
     count, principles = len(request.responses), len(request.principles)
-    prompts = family.question_count(count, principles)
+    prompts = family.question_count(count, principles) * _votes(family)
     shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
     context = sum(len(turn.content) for turn in request.context)
     responses = sum(len(response.content) for response in request.responses) * shown / max(count, 1)
     by = sum(map(len, request.principles)) / max(principles, 1)
     return Work(prompts, round(prompts * (context + responses + by)))
+
+
+def _votes(family: Family) -> int:
+    """How often a question is put, at the most. Where all responses are shown together, each vote has its own order."""
+    if not isinstance(family, Judge):
+        return 1
+    return {Shows.ONE: family.votes, Shows.TWO: family.votes - family.votes // 2, Shows.ALL: 1}[family.shows]
 
 
 class Budget:
@@ -56,8 +72,8 @@ class Budget:
         if work.prompts > limits.max_prompts:
             raise ApiError(
                 413,
-                f"responses, principles and orders come to {work.prompts} prompts; at most {limits.max_prompts} in one "
-                "request: send several requests",
+                f"responses, principles, orders and votes come to {work.prompts} prompts; at most {limits.max_prompts} in "
+                "one request: send several requests",
                 code="too_many_prompts",
             )
         check_characters(work.characters, limits)

@@ -1,7 +1,7 @@
 """What the bodies of all formats have in common: strict fields, and messages that become a request to the core."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -12,6 +12,13 @@ from actors.records import Message, Response, ScoreRequest, Shown
 from deploy.errors import BadRequest, unscored
 from deploy.service import Service
 from pipelines.formats.content import conversation, final, text
+
+T = TypeVar("T")
+
+Listed = Annotated[list[T], Field(fail_fast=True)]
+"""A list whose first wrong item alone is an error: all of them would take 40 times the bytes of the body."""
+_MOST_FIELDS = 256
+"""Names in one object. No format has half as many, and each that isn't known is an error."""
 
 
 class Body(BaseModel):
@@ -31,6 +38,8 @@ class RequestBody(Body):
     def _leave_out_what_asks_for_nothing(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
+        if len(given) > _MOST_FIELDS:
+            raise ValueError(f"{len(given)} fields; at most {_MOST_FIELDS}")
         return {name: value for name, value in given.items() if value is not None and not cls._is_neutral(name, value)}
 
     @classmethod
@@ -44,10 +53,10 @@ class Turn(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Listed[dict[str, Any]] | None = None
 
 
-Turns = Annotated[list[Turn], Field(min_length=1)]
+Turns = Annotated[Listed[Turn], Field(min_length=1)]
 
 
 def _service(request: Request) -> Service:

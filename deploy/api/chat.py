@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -22,7 +22,7 @@ from actors.judge import Judge
 from actors.online import Refused, Written
 from actors.reasoning import THINK
 from actors.records import Score, ScoreRequest
-from deploy.api.bodies import RequestBody, Serving, Turn, Turns, asked_or_refused
+from deploy.api.bodies import Listed, RequestBody, Serving, Turn, Turns, asked_or_refused
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
 from deploy.service import ServedModel
@@ -31,6 +31,10 @@ from deploy.work import off_loop
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 _END = "</think>"
+_MOST_STOPS = 16
+"""OpenAI takes 4. The engine looks for each of them after each token."""
+
+StopText = Annotated[str, Field(max_length=256)]
 
 
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
@@ -89,12 +93,12 @@ class ChatRequest(RequestBody):
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1)
+    top_k: int | None = Field(default=None, ge=-1, lt=2**31)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     n: int = Field(default=1, ge=1, le=128)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
-    stop: str | list[str] | None = None
+    stop: StopText | Annotated[Listed[StopText], Field(max_length=_MOST_STOPS)] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     metadata: dict[str, Any] | None = Field(

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from actors.online import RawOutputs, Rendered
-from deploy.api.bodies import Serving
+from deploy.api.bodies import Listed, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read
 from deploy.errors import BadRequest, reward_of
@@ -24,11 +24,11 @@ router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 class ClassifyRequest(PromptBody):
     """vLLM's request, or SGLang's with `text` or `input_ids`."""
 
-    text: str | list[str] | None = Field(default=None, description="SGLang's: prompts that the client has rendered")
-    input_ids: list[TokenId] | list[list[TokenId]] | None = Field(
+    text: str | Listed[str] | None = Field(default=None, description="SGLang's: prompts that the client has rendered")
+    input_ids: Listed[TokenId] | Listed[Listed[TokenId]] | None = Field(
         default=None, description="SGLang's: the same as token ids"
     )
-    rid: str | list[str] | None = Field(default=None, description="SGLang's")
+    rid: str | Listed[str] | None = Field(default=None, description="SGLang's")
 
 
 @router.post("/classify", response_model=None)

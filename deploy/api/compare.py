@@ -17,7 +17,7 @@ from actors.errors import Rejected, Unreadable
 from actors.judge import Judge
 from actors.models.genrm_boxed import EVEN
 from actors.records import Message, Reason, Response, Said, Score, ScoreRequest, Status
-from deploy.api.bodies import Body, RequestBody, Serving, Turns
+from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest
 from deploy.service import ServedModel
@@ -32,14 +32,14 @@ class Responded(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    output: list[dict[str, Any]]
+    output: Listed[dict[str, Any]]
 
 
 class CompareRequest(RequestBody):
     """Responses to one conversation."""
 
     conversation_history: Turns
-    response_objs: list[Responded] = Field(min_length=1)
+    response_objs: Listed[Responded] = Field(min_length=1)
     principle: str | None = Field(default=None, description="what they are judged by, for models that go by principles")
     model: str | None = Field(default=None, description="needed if there are several")
 

@@ -11,6 +11,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from string import ascii_uppercase
 from typing import Annotated, Any, Literal
 
@@ -19,12 +20,11 @@ from pydantic import AfterValidator, Field, field_validator
 
 from actors.online import Choice, Refused, Unfit
 from actors.records import Message, Reason, Role
-from actors.scorer import gathered
-from deploy.api.bodies import RequestBody, Serving
+from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, unscored
 from deploy.service import ServedModel
-from deploy.work import off_loop
+from deploy.work import Work, off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
@@ -86,7 +86,7 @@ class ChoiceQuestion(_Question):
     """Which option."""
 
     type: Literal["choice"]
-    options: list[Option] = Field(min_length=2, max_length=len(ascii_uppercase))
+    options: Listed[Option] = Field(min_length=2, max_length=len(ascii_uppercase))
 
     @field_validator("options")
     @classmethod
@@ -112,7 +112,7 @@ class ScoreQuestion(_Question):
     """Which level, from 0 up."""
 
     type: Literal["score"]
-    levels: list[Told] = Field(min_length=2, max_length=10)
+    levels: Listed[Told] = Field(min_length=2, max_length=10)
 
     @property
     def answers(self) -> Answers:
@@ -144,7 +144,7 @@ class DecisionsRequest(RequestBody):
     """Questions about one input."""
 
     input: Told
-    questions: list[Question] = Field(min_length=1)
+    questions: Listed[Question] = Field(min_length=1)
     model: str | None = Field(default=None, description="needed if there are several")
     temperature: float = Field(default=1.0, gt=0, description="divides log-probabilities before they become probabilities")
     chat_template_kwargs: dict[Literal["enable_thinking"], Literal[False]] = Field(default={}, description="never thinks")
@@ -172,8 +172,9 @@ async def decisions(body: DecisionsRequest, service: Serving) -> dict[str, Any]:
     served = service.find(body.model)
     served.check_count(len(body.questions))
     given = await off_loop(lambda: _written(body.input))
-    served.check_characters(len(given) * len(body.questions))
-    chosen = await gathered(_chosen(served, given, body, at) for at in range(len(body.questions)))
+    work = await off_loop(lambda: _work(given, body.questions))
+    questions = [partial(_asked, given, question) for question in body.questions]
+    chosen = [_chosen(served, at, one) for at, one in enumerate(await served.choose(questions, work))]
     tokens = sum(len(one.prompt_ids) for one in chosen)
     return {
         "object": "decisions",
@@ -194,10 +195,16 @@ def _line(label: str, name: str, description: Json | None = None) -> str:
     return f"{label}: {name}" if description is None else f"{label}: {name} ({_written(description)})"
 
 
-async def _chosen(served: ServedModel, given: str, body: DecisionsRequest, at: int) -> Choice:
-    question = body.questions[at]
-    asked = Message(Role.USER, prompt(given, question))
-    chosen = await served.choose([asked], question.answers.labels)
+def _work(given: str, questions: Sequence[Question]) -> Work:
+    """The prompts before they are made: the input is in each of them."""
+    return Work(len(questions), sum(len(given) + len(prompt("", question)) for question in questions))
+
+
+def _asked(given: str, question: Question) -> tuple[Sequence[Message], Sequence[str]]:
+    return [Message(Role.USER, prompt(given, question))], question.answers.labels
+
+
+def _chosen(served: ServedModel, at: int, chosen: Choice | Refused | Unfit) -> Choice:
     if isinstance(chosen, Unfit):
         raise BadRequest(f"{served.name}, questions[{at}]: {_TOLD[chosen]}", "questions", chosen)
     if isinstance(chosen, Refused):

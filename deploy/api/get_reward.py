@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Response, Score, ScoreRequest
-from deploy.api.bodies import RequestBody, Serving
+from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest
 from deploy.policy_templates import TEMPLATES, Talk, split_by_any
@@ -29,9 +29,9 @@ _NAMES = ", ".join(TEMPLATES)
 class RemoteRequest(RequestBody):
     """As OpenRLHF sends it."""
 
-    query: list[str]
+    query: Listed[str]
     """Prompt and response."""
-    prompts: list[str | None] | None = None
+    prompts: Listed[str | None] | None = None
     labels: Any = None
     """Reference answers, which no reward model here asks for."""
 

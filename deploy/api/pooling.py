@@ -17,7 +17,7 @@ from pydantic import Field
 from actors.engine import activation
 from actors.online import RawOutputs, Rendered
 from actors.records import ScoreRequest
-from deploy.api.bodies import RequestBody, Serving, Turns, asked_or_refused
+from deploy.api.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, refused
 from deploy.service import ServedModel
@@ -26,7 +26,7 @@ from deploy.work import off_loop
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Input = str | list[str] | list[TokenId] | list[list[TokenId]]
+Input = str | Listed[str] | Listed[TokenId] | Listed[Listed[TokenId]]
 
 
 class PromptBody(RequestBody):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter
 from pydantic import Field
 
-from deploy.api.bodies import RequestBody, Serving, answered, document
+from deploy.api.bodies import Listed, RequestBody, Serving, answered, document
 from deploy.api.json_route import JsonRoute
 from deploy.api.score import PAIR_NEUTRAL, scores_of
 from deploy.errors import BadRequest, reward_of
@@ -22,7 +22,7 @@ class RerankRequest(RequestBody):
 
     model: str | None = None
     query: str
-    documents: Annotated[list[str], Field(min_length=1)]
+    documents: Annotated[Listed[str], Field(min_length=1)]
     top_n: int | None = Field(default=None, ge=0, description="as many of the best; 0 or nothing: all")
     return_documents: bool = True
     use_activation: bool | None = Field(default=None, description="rewards are raw: true is refused")

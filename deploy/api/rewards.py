@@ -12,7 +12,7 @@ from pydantic import Field
 from actors.errors import Rejected
 from actors.online import Judged
 from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
-from deploy.api.bodies import Body, RequestBody, Serving, Turns, asked
+from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns, asked
 from deploy.api.json_route import JsonRoute
 from deploy.metrics import tokens_of
 from deploy.work import off_loop
@@ -25,15 +25,17 @@ class Conversation(RequestBody):
     """What is judged: the last turn of `messages`; or, with `responses`, each of these as an answer to all `messages`."""
 
     messages: Turns
-    responses: list[str] | None = Field(default=None, min_length=1, description="candidates; `messages` is then the context")
-    principles: list[str] = Field(default=[], description="what they are judged by, for models that go by principles")
+    responses: Listed[str] | None = Field(
+        default=None, min_length=1, description="candidates; `messages` is then the context"
+    )
+    principles: Listed[str] = Field(default=[], description="what they are judged by, for models that go by principles")
 
 
 class RewardsRequest(RequestBody):
     """Conversations to be judged, each by itself."""
 
     model: str | None = Field(default=None, description="needed if there are several")
-    conversations: list[Conversation] = Field(min_length=1)
+    conversations: Listed[Conversation] = Field(min_length=1)
     trace: bool = Field(default=False, description="with what a judge wrote")
     reasoning: Reasoning | None = Field(
         default=None,

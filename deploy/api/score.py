@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field
 
 from actors.online import RawOutputs
 from actors.records import Message, Score, ScoreRequest
-from deploy.api.bodies import RequestBody, Serving, answered, document, together
+from deploy.api.bodies import Listed, RequestBody, Serving, answered, document, together
 from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
@@ -36,8 +36,8 @@ class ScoreBody(RequestBody):
     neutral: ClassVar = PAIR_NEUTRAL
 
     model: str | None = None
-    queries: str | list[str] = Field(validation_alias=AliasChoices("queries", "data_1", "text_1"))
-    documents: str | list[str] = Field(validation_alias=AliasChoices("documents", "items", "data_2", "text_2"))
+    queries: str | Listed[str] = Field(validation_alias=AliasChoices("queries", "data_1", "text_1"))
+    documents: str | Listed[str] = Field(validation_alias=AliasChoices("documents", "items", "data_2", "text_2"))
     use_activation: bool | None = Field(default=None, description="rewards are raw: true is refused")
     truncate_prompt_tokens: None = None
     user: str | None = None

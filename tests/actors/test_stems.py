@@ -12,7 +12,7 @@ from actors.checkpoint import locate
 from actors.models import resolve
 from actors.records import Reason, ScoreRequest
 from actors.rendering import MOST_PROMPTS, Renderer
-from actors.settings import JudgeSettings, ModelSettings, Pairs, RenderSettings
+from actors.settings import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
 from actors.stems import Stems
 from tests.models import ATTRIBUTES, SCALAR, assistant, renderer, request, user
 
@@ -126,21 +126,61 @@ def test_a_token_that_what_is_around_it_can_change_cuts_nothing(tokens: tuple[Ad
     assert stems.tokenized(texts) == tokenizer(texts, add_special_tokens=False)["input_ids"]
 
 
-def test_work_ends_before_the_next_prompt_when_nobody_waits() -> None:
-    own, looks = renderer(SCALAR), 0
+class Left(Exception):
+    """Nobody waits any more."""
 
-    class Left(Exception):
-        """Of the test."""
 
-    def go_on() -> None:
-        nonlocal looks
-        looks += 1
-        if looks == 3:
+class Looks:
+    """Somebody who leaves at the n-th look."""
+
+    def __init__(self, at: int) -> None:
+        self.count, self._at = 0, at
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count == self._at:
             raise Left
 
+
+ENDLESS = "a" * 200_000
+"""Certainly longer than a model takes."""
+MANY_TURNS = [turn for _ in range(40) for turn in (user("why " * 300), assistant("so"))]
+
+
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        (SCALAR, request(*CONTEXT, to=["a"] * 100)),
+        (SCALAR, request(user(ENDLESS), to=["a"] * 100)),
+        (SCALAR, request(*MANY_TURNS, user("?"), to=["a"])),
+        ("tiny-reward-anything", request(user("Hi"), to=["a"] * 100)),
+    ],
+    ids=["prompts", "none of which fits", "turns to drop", "shown together"],
+)
+def test_work_ends_before_the_next_prompt_when_nobody_waits(model: str, asked: ScoreRequest) -> None:
+    how = RenderSettings(too_long=TooLong.TRIM_TURNS)
+    own, looks = Renderer(resolve(ModelSettings(model=model), how), how), Looks(3)
     with pytest.raises(Left):
-        own.render([request(*CONTEXT, to=["a"] * 100)], go_on)
-    assert looks == 3
+        own.render([asked], looks)
+    assert looks.count == 3
+
+
+def test_a_choice_ends_when_nobody_waits() -> None:
+    how, looks = RenderSettings(), Looks(2)
+    own = Renderer(resolve(ModelSettings(model="tiny-genrm-json"), how), how)
+    with pytest.raises(Left):
+        own.choosing([user("Is it?")], ["yes", "no"], looks)
+
+
+@pytest.mark.parametrize("prompt", [ENDLESS, [5] * 200_000], ids=["text", "ids"])
+def test_what_certainly_doesnt_fit_isnt_tokenised(monkeypatch: pytest.MonkeyPatch, prompt: str | list[int]) -> None:
+    own = renderer(SCALAR)
+    monkeypatch.setattr(own, "_tokenize", _never)
+    assert [one.reason for one in own.as_it_is(prompt).responses] == [Reason.TOO_LONG]
+
+
+def _never(*_: Any) -> Any:
+    raise AssertionError("work was begun")
 
 
 # How many prompts a row comes to.

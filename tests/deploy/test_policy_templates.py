@@ -222,6 +222,7 @@ def test_two_templates_never_split_the_same_text_of_one_of_them(data: st.DataObj
         "<|start_header_id|>user<|end_header_id|>\n\nhi<|im_end|><|im_start|>assistant\nyes",
         "[INST] hi",
         "[INST] hi [INST] yes [/INST] no",
+        "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\n[/INST] yes</s>",  # whose user says nothing, between two places
         "<extra_id_0>System\n\n<extra_id_1>User\nhi<extra_id_1>Assistant\nyes",
         "<|user|>\nQ</s>\n<|assistant|>\nA</s>",  # Zephyr's
         "<｜begin▁of▁sentence｜>just text",
