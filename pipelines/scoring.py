@@ -35,6 +35,7 @@ from actors.errors import (
     SourceError,
 )
 from pipelines import making, plan_facts, planning, storage
+from pipelines.columns import check_carried
 from pipelines.datasource import CorpusSource
 from pipelines.engine_pool import engine_pool, ledger
 from pipelines.lease import check_held, lease, ticket
@@ -197,6 +198,8 @@ def open_run(settings: JudgingSettings, plan: planning.Plan, manifest: Manifest)
             check_unchanged(earlier.files)
             known = [file.path for file in earlier.known(plan.files)]
             manifest = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
+            if not earlier.columns.is_json:
+                check_carried(earlier.columns.carried, manifest.files[len(earlier.files) :])
         else:
             files = earlier.check_files(plan.files)
             manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run)
