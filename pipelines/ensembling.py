@@ -77,7 +77,8 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
             summaries[member.name] = scoring.score(member.settings, progress, KEPT_FREE)
         made = {member.name: made_with(member.settings) for member in own}
         summary, agreement = combine(settings.output, tuple(summaries), settings.combination, made, progress)
-    return EnsembleSummary(summary, agreement, summaries)
+    left_out = next(iter(summaries.values())).left_out
+    return EnsembleSummary(replace(summary, left_out=left_out), agreement, summaries)
 
 
 def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:

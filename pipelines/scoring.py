@@ -50,7 +50,7 @@ from pipelines.reopening import FILES_KEY, earlier_run
 from pipelines.score_step import ScoreStep, StepSettings
 from pipelines.session import check_stopped, ray_session
 from pipelines.settings import JudgingSettings, ScoreSettings
-from pipelines.sources import InputFile, Range, Unit, check_unchanged, cut, is_there
+from pipelines.sources import InputFile, Range, Unit, check_unchanged, cut, is_there, named_left_out
 from pipelines.summary import Summary, summarise
 from pipelines.watch import Watch
 from pipelines.worked import timed
@@ -83,6 +83,8 @@ class Run:
     """Files that were given to be taken in, and are in it already."""
     later: Parts | None = None
     """Of a first pass, the parts of the pass that comes after it: what is done there needs no first pass any more."""
+    left_out: Sequence[str] = ()
+    """Files in the input's folders that aren't read."""
 
     def missing(self) -> list[Unit]:
         """The units of work that aren't done."""
@@ -161,6 +163,8 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
     """
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
+    if run.left_out and run.later is None:
+        progress.noted(named_left_out(run.left_out))
     steps = [making.begin(job, run.manifest)[0] for job in jobs]
     if strays := run.parts.strays():
         progress.noted(told_strays(strays))
@@ -180,7 +184,7 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
         except (SourceError, AuditError):
             if not left or not drop_unreadable(run.parts, progress.noted):
                 raise
-    summary = plan_facts.with_facts(summary, run.parts, run.settings)
+    summary = replace(plan_facts.with_facts(summary, run.parts, run.settings), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
     return summary
 
@@ -207,7 +211,7 @@ def open_run(settings: JudgingSettings, plan: planning.Plan, manifest: Manifest)
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
     preparation = replace(plan.preparation, columns=manifest.columns)
-    run = Run(settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, known)
+    run = Run(settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, known, left_out=plan.left_out)
     if settings.append:
         _check_there(run)
     return run

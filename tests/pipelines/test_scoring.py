@@ -163,6 +163,18 @@ def test_a_file_that_changes_under_a_run_stops_it_by_name_until_it_is_restored(t
     assert score(settings(corpus, tmp_path / "out")).rows == 40
 
 
+def test_a_file_of_a_folder_that_isnt_read_is_named_in_the_notes_and_in_the_summary(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.jsonl", lines(rows(3)))
+    left_out = write(tmp_path / "in" / "b.json.gz", b"[]")
+    notes = Notes()
+    assert score(settings(tmp_path / "in", tmp_path / "out"), notes).left_out == (str(left_out),)
+    assert any(note.startswith("Left out, as ") and note.endswith(str(left_out)) for note in notes.all)
+    manifest = read_manifest(str(tmp_path / "out"))
+    assert manifest is not None
+    assert manifest.summary is not None
+    assert manifest.summary["left_out"] == [str(left_out)]
+
+
 def test_a_run_goes_on_after_files_were_appended_between_the_old_ones(tmp_path: Path) -> None:
     for name, question in (("a.jsonl", "a"), ("c.jsonl", "c")):
         write(tmp_path / "in" / name, lines([chat(f"{question} {number}", "x") for number in range(20)]))
