@@ -61,6 +61,8 @@ def keep(settings: FilterSettings) -> KeepSummary:
     with ExitStack() as held, workers(len(groups)) as hands:
         for target in step.targets:
             held.enter_context(lease(target.folder))
+            kept_folder.check_free(target.folder, settings.overwrite)  # another filter may have ended just now
+        step = step.held()
         work = _Work(hands, step, settings, groups)
         looked = work.look() if len(groups) > 1 or not step.targets else None
         summary = sum(looked.values(), KeepSummary()) if looked is not None else None
@@ -79,14 +81,14 @@ def keep(settings: FilterSettings) -> KeepSummary:
             if summary not in (None, total := sum(written.values(), KeepSummary())):
                 raise AuditError(f"what was written isn't what was counted before: {total}, {summary}")
             summary = total
-    assert summary is not None
-    if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
-        raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-    summary = replace(summary, selection=work.told, made_up=made_up(manifest))
-    if step.targets:
-        for folder, document in documents.items():
-            write_recipe(folder, filter=settings)
-            kept_folder.finish(folder, document, summary.as_json())
+        assert summary is not None
+        if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
+            raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
+        summary = replace(summary, selection=work.told, made_up=made_up(manifest))
+        if step.targets:
+            for folder, document in documents.items():
+                write_recipe(folder, filter=settings)
+                kept_folder.finish(folder, document, summary.as_json())
     return summary
 
 

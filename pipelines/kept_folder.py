@@ -121,8 +121,8 @@ def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
 
 
 def finish(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: Kind = FILTER) -> None:
-    """Say what came of it. What a killed worker left half written goes."""
-    storage.folder(folder).make()
+    """Say what came of it. What a killed worker left half written goes: only who holds the folder writes there."""
+    storage.folder(folder).clear()
     _write(folder, document, summary, kind)
     storage.folder(folder).sub(_DONE).delete_all()
 

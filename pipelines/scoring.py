@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -161,6 +161,15 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
 
     With each part, and at the end with what a killed run left of that, `jobs` are done, which go by part.
     """
+    for job in jobs:
+        making.check(job, run.manifest)
+    with ExitStack() as held:
+        for job in jobs:
+            held.enter_context(lease(job.output))
+        return _carry_out(run, flows, progress, jobs)
+
+
+def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job]) -> Summary:
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
     if run.left_out and run.later is None:
@@ -179,7 +188,7 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
         counts = run.audited()
         try:
             summary = summarise(run.parts, run.manifest.columns, counts)
-            summary = replace(summary, made=[Done(job, making.make(job)) for job in jobs])
+            summary = replace(summary, made=[Done(job, making.complete(job)) for job in jobs])
             break
         except (SourceError, AuditError):
             if not left or not drop_unreadable(run.parts, progress.noted):

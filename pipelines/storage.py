@@ -7,6 +7,7 @@ temporary file and a link; an object store does it in one put, conditional where
 import functools
 import glob
 import io
+import math
 import os
 import re
 import shutil
@@ -70,6 +71,9 @@ class Folder(Protocol):
 
     def make(self) -> None:
         """Make sure that the folder is there, without leftovers of more than a day ago, and can be written."""
+
+    def clear(self) -> None:
+        """Delete half-written files, whosever they are: for who alone writes here."""
 
     def entries(self) -> list[Entry]:
         """The files right in it; none if it isn't there."""
@@ -294,13 +298,18 @@ class _Local:
 
     def make(self) -> None:
         os.makedirs(self.path, exist_ok=True)
-        latest = time.time() - _LEFTOVER_AGE_S
-        for entry in self.entries():
-            if _LEFTOVER.fullmatch(entry.name) and entry.written < latest:
-                self.delete(entry.name)
+        self._clear(time.time() - _LEFTOVER_AGE_S)
         probe = self._temporary()
         probe.touch()
         probe.unlink()
+
+    def clear(self) -> None:
+        self._clear(math.inf)
+
+    def _clear(self, latest: float) -> None:
+        for entry in self.entries():
+            if _LEFTOVER.fullmatch(entry.name) and entry.written < latest:
+                self.delete(entry.name)
 
     def entries(self) -> list[Entry]:
         try:
@@ -399,6 +408,9 @@ class _Remote:
         probe = f"{uuid.uuid4().hex}{_TEMPORARY}"
         self.replace(probe, b"")
         self.delete(probe)
+
+    def clear(self) -> None:
+        pass
 
     def entries(self) -> list[Entry]:
         system, inner = _system(self.path)

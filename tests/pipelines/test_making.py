@@ -16,16 +16,18 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from actors.errors import AuditError, ExpressionError, OutputError, SettingsError, SourceError
+from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines import kept_folder, made, making
 from pipelines.__main__ import cli
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.judged_rows import Reader
+from pipelines.lease import Ticket, lease
 from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.making import MadeSummary
 from pipelines.manifest import read_manifest
 from pipelines.members import made_up
 from pipelines.parts import Counts, Parts
+from pipelines.storage import LEASE
 from pipelines.summary import summarise
 from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.workers import workers
@@ -382,6 +384,28 @@ def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypat
     assert choose(folder, out, keep="best", floor=3.0, overwrite=True).rows == 1
     assert sorted(os.listdir(out)) == ["choose.json", "chosen-00000.jsonl", "mine.txt"]
     assert texts(out) == ["0.1"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [lambda *of: choose(*of, keep="best"), pair, lambda folder, output: export(folder, output, "sft")],
+    ids=["choose", "pairs", "export"],
+)
+def test_a_folder_that_another_run_writes_is_refused(tmp_path: Path, kind: Any) -> None:
+    folder = drawn(tmp_path / "in", [1.0, 2.0])
+    with lease(str(tmp_path / "out")), pytest.raises(OutputError, match=r"being written by another run: process \d+ on"):
+        kind(folder, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    kind(folder, tmp_path / "out")
+    assert not (tmp_path / "out" / LEASE).exists()
+
+
+def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Ticket(str(tmp_path / "out"), "of the lost lease")
+    monkeypatch.setattr("pipelines.making.ticket", lambda folder: lost)
+    with pytest.raises(RunStopped, match="isn't held by this run any more"):
+        choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["choose.json"]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
