@@ -123,9 +123,10 @@ class Manifest:
     def known(self, files: Sequence[InputFile]) -> list[InputFile]:
         """Those of the files that the manifest holds: at the same place, or moved from there to another of the same name.
 
-        A copy of a file that is where it was isn't that file, but a new one.
+        A place may be reached through a symbolic link. A copy of a file that is where it was isn't that file, but a new one.
         """
         by_path, given = {file.path: file for file in self.files}, {file.path for file in files}
+        linked = {storage.real(file.path): file for file in self.files if file.path not in given}
         moved: dict[tuple[int, str], list[InputFile]] = {}
         for old in self.files:
             if old.path not in given:
@@ -133,7 +134,7 @@ class Manifest:
         known = []
         for file in files:
             alike = moved.get((file.size, file.fingerprint), [])
-            if (earlier := by_path.get(file.path)) is None:
+            if (earlier := by_path.get(file.path) or linked.pop(storage.real(file.path), None)) is None:
                 earlier = next((old for old in alike if _is_moved(old, file)), None)
                 if earlier is not None:
                     alike.remove(earlier)

@@ -132,10 +132,22 @@ def look_through(inputs: Sequence[str], first_index: int = 0) -> Corpus:
     Hidden files of a folder, and those that begin with an underscore, such as `_SUCCESS`, are nothing.
     """
     expanded = [_expand(text) for text in inputs]
-    paths = sorted({path for files, _ in expanded for path in files})
+    paths = sorted(_once([files for files, _ in expanded]))
     left_out = sorted({path for _, others in expanded for path in others} - set(paths))
     with ThreadPoolExecutor(_LOOKED_AT_TOGETHER) as threads:
         return Corpus(list(threads.map(_look_at, paths, itertools.count(first_index), _names(paths))), left_out)
+
+
+def _once(inputs: Sequence[Sequence[str]]) -> set[str]:
+    """The paths of several inputs, of which one may lead through a symbolic link to what another one does."""
+    given: dict[str, tuple[int, str]] = {}
+    once = set()
+    for at, paths in enumerate(inputs):
+        for path in paths:
+            first, earlier = given.setdefault(storage.real(path), (at, path))
+            if first == at or earlier == path:  # two links in one folder are two files
+                once.add(path)
+    return once
 
 
 def named_left_out(paths: Sequence[str]) -> str:

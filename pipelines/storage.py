@@ -155,6 +155,12 @@ _NAMED_ONCE = frozenset({"http", "https", "s3"})
 """Protocols to be left as they are: http is no other name of https."""
 
 
+def real(path: str) -> str:
+    """A path or address without symbolic links: the same for the same place."""
+    path = _canonical(path)
+    return path if is_remote(path) else os.path.realpath(path)
+
+
 def in_a_job() -> bool:
     """Whether this runs in a folder that Ray unpacked for a job, as under `ray job submit --working-dir`."""
     return _JOBS in os.getcwd()
