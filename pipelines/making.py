@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import duckdb
 import pyarrow as pa
 
-from actors.errors import AuditError, OutputError, SettingsError
+from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import kept_folder, storage
 from pipelines.candidates import Agreement, Candidate, LeftOut
 from pipelines.columns import PROMPT_HASH, ROW, Columns
@@ -247,8 +247,22 @@ def _made(job: Job, manifest: Manifest, entries: Entries) -> MadeSummary:
     if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
         raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
     summary = replace(summary, made_up=step.reader.made_up)
-    kept_folder.finish(job.output, step.document, summary.as_json(), job.kind)
+    made_of = kept_folder.made_of(entries)
+    kept_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=made_of)
     return summary
+
+
+def finished(job: Job) -> MadeSummary | None:
+    """What came of a job whose output is there already, of the scored folder as it is; None if there is something to do."""
+    if job.overwrite:
+        return None
+    try:
+        manifest = scored_manifest(job.scored)
+        made_of = kept_folder.made_of(audited(job.scored, manifest, job.partial))
+    except UserError:  # it isn't there yet, or isn't complete
+        return None
+    summary = kept_folder.finished(job.output, job.settings, manifest.fingerprint, made_of, job.kind)
+    return None if summary is None else MadeSummary(**summary)
 
 
 def _delete_others(job: Job, numbers: Collection[str]) -> None:
@@ -372,8 +386,6 @@ def same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
 
 
 def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, Any]:
-    files = [file.identity for file in manifest.files]
-    identity = json.dumps([manifest.identity, files, manifest.run], sort_keys=True)
     names = json.dumps([] if job.by_part else [part.name for part in parts])
     return {
         "asked": job.asked,
@@ -383,7 +395,7 @@ def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, 
             "run": manifest.run,
             "identity": manifest.identity,
             "made_with": manifest.made_with,
-            "fingerprint": f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}",
+            "fingerprint": manifest.fingerprint,
             "parts": f"sha256:{hashlib.sha256(names.encode()).hexdigest()}",
         },
     }

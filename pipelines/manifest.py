@@ -83,6 +83,12 @@ class Manifest:
         }
         return cls(identity, plan.files, plan.preparation.columns, made_with(settings))
 
+    @property
+    def fingerprint(self) -> str:
+        """What tells its run from any other: by its identity, its files and its name."""
+        known = json.dumps([self.identity, [file.identity for file in self.files], self.run], sort_keys=True)
+        return f"sha256:{hashlib.sha256(known.encode()).hexdigest()}"
+
     def started(self) -> "Manifest":
         """The manifest of a run that starts from nothing: no part that is there already is one of it."""
         return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))

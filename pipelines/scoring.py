@@ -161,20 +161,21 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
 
     With each part, and at the end with what a killed run left of that, `jobs` are done, which go by part.
     """
-    for job in jobs:
+    todo = [job for job in jobs if making.finished(job) is None]
+    for job in todo:
         making.check(job, run.manifest)
     with ExitStack() as held:
-        for job in jobs:
+        for job in todo:
             held.enter_context(lease(job.output))
-        return _carry_out(run, flows, progress, jobs)
+        return _carry_out(run, flows, progress, jobs, todo)
 
 
-def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job]) -> Summary:
+def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job], todo: Sequence[Job]) -> Summary:
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
     if run.left_out and run.later is None:
         progress.noted(named_left_out(run.left_out))
-    steps = [making.begin(job, run.manifest)[0] for job in jobs]
+    steps = [making.begin(job, run.manifest)[0] for job in todo]
     if strays := run.parts.strays():
         progress.noted(told_strays(strays))
     _repair(run, progress)
@@ -188,7 +189,7 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job]) 
         counts = run.audited()
         try:
             summary = summarise(run.parts, run.manifest.columns, counts)
-            summary = replace(summary, made=[Done(job, making.complete(job)) for job in jobs])
+            summary = replace(summary, made=[Done(job, making.finished(job) or making.complete(job)) for job in jobs])
             break
         except (SourceError, AuditError):
             if not left or not drop_unreadable(run.parts, progress.noted):

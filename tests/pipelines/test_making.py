@@ -590,10 +590,10 @@ def _dies_after(calls: int) -> Any:
     left: Iterator[int] = iter(range(calls))
     real = kept_folder.note_done
 
-    def note(*arguments: Any) -> None:
+    def note(*arguments: Any, **named: Any) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        real(*arguments)
+        real(*arguments, **named)
 
     return note
 
@@ -697,6 +697,41 @@ def test_a_recipe_runs_them_one_after_the_other(tmp_path: Path) -> None:
     folders = {"choose": "best", "pairs": "pairs", "export": "kto"}
     assert told == [document(tmp_path / name, kind)["summary"] for kind, name in folders.items()]
     assert sorted(texts(tmp_path / "best")) == ["0.1", "1.2", "3.0"]
+
+
+def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(tmp_path: Path) -> None:
+    folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
+    recipe: dict[str, Any] = {
+        "filter": {"scored": folder, "output": str(out / "good"), "keep": "reward > 1"},
+        "choose": {"scored": folder, "output": str(out / "best"), "keep": "best"},
+        "pairs": {"scored": folder, "output": str(out / "pairs"), "pairs": "consecutive", "trainer": "trl"},
+    }
+
+    def told() -> list[str]:
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        done = CliRunner().invoke(cli, ["run", str(tmp_path / "recipe.yaml"), "--json"])
+        assert done.exit_code == 0, done.exception or done.output
+        return done.output.splitlines()
+
+    first = told()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    again = told()
+    assert [line for line in again if line.startswith("{")] == first
+    assert [line for line in again if not line.startswith("{")] == [
+        f"{name}: nothing to do, {out / place} holds it"
+        for name, place in (("filter", "good"), ("choose", "best"), ("pairs", "pairs"))
+    ]
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    shutil.rmtree(out / "pairs")
+    assert [line for line in told() if line.startswith("{")] == first
+    recipe["choose"]["keep"] = "majority"
+    recipe["choose"]["voters"] = ["reward"]
+    with pytest.raises(AssertionError, match="--overwrite replaces it"):
+        told()
+    recipe["choose"] = {"scored": folder, "output": str(out / "best"), "keep": "best"}
+    next((out / "best").glob("*.jsonl")).unlink()
+    with pytest.raises(AssertionError, match="--overwrite replaces it"):
+        told()
 
 
 # --- a corpus as scoring writes it -----------------------------------------------------------------------------------
