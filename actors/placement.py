@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,11 +177,12 @@ def with_node(here: str, nodes: Sequence[str], layout: Layout, free: Mapping[str
     return ([here] * groups + list(nodes))[: layout.pipeline_parallel]
 
 
-def sweep() -> None:
-    """Free the GPUs of engines whose actors are gone."""
+def sweep(killed: Collection[str] = ()) -> None:
+    """Free the GPUs of engines whose actors are gone, or were `killed` just now: Ray takes a moment to know that."""
     for group_id, group in placement_group_table().items():
         kind, _, owner = group["name"].partition(":")
-        if kind == _NAME and group["state"] != "REMOVED" and not _holds(owner.partition(":")[0]):
+        actor = owner.partition(":")[0]
+        if kind == _NAME and group["state"] != "REMOVED" and (actor in killed or not _holds(actor)):
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
 
 

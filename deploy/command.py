@@ -43,6 +43,10 @@ def _from_file(file: str, model: str | None, options: dict[str, Any]) -> Endpoin
         raise SettingsError(f"--file {file} says all but the address: leave out {', '.join(sorted({*options, 'model'}))}")
     try:
         with open(file, encoding="utf-8") as opened:
-            return validated(EndpointSettings, from_yaml(opened.read(), file))
+            document = from_yaml(opened.read(), file)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--file {file} can't be read: {error}") from error
+    try:
+        return validated(EndpointSettings, document)
+    except SettingsError as error:
+        raise SettingsError(f"{file}: {error}") from None

@@ -229,6 +229,11 @@ def run(recipe: str, as_json: bool) -> None:
     along = made.while_running(own_run, steps)
     run_with = {"jobs": list(along.values())}
     for name, step in steps.items():
+        if name not in along and (done := foreseeing.finished(name, step)) is not None:
+            click.echo(f"{name}: nothing to do, {step.output} holds it", err=True)
+            if as_json:
+                click.echo(json.dumps(done.as_json()))
+            continue
         match name:
             case "sample":
                 sampling_commands.do_sample(step, as_json, **run_with)

@@ -199,7 +199,31 @@ def _unified(files: Sequence[InputFile]) -> pa.Schema:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             other = next((other for other in files if not _agree(_parquet_columns(other), own)), files[0])
             raise SourceError(f"the columns of {other.path} and {file.path} don't go together: {error}") from error
-    return schema
+    # A column that a file requires may be missing in another one, and is null there.
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def check_carried(there: pa.Schema, files: Sequence[InputFile]) -> None:
+    """Raise `SourceError` for a Parquet file with a column that couldn't be carried as it is in columns of these types.
+
+    A column of nulls can, and so can a struct that lacks fields. A column that isn't there at all is left to others.
+    """
+    for file in files:
+        for field in _parquet_columns(file):
+            if field.name in there.names and not _goes_into(there.field(field.name).type, field.type):
+                raise SourceError(
+                    f"{file.path} has the column {field.name!r} as {field.type}, and the run that it is appended to has it "
+                    f"as {there.field(field.name).type}; convert the file, or score it into a new folder"
+                )
+
+
+def _goes_into(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether values of the other type are the same values in a column of the first."""
+    try:
+        both = pa.unify_schemas([pa.schema([("", kind)]), pa.schema([("", other)])])
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+    return bool(both.field(0).type == kind)
 
 
 def _parquet_columns(file: InputFile) -> pa.Schema:

@@ -67,6 +67,7 @@ class CorpusPlan:
     advice: str | None
     bill: Bill
     gpu_price: float | None
+    left_out: Sequence[str] = ()
 
     @property
     def parts(self) -> Estimate:
@@ -81,6 +82,7 @@ class CorpusPlan:
             "model": self.model,
             "identity": self.identity,
             "files": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in self.files],
+            "left_out": self.left_out,
             "looked": self.looked,
             **{name: estimate._asdict() for name, estimate in self.totals.items()},
             "reasons": self.reasons,
@@ -149,6 +151,7 @@ def corpus_plan(settings: PlanSettings, how_far: HowFar = lambda done, of: None)
         advice=advice,
         bill=bill(found, ground, settings.bill),
         gpu_price=settings.bill.gpu_price,
+        left_out=plan.left_out,
     )
 
 

@@ -26,7 +26,7 @@ from pipelines.combine_step import CombineStep, write_parts
 from pipelines.filtering import audited, scored_manifest
 from pipelines.lease import check_held, lease
 from pipelines.manifest import BrokenManifest, Manifest, made_with, read_manifest
-from pipelines.members import FOLDER, KEPT_FREE, MEMBERS, Member, folder_of, made_of, members, outputs
+from pipelines.members import FOLDER, KEPT_FREE, MEMBERS, Member, check_together, folder_of, made_of, members, outputs
 from pipelines.part_files import drop_unreadable
 from pipelines.parts import Counts, Part, Parts, audit
 from pipelines.progress import EnsembleProgress, Silent
@@ -77,7 +77,8 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
             summaries[member.name] = scoring.score(member.settings, progress, KEPT_FREE)
         made = {member.name: made_with(member.settings) for member in own}
         summary, agreement = combine(settings.output, tuple(summaries), settings.combination, made, progress)
-    return EnsembleSummary(summary, agreement, summaries)
+    left_out = next(iter(summaries.values())).left_out
+    return EnsembleSummary(replace(summary, left_out=left_out), agreement, summaries)
 
 
 def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
@@ -89,6 +90,8 @@ def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
         earlier = None
     # All of them, now: what is wrong with the last one would else be told after the others had run for days.
     plans = [member.check() for member in own]
+    if settings.append:
+        check_together({member.name: member.files_after(plan) for member, plan in zip(own, plans, strict=True)})
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in own}
     manifest = _manifest(
         plans[0].files, _of_all([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}

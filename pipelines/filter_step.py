@@ -22,6 +22,7 @@ from pipelines import kept_folder
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, VOTES, WITHIN_ROW, Columns
 from pipelines.expressions import Condition, Evaluator, Ranking
 from pipelines.kept_files import Target
+from pipelines.lease import ticket
 from pipelines.parts import Part, Parts, read_tables
 from pipelines.selection import GROUP, TIE, VALUE
 from pipelines.settings import ChoiceSettings
@@ -193,6 +194,11 @@ class FilterStep:
     def without_targets(self) -> "FilterStep":
         """The step of a pass that only looks."""
         return replace(self, kept=None, rest=None)
+
+    def held(self) -> "FilterStep":
+        """The step for workers of this process, which holds the folders that they write."""
+        kept, rest = (own and replace(own, ticket=ticket(own.folder)) for own in (self.kept, self.rest))
+        return replace(self, kept=kept, rest=rest)
 
     def judged(self, source: Group) -> Iterator[Judged]:
         """The parts of a group, table by table."""

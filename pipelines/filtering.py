@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from actors.errors import AuditError, SettingsError, SourceError
+from actors.errors import AuditError, SettingsError, SourceError, UserError
 from pipelines import kept_folder, selecting, storage
 from pipelines.columns import REWARD, Columns
 from pipelines.filter_step import FilterStep, Group, Judge, KeepSummary, Numbered, Output, Selection, filter_group
@@ -61,6 +61,8 @@ def keep(settings: FilterSettings) -> KeepSummary:
     with ExitStack() as held, workers(len(groups)) as hands:
         for target in step.targets:
             held.enter_context(lease(target.folder))
+            kept_folder.check_free(target.folder, settings.overwrite)  # another filter may have ended just now
+        step = step.held()
         work = _Work(hands, step, settings, groups)
         looked = work.look() if len(groups) > 1 or not step.targets else None
         summary = sum(looked.values(), KeepSummary()) if looked is not None else None
@@ -79,15 +81,30 @@ def keep(settings: FilterSettings) -> KeepSummary:
             if summary not in (None, total := sum(written.values(), KeepSummary())):
                 raise AuditError(f"what was written isn't what was counted before: {total}, {summary}")
             summary = total
-    assert summary is not None
-    if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
-        raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-    summary = replace(summary, selection=work.told, made_up=made_up(manifest))
-    if step.targets:
-        for folder, document in documents.items():
-            write_recipe(folder, filter=settings)
-            kept_folder.finish(folder, document, summary.as_json())
+        assert summary is not None
+        if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
+            raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
+        summary = replace(summary, selection=work.told, made_up=made_up(manifest))
+        if step.targets:
+            for folder, document in documents.items():
+                write_recipe(folder, filter=settings)
+                kept_folder.finish(folder, document, summary.as_json(), made_of=kept_folder.made_of(entries))
     return summary
+
+
+def finished(settings: FilterSettings) -> KeepSummary | None:
+    """What came of a filter whose output is there, of the scored folder as it is; None if there is something to do."""
+    if settings.overwrite or settings.output is None:
+        return None
+    try:
+        manifest = scored_manifest(settings.scored)
+        source = (manifest.fingerprint, kept_folder.made_of(audited(settings.scored, manifest, settings.partial)))
+    except UserError:  # it isn't there yet, or isn't complete
+        return None
+    asked = settings.model_dump(mode="json")
+    folders = [folder for folder in (settings.output, settings.rest) if folder is not None]
+    there = [kept_folder.finished(folder, asked, *source) for folder in folders]
+    return None if None in there or there[0] is None else KeepSummary(**there[0])
 
 
 class _Work:
@@ -241,8 +258,6 @@ def _asked(settings: FilterSettings) -> str:
 def _document(
     settings: FilterSettings, manifest: Manifest, target: Target, outputs: Sequence[Output], work: _Work
 ) -> dict[str, Any]:
-    files = [file.identity for file in manifest.files]
-    identity = json.dumps([manifest.identity, files, manifest.run], sort_keys=True)
     parts = [[numbered.part.name for group in output.groups for numbered in group.parts] for output in outputs]
     return {
         "holds": target.stem,
@@ -256,7 +271,7 @@ def _document(
             "run": manifest.run,
             "identity": manifest.identity,
             "made_with": manifest.made_with,
-            "fingerprint": f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}",
+            "fingerprint": manifest.fingerprint,
             "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}",
         },
     }

@@ -10,7 +10,8 @@ from typing import Any
 from actors.errors import SettingsError
 from pipelines import ensembling, filtering, made, making, planning, sampling, storage
 from pipelines.columns import Columns
-from pipelines.making import Job
+from pipelines.filter_step import KeepSummary
+from pipelines.making import Job, MadeSummary
 from pipelines.settings import RefineSettings, SampleSettings, ScoreSettings
 
 _JOBS: Mapping[str, Callable[[Any], Job]] = {
@@ -32,6 +33,8 @@ def check_steps(steps: Mapping[str, Any]) -> None:
         return
     planned: dict[str, Columns] = {}
     for name, step in later.items():
+        if finished(name, step) is not None:
+            continue
         folder = storage.absolute(step.scored)
         if (run := runs.get(folder)) is None:
             if any(storage.overlap(folder, other) for other in runs):
@@ -43,6 +46,13 @@ def check_steps(steps: Mapping[str, Any]) -> None:
             making.check_ahead(jobs[name], columns)
         else:
             filtering.check_ahead(step, columns)
+
+
+def finished(name: str, step: Any) -> KeepSummary | MadeSummary | None:
+    """What came of a later step that there is nothing to do for any more; None for any other step."""
+    if name in _JOBS:
+        return making.finished(_JOBS[name](step))
+    return filtering.finished(step) if name == "filter" else None
 
 
 def _check_folders(later: Mapping[str, Any]) -> None:

@@ -10,11 +10,12 @@ from typing import IO, Literal, Protocol, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actors.errors import OutputError
+from actors.errors import OutputError, RunStopped
 from actors.records import Reason
 from pipelines import storage
 from pipelines.columns import REASON, ROW, Columns
 from pipelines.json_splice import encode, one_line, splice, wrap
+from pipelines.lease import Ticket
 from pipelines.readers import RECORD
 
 _ROW_GROUP_BYTES = 32 * 2**20
@@ -38,6 +39,8 @@ class Target:
     fields: bool
     why: str | None
     metadata: Mapping[str, str]
+    ticket: Ticket | None = None
+    """Of the lease under which files are written."""
 
     def check(self) -> None:
         """Raise `OutputError`, naming the column, if the format can't hold the corpus."""
@@ -99,10 +102,15 @@ class KeptFile:
             if self._writer is not None:
                 with nullcontext() if kind is None else suppress(OSError, pa.ArrowException):
                     self._writer.close()  # of a file that won't be there, too: a Parquet writer would try it later
+            if kind is None and self.target.ticket is not None:
+                self.target.ticket.check()
             self._stack.__exit__(kind, error, traceback)
         except OSError as refused:
             self._stack.__exit__(type(refused), refused, refused.__traceback__)
             raise self._refused(refused) from refused
+        except RunStopped as lost:
+            self._stack.__exit__(type(lost), lost, lost.__traceback__)
+            raise
 
     def _refused(self, error: OSError) -> OutputError:
         return OutputError(f"{self._folder.file(self._name)} can't be written: {error.strerror or error}")

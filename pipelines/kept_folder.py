@@ -11,6 +11,7 @@ What is made part by part is numbered as the parts are:
   pairs-000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.jsonl
 """
 
+import hashlib
 import itertools
 import json
 import re
@@ -20,8 +21,8 @@ from typing import Any
 
 from actors.errors import OutputError
 from pipelines import storage
-from pipelines.parts import RUN
-from pipelines.storage import told
+from pipelines.parts import RUN, Part
+from pipelines.storage import Entry, told
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Kind:
 FILTER = Kind("filter", ("kept", "rest"))
 
 _DONE = "done"
+_MADE_OF, _FILES = "made_of", "files"
+"""Where the document of what is finished has which parts it was made of, and its files with their sizes."""
 _NUMBER = rf"\d{{5,}}(?:-\d+)*(?:-{RUN})?"
 _DONE_NAME = re.compile(rf"({_NUMBER})\.json")
 _VERSION = 1
@@ -120,11 +123,42 @@ def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
         raise OutputError(f"{folder} can't be written: {told(error)}") from error
 
 
-def finish(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: Kind = FILTER) -> None:
-    """Say what came of it. What a killed worker left half written goes."""
-    storage.folder(folder).make()
-    _write(folder, document, summary, kind)
+def finish(
+    folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: Kind = FILTER, *, made_of: str = ""
+) -> None:
+    """Say what came of it, and of which parts. What a killed worker left half written goes: only the holder writes there."""
+    storage.folder(folder).clear()
+    _write(folder, {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}, summary, kind)
     storage.folder(folder).sub(_DONE).delete_all()
+
+
+def finished(
+    folder: str, settings: Mapping[str, Any], fingerprint: str, made_of: str, kind: Kind = FILTER
+) -> dict[str, Any] | None:
+    """What came of it, if the folder holds what these settings give of these parts; None if there is something to do."""
+    earlier = _read(folder, kind)
+    if earlier is None or earlier.get("summary") is None:
+        return None
+    source, asked = earlier.get("source", {}), earlier.get("settings", {})
+    there = (source.get("fingerprint"), earlier.get(_MADE_OF), earlier.get(_FILES), _lasting(asked))
+    if there != (fingerprint, made_of, _files(folder, kind), json.loads(json.dumps(_lasting(settings)))):
+        return None
+    summary: dict[str, Any] = earlier["summary"]
+    return summary
+
+
+def made_of(entries: Sequence[tuple[Part, Entry]]) -> str:
+    """Of which parts something is made, for `finish` and `finished`."""
+    named = json.dumps([(part.name, entry.size) for part, entry in entries])
+    return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
+
+
+def _lasting(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "overwrite"}
+
+
+def _files(folder: str, kind: Kind) -> dict[str, int]:
+    return {entry.name: entry.size for entry in sorted(storage.folder(folder).entries()) if kind.is_file(entry.name)}
 
 
 def _read(folder: str, kind: Kind) -> dict[str, Any] | None:

@@ -23,14 +23,15 @@ from typing import Any, Literal, NamedTuple, Protocol
 import duckdb
 import pyarrow as pa
 
-from actors.errors import AuditError, OutputError, SettingsError
+from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import kept_folder, storage
 from pipelines.candidates import Agreement, Candidate, LeftOut
 from pipelines.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
 from pipelines.expressions import Condition
-from pipelines.filtering import audited, scored_manifest
+from pipelines.filtering import Entries, audited, scored_manifest
 from pipelines.judged_rows import Found, Reader
 from pipelines.kept_folder import Kind
+from pipelines.lease import Ticket, lease, ticket
 from pipelines.manifest import Manifest
 from pipelines.part_files import PART_AT, ROW_AT, in_order
 from pipelines.parts import Counts, Part, Parts, read_tables
@@ -164,6 +165,8 @@ class Making:
     reader: Reader
     parts: Parts
     document: Mapping[str, Any]
+    ticket: Ticket | None
+    """Of the lease under which files are written."""
 
 
 def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Making, dict[str, MadeSummary]]:
@@ -175,13 +178,20 @@ def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Mak
         raise SettingsError(
             "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
         )
-    check_ahead(job, manifest.columns)
-    reader = Reader.of(manifest, job.where)
-    check_made_up(job, reader)
+    reader = check(job, manifest)
     document = _document(job, manifest, parts)
     done = kept_folder.start(job.output, document, job.kind)
     written = {number: MadeSummary(**found) for number, found in done.items()}
-    return Making(job, reader, Parts(storage.absolute(job.scored), manifest.run), document), written
+    parts_read = Parts(storage.absolute(job.scored), manifest.run)
+    return Making(job, reader, parts_read, document, ticket(job.output)), written
+
+
+def check(job: Job, manifest: Manifest) -> Reader:
+    """Raise a `UserError` for whatever is wrong with a job for a scored folder. Returns what reads that."""
+    check_ahead(job, manifest.columns)
+    reader = Reader.of(manifest, job.where)
+    check_made_up(job, reader)
+    return reader
 
 
 def check_ahead(job: Job, columns: Columns) -> None:
@@ -213,11 +223,23 @@ def follow(parts: pa.Table, steps: Sequence[Making]) -> pa.Table:
 def make(job: Job) -> MadeSummary:
     """Make it, or go on where an earlier time ended.
 
-    Raises a `UserError` if a folder won't do, `RunStopped` if a worker was lost for good, and `AuditError` if the parts
-    don't hold what their names say.
+    Raises a `UserError` if a folder won't do or another run writes there, `RunStopped` if a worker was lost for good, and
+    `AuditError` if the parts don't hold what their names say.
     """
     manifest = scored_manifest(job.scored)
     entries = audited(job.scored, manifest, job.partial)
+    check(job, manifest)
+    with lease(job.output):
+        return _made(job, manifest, entries)
+
+
+def complete(job: Job) -> MadeSummary:
+    """Make what isn't there yet, for whoever holds the output folder. Raises as `make`."""
+    manifest = scored_manifest(job.scored)
+    return _made(job, manifest, audited(job.scored, manifest, job.partial))
+
+
+def _made(job: Job, manifest: Manifest, entries: Entries) -> MadeSummary:
     try:
         step, written = begin(job, manifest, [part for part, _ in entries])
         pieces = list(_pieces(job, entries))
@@ -232,8 +254,22 @@ def make(job: Job) -> MadeSummary:
     if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
         raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
     summary = replace(summary, made_up=step.reader.made_up)
-    kept_folder.finish(job.output, step.document, summary.as_json(), job.kind)
+    made_of = kept_folder.made_of(entries)
+    kept_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=made_of)
     return summary
+
+
+def finished(job: Job) -> MadeSummary | None:
+    """What came of a job whose output is there already, of the scored folder as it is; None if there is something to do."""
+    if job.overwrite:
+        return None
+    try:
+        manifest = scored_manifest(job.scored)
+        made_of = kept_folder.made_of(audited(job.scored, manifest, job.partial))
+    except UserError:  # it isn't there yet, or isn't complete
+        return None
+    summary = kept_folder.finished(job.output, job.settings, manifest.fingerprint, made_of, job.kind)
+    return None if summary is None else MadeSummary(**summary)
 
 
 def _delete_others(job: Job, numbers: Collection[str]) -> None:
@@ -306,6 +342,8 @@ def _make_piece(step: Making, piece: _Piece) -> tuple[str, MadeSummary]:
             counts = (int(bool(there)), len(there) + unmet, unscored, len(made.rows))
             summary += MadeSummary(*counts, left, labels=made.labels)
             measures += made.measures
+        if step.ticket is not None:
+            step.ticket.check()
     summary += MadeSummary(measures=measures)
     if not summary.rows:
         folder.delete(name)
@@ -355,8 +393,6 @@ def same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
 
 
 def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, Any]:
-    files = [file.identity for file in manifest.files]
-    identity = json.dumps([manifest.identity, files, manifest.run], sort_keys=True)
     names = json.dumps([] if job.by_part else [part.name for part in parts])
     return {
         "asked": job.asked,
@@ -366,7 +402,7 @@ def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, 
             "run": manifest.run,
             "identity": manifest.identity,
             "made_with": manifest.made_with,
-            "fingerprint": f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}",
+            "fingerprint": manifest.fingerprint,
             "parts": f"sha256:{hashlib.sha256(names.encode()).hexdigest()}",
         },
     }

@@ -83,6 +83,12 @@ class Manifest:
         }
         return cls(identity, plan.files, plan.preparation.columns, made_with(settings))
 
+    @property
+    def fingerprint(self) -> str:
+        """What tells its run from any other: by its identity, its files and its name."""
+        known = json.dumps([self.identity, [file.identity for file in self.files], self.run], sort_keys=True)
+        return f"sha256:{hashlib.sha256(known.encode()).hexdigest()}"
+
     def started(self) -> "Manifest":
         """The manifest of a run that starts from nothing: no part that is there already is one of it."""
         return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))
@@ -123,9 +129,10 @@ class Manifest:
     def known(self, files: Sequence[InputFile]) -> list[InputFile]:
         """Those of the files that the manifest holds: at the same place, or moved from there to another of the same name.
 
-        A copy of a file that is where it was isn't that file, but a new one.
+        A place may be reached through a symbolic link. A copy of a file that is where it was isn't that file, but a new one.
         """
         by_path, given = {file.path: file for file in self.files}, {file.path for file in files}
+        linked = {storage.real(file.path): file for file in self.files if file.path not in given}
         moved: dict[tuple[int, str], list[InputFile]] = {}
         for old in self.files:
             if old.path not in given:
@@ -133,7 +140,7 @@ class Manifest:
         known = []
         for file in files:
             alike = moved.get((file.size, file.fingerprint), [])
-            if (earlier := by_path.get(file.path)) is None:
+            if (earlier := by_path.get(file.path) or linked.pop(storage.real(file.path), None)) is None:
                 earlier = next((old for old in alike if _is_moved(old, file)), None)
                 if earlier is not None:
                     alike.remove(earlier)

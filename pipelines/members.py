@@ -8,7 +8,7 @@ combined/
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pipelines.manifest import Manifest, read_manifest
 from pipelines.parts import Part
 from pipelines.reopening import earlier_run
 from pipelines.settings import EnsembleSettings, MemberSettings, ScoreSettings
+from pipelines.sources import InputFile
 from pipelines.storage import Entry
 
 FOLDER = "models"
@@ -50,6 +51,25 @@ class Member:
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan
+
+    def files_after(self, plan: planning.Plan) -> tuple[InputFile, ...]:
+        """What its run will be of, once what is given is taken in."""
+        earlier = read_manifest(self.settings.output)
+        if earlier is None:
+            return plan.files
+        return earlier.with_appended(plan.files, plan.preparation.columns.carried.names).files
+
+
+def check_together(files: Mapping[str, Sequence[InputFile]]) -> None:
+    """Raise `OutputError` if members will be of different files, by name: a session may have ended between two of them."""
+    known = {name: {(file.name, file.size, file.fingerprint): file.path for file in own} for name, own in files.items()}
+    for name, own in known.items():
+        for other, its in known.items():
+            if more := sorted(path for key, path in its.items() if key not in own):
+                raise OutputError(
+                    f"{name} has yet to take in what {other} has: {', '.join(more[:20])}. Give it with --append, too, as it "
+                    "was given then; or, if it was there from the beginning, go on without --append first"
+                )
 
 
 def outputs(names: Sequence[str]) -> tuple[str, ...]:

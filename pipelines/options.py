@@ -7,12 +7,12 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from actors.credentials import check_no_credentials
 from actors.errors import SettingsError
+from actors.plain_yaml import parse_yaml
 from actors.settings_base import Settings
 
 S = TypeVar("S", bound=Settings)
@@ -35,27 +35,11 @@ def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator
             yield Leaf(name, sections, field)
 
 
-class _PlainYaml(yaml.SafeLoader):
-    """YAML without dates: no setting is one, and an engine's argument 2026-01-01 is text. A key stands once."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """The mapping. Raises `yaml.YAMLError` for a key that is there twice: YAML would drop what the first one says."""
-        node = super().compose_mapping_node(anchor)
-        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := [name for at, (tag, name) in enumerate(keys) if (tag, name) in keys[:at]]:
-            raise yaml.YAMLError(f"{twice[0]} is given twice, from line {node.start_mark.line + 1} on")
-        return node
-
-    yaml_constructors = yaml.SafeLoader.yaml_constructors | {
-        "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str
-    }
-
-
 def from_yaml(text: str, what: str) -> Any:
     """The value that a text in YAML stands for. Raises `SettingsError` that names `what` couldn't be read."""
     try:
-        return yaml.load(text, _PlainYaml)
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: `!!int x`
+        return parse_yaml(text)
+    except ValueError as error:
         raise SettingsError(f"{what} is no YAML: {error}") from error
 
 

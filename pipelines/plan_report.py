@@ -11,6 +11,7 @@ from rich.table import Table
 from actors.throughputs import PEAK_SOURCE
 from pipelines.corpus_plan import CorpusPlan
 from pipelines.progress import duration
+from pipelines.sources import named_left_out
 
 _LINE_EVERY_S = 10.0
 _NAMES = {
@@ -51,6 +52,8 @@ def show_plan(plan: CorpusPlan) -> None:
     size = sum(file.size for file in plan.files)
     looked = f"all {plan.looked['rows']:,} rows" if plan.looked["exact"] else f"{plan.looked['rows']:,} rows drawn at random"
     lines = [plan.shape_found, f"{_count(len(plan.files), 'file')}, {size:,} bytes; tokenised {looked}"]
+    if plan.left_out:
+        lines.append(named_left_out(plan.left_out))
     for line in lines:
         console.print(line, soft_wrap=True)
     console.print(_amounts(plan))

@@ -18,7 +18,7 @@ from pipelines.formats import PROMPT_SHAPES, SHAPES, OwnColumns, Shape, check_co
 from pipelines.preparing import Preparation
 from pipelines.readers import BLANK, raw_rows
 from pipelines.settings import CorpusSettings, JudgingSettings, RowSettings, Turns
-from pipelines.sources import InputFile, Kind, Unit, find, limited
+from pipelines.sources import InputFile, Kind, Unit, limited, look_through
 from pipelines.storage import open_read
 
 SAY_REASONING = (
@@ -44,6 +44,8 @@ class Plan:
     block_bytes: int
     shape_found: str = ""
     """Which shape the rows have, and what speaks for it, for the user."""
+    left_out: Sequence[str] = ()
+    """Files in the input's folders that aren't read."""
 
 
 def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswered: bool = False) -> Plan:
@@ -56,7 +58,7 @@ def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswere
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)
-    files = find(corpus.inputs)
+    files, left_out = look_through(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
     shape = shape_of(corpus, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
     model = resolve(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
@@ -78,7 +80,8 @@ def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswere
     rows, row_bytes = rows_and_bytes(files, corpus)
     fewest = _FEWEST_PART_ROWS if model.task.pools and not unanswered else _FEWEST_ROWS_OF_WRITERS
     part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
-    return Plan(tuple(files), preparation, part_rows, block_bytes(part_rows, row_bytes), why(shape, sample))
+    blocks = block_bytes(part_rows, row_bytes)
+    return Plan(tuple(files), preparation, part_rows, blocks, why(shape, sample), tuple(left_out))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 
 import ray
 
+from actors import placement
+
 _CALLS_AT_A_TIME = 64
 """Each is a thread, and blocks of a few prompts: enough to fill an engine."""
 _CPUS = 0.25
@@ -45,3 +47,5 @@ def pool(kind: type, arguments: Sequence[Any], *, size: int, options: Mapping[st
     finally:
         for one in actors:
             ray.kill(one)
+        # What they had on several nodes is of no actor's any more, and the next pool may be waiting for it.
+        placement.sweep([one._actor_id.hex() for one in actors])

@@ -25,6 +25,8 @@ _LEAVINGS = {
 }
 """Folders that a run fills whatever becomes of its manifest, and what it calls its files there."""
 _BESIDE = frozenset({NAME, "recipe.yaml"})
+FIRST_PASS = "drawn"
+"""The folder in a run's of what it does first, of two passes: it has parts of the same run."""
 
 
 def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | None:
@@ -37,7 +39,7 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
     except BrokenManifest as broken:
         if not overwrite:
             return _again(folder, manifest, broken)
-        if not Parts(folder).runs() and not unused(folder, _BESIDE):
+        if not _held(folder) and not unused(folder, _BESIDE):
             raise
     else:
         if earlier is None and not unused(folder):
@@ -65,7 +67,7 @@ def unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
 def _again(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest | None:
     """The manifest as it must have been, if parts say so; None if there is nothing to lose."""
     found = _matching(folder, manifest)
-    if found is None and (Parts(folder).runs() or not unused(folder, _BESIDE)):
+    if found is None and (_held(folder) or not unused(folder, _BESIDE)):
         raise OutputError(
             f"{broken}, but the parts beside it aren't of a run with these settings and files; "
             "give the settings of that run, another output folder, or --overwrite to delete it"
@@ -76,16 +78,23 @@ def _again(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest 
 def _matching(folder: str, manifest: Manifest) -> Manifest | None:
     """The manifest with the run that parts in the folder are of, if they are of this identity and these files."""
     mark = identity_mark(manifest.identity)
-    runs = {run: parts for run, parts in Parts(folder).runs().items() if run.startswith(mark)}
+    held = [(place, run, parts) for place, run, parts in _held(folder) if run.startswith(mark)]
+    runs = {run for _, run, _ in held}
     if len(runs) > 1:
         raise OutputError(
             f"{folder} has no manifest that can be read, and parts of several runs with these settings: "
             f"{', '.join(sorted(runs))}. Move away those of all but one, or give another output folder"
         )
-    for run, parts in runs.items():
-        again = replace(manifest, run=run)
-        return again if _all_of(again, Parts(folder, run), parts) else None
-    return None
+    if not held:
+        return None
+    again = replace(manifest, run=runs.pop())
+    return again if all(_all_of(again, Parts(place, run), parts) for place, run, parts in held) else None
+
+
+def _held(folder: str) -> list[tuple[str, str, list[Part]]]:
+    """The runs of which there are parts, of either pass: the folder that they are in, the run, the parts."""
+    passes = (folder, storage.folder(folder).sub(FIRST_PASS).path)
+    return [(place, run, parts) for place in passes for run, parts in Parts(place).runs().items()]
 
 
 def _all_of(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:

@@ -20,6 +20,7 @@ from pipelines.refining import RefineSummary
 from pipelines.sample_step import Usage
 from pipelines.sampling import SampleSummary
 from pipelines.settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.sources import named_left_out
 from pipelines.status import RunStatus
 from pipelines.storage import absolute
 from pipelines.summary import QUANTILES, Summary
@@ -86,6 +87,8 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
     numbers = (summary.rows, summary.responses, summary.scored, summary.rejected, summary.failed, summary.truncated)
     counts.add_row(*(f"{number:,}" for number in (*numbers, summary.prompt_tokens)))
     console.print(counts)
+    if summary.left_out:
+        console.print(named_left_out(summary.left_out), soft_wrap=True)
     if summary.reasons:
         console.print("Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items()))
     if reasoned := summary.flags.get(REASONED):

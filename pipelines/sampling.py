@@ -38,6 +38,7 @@ from pipelines.policies import Engines
 from pipelines.pools import Pool
 from pipelines.progress import PassedOn, Progress, Silent
 from pipelines.recipe import write_recipe
+from pipelines.reopening import FIRST_PASS
 from pipelines.sample_step import SampleStep, SampleStepSettings, Usage
 from pipelines.scoring import (
     Flow,
@@ -53,9 +54,6 @@ from pipelines.sources import Unit
 from pipelines.summary import Summary, connected
 
 __all__ = ["SampleSummary", "sample"]
-
-_DRAWN = "drawn"
-"""The folder, inside the run's, of a first pass that only draws."""
 
 
 @dataclass(frozen=True)
@@ -214,23 +212,25 @@ def _draw_first(run: Run, work: _Sampling, progress: Progress) -> None:
 
     What is judged already isn't drawn again: of an earlier time, or in the files that others are appended to.
     """
-    folder = storage.folder(run.settings.output).sub(_DRAWN).path
+    folder = storage.folder(run.settings.output).sub(FIRST_PASS).path
     drawn = Parts(folder, run.parts.run, run.parts.ticket)
     first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=drawn, later=run.parts)
     first.manifest.write(folder)
     first.parts.create()
+    if not first.missing():  # as `carry_out` looks, which isn't asked then
+        drop_unreadable(first.parts, progress.noted)
     if first.missing():
         carry_out(first, work.drawing, progress)
 
 
 def _first_pass(run: Run) -> Parts | None:
     """What a first pass has drawn, if there was one."""
-    folder = storage.folder(run.parts.folder).sub(_DRAWN)
+    folder = storage.folder(run.parts.folder).sub(FIRST_PASS)
     return None if folder.is_empty() else Parts(folder.path, run.parts.run)
 
 
 def _delete_drawn(output: str) -> None:
-    storage.folder(output).sub(_DRAWN).delete_all()
+    storage.folder(output).sub(FIRST_PASS).delete_all()
 
 
 def _summed_up(run: Run, summary: Summary, settings: SampleSettings, usage: Usage) -> SampleSummary:

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from actors.errors import (
 )
 from actors.timeline import mark
 from pipelines import making, plan_facts, planning, storage
+from pipelines.columns import check_carried
 from pipelines.datasource import CorpusSource
 from pipelines.engine_pool import engine_pool, ledger
 from pipelines.lease import check_held, lease, ticket
@@ -50,7 +51,7 @@ from pipelines.reopening import FILES_KEY, earlier_run
 from pipelines.score_step import ScoreStep, StepSettings
 from pipelines.session import check_stopped, ray_session
 from pipelines.settings import JudgingSettings, ScoreSettings
-from pipelines.sources import InputFile, Range, Unit, check_unchanged, cut, is_there
+from pipelines.sources import InputFile, Range, Unit, check_unchanged, cut, is_there, named_left_out
 from pipelines.summary import Summary, summarise
 from pipelines.watch import Watch
 from pipelines.worked import timed
@@ -83,6 +84,8 @@ class Run:
     """Files that were given to be taken in, and are in it already."""
     later: Parts | None = None
     """Of a first pass, the parts of the pass that comes after it: what is done there needs no first pass any more."""
+    left_out: Sequence[str] = ()
+    """Files in the input's folders that aren't read."""
 
     def missing(self) -> list[Unit]:
         """The units of work that aren't done."""
@@ -160,9 +163,21 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
 
     With each part, and at the end with what a killed run left of that, `jobs` are done, which go by part.
     """
+    todo = [job for job in jobs if making.finished(job) is None]
+    for job in todo:
+        making.check(job, run.manifest)
+    with ExitStack() as held:
+        for job in todo:
+            held.enter_context(lease(job.output))
+        return _carry_out(run, flows, progress, jobs, todo)
+
+
+def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job], todo: Sequence[Job]) -> Summary:
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
-    steps = [making.begin(job, run.manifest)[0] for job in jobs]
+    if run.left_out and run.later is None:
+        progress.noted(named_left_out(run.left_out))
+    steps = [making.begin(job, run.manifest)[0] for job in todo]
     if strays := run.parts.strays():
         progress.noted(told_strays(strays))
     _repair(run, progress)
@@ -176,12 +191,12 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
         counts = run.audited()
         try:
             summary = summarise(run.parts, run.manifest.columns, counts)
-            summary = replace(summary, made=[Done(job, making.make(job)) for job in jobs])
+            summary = replace(summary, made=[Done(job, making.finished(job) or making.complete(job)) for job in jobs])
             break
         except (SourceError, AuditError):
             if not left or not drop_unreadable(run.parts, progress.noted):
                 raise
-    summary = plan_facts.with_facts(summary, run.parts, run.settings)
+    summary = replace(plan_facts.with_facts(summary, run.parts, run.settings), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
     return summary
 
@@ -199,6 +214,8 @@ def open_run(settings: JudgingSettings, plan: planning.Plan, manifest: Manifest)
             check_unchanged(earlier.files)
             known = [file.path for file in earlier.known(plan.files)]
             manifest = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
+            if not earlier.columns.is_json:
+                check_carried(earlier.columns.carried, manifest.files[len(earlier.files) :])
         else:
             files = earlier.check_files(plan.files)
             manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run)
@@ -206,7 +223,7 @@ def open_run(settings: JudgingSettings, plan: planning.Plan, manifest: Manifest)
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
     preparation = replace(plan.preparation, columns=manifest.columns)
-    run = Run(settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, known)
+    run = Run(settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, known, left_out=plan.left_out)
     if settings.append:
         _check_there(run)
     return run

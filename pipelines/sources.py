@@ -26,6 +26,7 @@ from pipelines.storage import Found, is_remote, told
 _START_BYTES = 65536
 _LINES_LOOKED_AT = 20
 _LOOKED_AT_TOGETHER = 8
+_NAMED = 20  # of what may be thousands of files
 _RESTORE = "once it is restored, the same command goes on; --overwrite starts again"
 
 
@@ -113,11 +114,46 @@ class Unit:
     done: tuple[Range, ...] = ()
 
 
+class Corpus(NamedTuple):
+    """The files of a corpus, and the paths of those in its folders that are none of it, as they have no known ending."""
+
+    files: list[InputFile]
+    left_out: list[str]
+
+
 def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
-    """The files behind paths, globs and folders, in a stable order. Raises `SourceError` if one leads nowhere."""
-    paths = sorted({path for text in inputs for path in _expand(text)})
+    """The files of `look_through`."""
+    return look_through(inputs, first_index).files
+
+
+def look_through(inputs: Sequence[str], first_index: int = 0) -> Corpus:
+    """The files behind paths, globs and folders, in a stable order. Raises `SourceError` if one leads nowhere.
+
+    Hidden files of a folder, and those that begin with an underscore, such as `_SUCCESS`, are nothing.
+    """
+    expanded = [_expand(text) for text in inputs]
+    paths = sorted(_once([files for files, _ in expanded]))
+    left_out = sorted({path for _, others in expanded for path in others} - set(paths))
     with ThreadPoolExecutor(_LOOKED_AT_TOGETHER) as threads:
-        return list(threads.map(_look_at, paths, itertools.count(first_index), _names(paths)))
+        return Corpus(list(threads.map(_look_at, paths, itertools.count(first_index), _names(paths))), left_out)
+
+
+def _once(inputs: Sequence[Sequence[str]]) -> set[str]:
+    """The paths of several inputs, of which one may lead through a symbolic link to what another one does."""
+    given: dict[str, tuple[int, str]] = {}
+    once = set()
+    for at, paths in enumerate(inputs):
+        for path in paths:
+            first, earlier = given.setdefault(storage.real(path), (at, path))
+            if first == at or earlier == path:  # two links in one folder are two files
+                once.add(path)
+    return once
+
+
+def named_left_out(paths: Sequence[str]) -> str:
+    """What is said of files that are left out of a corpus."""
+    few = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else "")
+    return f"Left out, as Assay reads {_readable()} of a folder: {few}"
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
@@ -197,7 +233,8 @@ def _look(path: str) -> Found:
         raise SourceError(f"{path} can't be read: {told(error)}") from error
 
 
-def _expand(text: str) -> list[str]:
+def _expand(text: str) -> tuple[list[str], list[str]]:
+    """The files behind one input, and what is left out of a folder."""
     try:
         found = storage.find(text)
     except OSError as error:
@@ -207,11 +244,12 @@ def _expand(text: str) -> list[str]:
         raise SourceError(f"there is no file, folder or match for {text}")
     paths = [one.path for one in found]
     if paths == [storage.absolute(text)] or glob.has_magic(text):
-        return paths
-    known = [path for path in paths if _kind_of(path) and not _hidden(path[len(storage.absolute(text)) + 1 :])]
+        return paths, []
+    shown = [path for path in paths if not _hidden(storage.below(path, text))]
+    known = [path for path in shown if _kind_of(path)]
     if not known:
         raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable()}")
-    return known
+    return known, [path for path in shown if not _kind_of(path)]
 
 
 def _names(paths: Sequence[str]) -> list[str]:

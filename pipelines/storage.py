@@ -7,6 +7,7 @@ temporary file and a link; an object store does it in one put, conditional where
 import functools
 import glob
 import io
+import math
 import os
 import re
 import shutil
@@ -71,6 +72,9 @@ class Folder(Protocol):
     def make(self) -> None:
         """Make sure that the folder is there, without leftovers of more than a day ago, and can be written."""
 
+    def clear(self) -> None:
+        """Delete half-written files, whosever they are: for who alone writes here."""
+
     def entries(self) -> list[Entry]:
         """The files right in it; none if it isn't there."""
 
@@ -104,7 +108,8 @@ class Folder(Protocol):
 
 def folder(path: str) -> Folder:
     """The folder at a path or address."""
-    return _Remote(absolute(path)) if is_remote(path) else _Local(absolute(path))
+    place = absolute(path)
+    return _Remote(place) if is_remote(place) else _Local(place)
 
 
 def is_remote(path: str) -> bool:
@@ -115,8 +120,10 @@ def is_remote(path: str) -> bool:
 def absolute(path: str) -> str:
     """The path as every worker can use it; a worker's own folder may be another one.
 
-    Raises `SettingsError` if it lies in the folder of a Ray job, where results would be lost without a word.
+    One place has one address: `s3a://` is `s3://`, and `file://` a path of this machine. Raises `SettingsError` if it lies
+    in the folder of a Ray job, where results would be lost without a word.
     """
+    path = _canonical(path)
     if is_remote(path):
         return path.rstrip("/")
     found = os.path.abspath(Path(path).expanduser())
@@ -128,6 +135,32 @@ def absolute(path: str) -> str:
     return found
 
 
+def _canonical(path: str) -> str:
+    """A path, or an address by the first of its protocol's names."""
+    protocol, mark, place = path.partition("://")
+    if not mark or protocol in _NAMED_ONCE:
+        return path
+    from fsspec import get_filesystem_class
+
+    try:
+        system = get_filesystem_class(protocol)
+    except (ValueError, ImportError):  # whoever opens it says so
+        return path
+    if "file" in (names := [system.protocol] if isinstance(system.protocol, str) else list(system.protocol)):
+        return str(system._strip_protocol(path))
+    return f"{names[0]}://{place}" if protocol in names else path
+
+
+_NAMED_ONCE = frozenset({"http", "https", "s3"})
+"""Protocols to be left as they are: http is no other name of https."""
+
+
+def real(path: str) -> str:
+    """A path or address without symbolic links: the same for the same place."""
+    path = _canonical(path)
+    return path if is_remote(path) else os.path.realpath(path)
+
+
 def in_a_job() -> bool:
     """Whether this runs in a folder that Ray unpacked for a job, as under `ray job submit --working-dir`."""
     return _JOBS in os.getcwd()
@@ -135,6 +168,7 @@ def in_a_job() -> bool:
 
 def overlap(one: str, other: str) -> bool:
     """Whether two folders are the same, or one is inside the other."""
+    one, other = _canonical(one), _canonical(other)
     if is_remote(one) or is_remote(other):
         first, second = (absolute(path) + "/" for path in (one, other))
         return first.startswith(second) or second.startswith(first)
@@ -149,6 +183,7 @@ def told(error: OSError) -> str:
 
 def open_read(path: str) -> IO[bytes]:
     """A file to read, from its start, with seek. Raises `OSError`."""
+    path = _canonical(path)
     if not is_remote(path):
         return open(path, "rb")
     system, inner = _system(path)
@@ -157,6 +192,7 @@ def open_read(path: str) -> IO[bytes]:
 
 def look(path: str) -> Found:
     """What is known of a file. Raises `OSError`."""
+    path = _canonical(path)
     if not is_remote(path):
         status = os.stat(path)
         return Found(path, status.st_size, None, status.st_mtime_ns)
@@ -167,19 +203,33 @@ def look(path: str) -> Found:
 def find(text: str) -> list[Found] | None:
     """The files behind a path, or a pattern with * ? [] **, or all those below a folder; None if it is nothing at all.
 
-    Raises `OSError`. A folder on this machine that can't be listed is an error and not an empty one.
+    Raises `OSError`. A folder on this machine that can't be listed is an error and not an empty one; a link to a folder in
+    it counts as a file, for it isn't followed.
     """
-    if is_remote(text):
-        return _find_remotely(text)
     path = absolute(text)
+    if is_remote(path):
+        return _find_remotely(path)
     if os.path.isdir(path):
         walk = os.walk(path, onerror=_refuse)
-        names = [os.path.join(where, name) for where, _, names in walk for name in names]
-        return [Found(name, 0, None) for name in names]
+        inside = ((where, [*names, *filter(lambda name: _is_link(where, name), folders)]) for where, folders, names in walk)
+        return [Found(os.path.join(where, name), 0, None) for where, names in inside for name in names]
     if os.path.isfile(path):
         return [look(path)]
     matches = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
     return [Found(name, 0, None) for name in matches] or None
+
+
+def below(path: str, text: str) -> str:
+    """Where a file that `find` gave for a folder is in it."""
+    place = absolute(text)
+    if is_remote(place):
+        system, inner = _system(place)
+        place = system.unstrip_protocol(inner).rstrip("/")
+    return path[len(place) :].lstrip("/")
+
+
+def _is_link(where: str, name: str) -> bool:
+    return os.path.islink(os.path.join(where, name))
 
 
 def _refuse(error: OSError) -> None:
@@ -254,13 +304,18 @@ class _Local:
 
     def make(self) -> None:
         os.makedirs(self.path, exist_ok=True)
-        latest = time.time() - _LEFTOVER_AGE_S
-        for entry in self.entries():
-            if _LEFTOVER.fullmatch(entry.name) and entry.written < latest:
-                self.delete(entry.name)
+        self._clear(time.time() - _LEFTOVER_AGE_S)
         probe = self._temporary()
         probe.touch()
         probe.unlink()
+
+    def clear(self) -> None:
+        self._clear(math.inf)
+
+    def _clear(self, latest: float) -> None:
+        for entry in self.entries():
+            if _LEFTOVER.fullmatch(entry.name) and entry.written < latest:
+                self.delete(entry.name)
 
     def entries(self) -> list[Entry]:
         try:
@@ -359,6 +414,9 @@ class _Remote:
         probe = f"{uuid.uuid4().hex}{_TEMPORARY}"
         self.replace(probe, b"")
         self.delete(probe)
+
+    def clear(self) -> None:
+        pass
 
     def entries(self) -> list[Entry]:
         system, inner = _system(self.path)

@@ -54,6 +54,8 @@ class Summary:
     """How long it took (`pipelines.worked`)."""
     plan: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """How that and the rest compare with the run's plan, if it had one (`pipelines.plan_facts`)."""
+    left_out: Sequence[str] = field(default=(), compare=False)
+    """Files in the input's folders that weren't read."""
     made: Sequence[Any] = ()
     """What was made of the corpus while it was scored: of each job a `pipelines.making.Done`."""
 

@@ -24,7 +24,7 @@ from pipelines.progress import PassedOn, Progress
 from pipelines.settings import JudgingSettings, ScoreSettings
 
 _WHEN = re.compile(r"\d{20}")
-_NOTED = {"seconds", "starting", "parts", "engines", "gpus"}
+_NOTED = {"seconds": int | float, "starting": int | float | None, "parts": int, "engines": int | None, "gpus": int | None}
 
 
 @dataclass(frozen=True)
@@ -128,4 +128,5 @@ def _note(text: bytes) -> dict[str, Any] | None:
         note = json.loads(text)
     except ValueError:
         return None
-    return note if isinstance(note, dict) and note.keys() >= _NOTED else None
+    whole = isinstance(note, dict) and all(name in note and isinstance(note[name], kind) for name, kind in _NOTED.items())
+    return note if whole else None

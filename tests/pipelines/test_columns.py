@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.columns import Columns, carried_columns, scalar_column
+from pipelines.columns import Columns, carried_columns, check_carried, scalar_column
 from pipelines.readers import PREPARED, RECORD, RESERVED
 from pipelines.sources import InputFile, Kind, find
 
@@ -126,12 +126,51 @@ def test_files_with_different_columns_are_unified(tmp_path: Path) -> None:
     assert carried_columns(files, []) == pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_())])
 
 
+def test_a_column_that_a_file_requires_may_be_missing_in_another(tmp_path: Path) -> None:
+    required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    files = parquet_files(tmp_path, pa.table({"a": [1]}, required), {"b": [1]})
+    assert carried_columns(files, []).field("a").nullable
+
+
 def test_a_conflict_names_the_two_files_that_have_it(tmp_path: Path) -> None:
     files = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": [1]}, {"a": [1], "b": ["x"]})
     with pytest.raises(SourceError) as caught:
         carried_columns(files, [])
     assert re.findall(r"\d\.parquet", str(caught.value)) == ["1.parquet", "2.parquet"]
     assert " b" in str(caught.value)
+
+
+_A, _AB = pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("there", "appended"),
+    [
+        (pa.int64(), pa.string()),
+        (pa.int64(), pa.float64()),
+        (pa.string(), pa.int64()),
+        (pa.null(), pa.string()),
+        (_A, _AB),
+        (pa.list_(_A), pa.list_(_AB)),
+        (pa.list_(pa.null()), pa.list_(pa.int64())),
+    ],
+    ids=str,
+)
+def test_a_file_of_other_types_isnt_appended(tmp_path: Path, there: pa.DataType, appended: pa.DataType) -> None:
+    files = parquet_files(tmp_path, {"x": pa.nulls(1, there)}, pa.table({"x": pa.nulls(1, appended)}))
+    with pytest.raises(SourceError) as caught:
+        check_carried(pa.schema([("x", there)]), files)
+    message = str(caught.value).replace("<element:", "<item:")  # as Parquet calls it
+    assert f"1.parquet has the column 'x' as {appended}, and the run that it is appended to has it as {there};" in message
+
+
+@pytest.mark.parametrize(("there", "appended"), [(pa.int64(), pa.null()), (_AB, _A), (pa.list_(_AB), pa.list_(_A))], ids=str)
+def test_nulls_and_structs_that_lack_fields_are_appended(tmp_path: Path, there: pa.DataType, appended: pa.DataType) -> None:
+    files = parquet_files(tmp_path, pa.table({"x": pa.nulls(1, appended), "more": [1]}))
+    check_carried(pa.schema([("x", there), ("y", pa.string())]), files)
+    assert carried_columns(
+        parquet_files(tmp_path, {"x": pa.nulls(1, there)}, {"x": pa.nulls(1, appended)}), []
+    ) == pa.schema([("x", there)])
 
 
 def test_parquet_and_json_dont_mix(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Several models on one corpus, on the fake engine: killed and gone on, refused by name, filtered as any scored corpus."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.ensembling import EnsembleSummary, ensemble
 from pipelines.filtering import keep
 from pipelines.manifest import read_manifest
-from pipelines.members import members, outputs
+from pipelines.members import check_together, members, outputs
 from pipelines.options import build
 from pipelines.parts import Parts
 from pipelines.progress import Silent
 from pipelines.settings import EnsembleSettings, FilterSettings, MemberSettings
+from pipelines.sources import InputFile, Kind
 from pipelines.status import status
 from tests.commands import assay, summary
 from tests.corpora import chat, lines, outcome_of, rows, scored, write
@@ -229,6 +231,24 @@ def test_new_files_change_the_baselines_of_the_old_ones(tmp_path: Path) -> None:
     calm = {row["row"]: (row["reward"], row["scores"]) for row in scored(tmp_path / "calm")}
     for row in after:
         assert (row["reward"], row["scores"]) == (pytest.approx(calm[row["row"]][0]), pytest.approx(calm[row["row"]][1]))
+
+
+def test_members_that_have_taken_in_other_files_are_told_before_any_model_runs() -> None:
+    first, second, third = (
+        InputFile(at, f"{at}.jsonl", f"/in/{at}.jsonl", Kind.JSONL, 9, f"sha256:{at}", 9) for at in range(3)
+    )
+    check_together({"a": [first, second], "b": [second, first]})
+    with pytest.raises(OutputError, match=r"^b has yet to take in what a has: /in/1.jsonl\. Give it with --append, too"):
+        check_together({"a": [first, second, third], "b": [first, third]})
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_member_that_never_began_isnt_made_of_what_is_appended_alone(tmp_path: Path) -> None:
+    one, more = write(tmp_path / "a.jsonl", lines(answers(2, 2))), write(tmp_path / "b.jsonl", lines(answers(3, 2)))
+    run(one, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "models" / "tiny_attributes")
+    with pytest.raises(OutputError, match=r"tiny_attributes has yet to take in what tiny_scalar has: .*a\.jsonl"):
+        run(more, tmp_path / "out", append=True)
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -25,10 +25,14 @@ from pipelines.columns import Columns
 from pipelines.filter_step import Output, filter_group
 from pipelines.filtering import KeepSummary, keep
 from pipelines.json_splice import encode, one_line, splice, wrap
+from pipelines.kept_files import Target
+from pipelines.lease import Ticket, lease
 from pipelines.manifest import Manifest
 from pipelines.parts import Counts, Part, Parts
+from pipelines.readers import RECORD
 from pipelines.settings import FilterSettings
 from pipelines.sources import InputFile, Kind, Range
+from pipelines.storage import LEASE
 
 Response = tuple[str, Score]
 Row = tuple[Any, Sequence[Response]]
@@ -580,3 +584,30 @@ def test_floats_read_back_exactly(number: float) -> None:
 
 def test_numbers_that_json_has_not_are_null() -> None:
     assert encode({"a": math.nan, "b": [{"c": math.inf}], "d": 1.5}) == b'{"a": null, "b": [{"c": null}], "d": 1.5}'
+
+
+# --- one at a time -------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_another_filter_writes_is_refused(four: str, tmp_path: Path) -> None:
+    with lease(str(tmp_path / "kept")), pytest.raises(OutputError, match=r"being written by another run: process \d+ on"):
+        run(four, "reward > 1", tmp_path / "kept")
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_what_a_killed_filter_left_half_written_goes(four: str, tmp_path: Path) -> None:
+    left = tmp_path / "kept" / f"{'0a' * 16}.tmp"
+    left.parent.mkdir()
+    left.write_bytes(b"half a row")
+    run(four, "reward > 1", tmp_path / "kept")
+    assert not list(left.parent.glob("*.tmp"))
+
+
+def test_a_worker_of_a_filter_that_lost_its_folder_writes_no_file(tmp_path: Path) -> None:
+    columns = Columns(pa.schema([(RECORD, pa.large_binary())]), ("score",), "")
+    target = Target(str(tmp_path), "kept", "jsonl", columns, False, None, {}, Ticket(str(tmp_path), "of the lost lease"))
+    table = pa.table({RECORD: pa.array([b"{}"], pa.large_binary()), "row": ["a:0"], "reason": pa.nulls(1, pa.string())})
+    with lease(str(tmp_path)):
+        with pytest.raises(RunStopped, match="isn't held by this run any more"), target.open(0) as file:
+            file.write(table)
+        assert [path.name for path in tmp_path.iterdir()] == [LEASE]

@@ -16,16 +16,18 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from actors.errors import AuditError, ExpressionError, OutputError, SettingsError, SourceError
+from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines import kept_folder, made, making
 from pipelines.__main__ import cli
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.judged_rows import Reader
+from pipelines.lease import Ticket, lease
 from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.making import MadeSummary
 from pipelines.manifest import read_manifest
 from pipelines.members import made_up
 from pipelines.parts import Counts, Parts
+from pipelines.storage import LEASE
 from pipelines.summary import summarise
 from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.workers import workers
@@ -384,6 +386,28 @@ def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypat
     assert texts(out) == ["0.1"]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [lambda *of: choose(*of, keep="best"), pair, lambda folder, output: export(folder, output, "sft")],
+    ids=["choose", "pairs", "export"],
+)
+def test_a_folder_that_another_run_writes_is_refused(tmp_path: Path, kind: Any) -> None:
+    folder = drawn(tmp_path / "in", [1.0, 2.0])
+    with lease(str(tmp_path / "out")), pytest.raises(OutputError, match=r"being written by another run: process \d+ on"):
+        kind(folder, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    kind(folder, tmp_path / "out")
+    assert not (tmp_path / "out" / LEASE).exists()
+
+
+def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Ticket(str(tmp_path / "out"), "of the lost lease")
+    monkeypatch.setattr("pipelines.making.ticket", lambda folder: lost)
+    with pytest.raises(RunStopped, match="isn't held by this run any more"):
+        choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["choose.json"]
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", *SIX)
     pair(folder, tmp_path / "out")
@@ -566,10 +590,10 @@ def _dies_after(calls: int) -> Any:
     left: Iterator[int] = iter(range(calls))
     real = kept_folder.note_done
 
-    def note(*arguments: Any) -> None:
+    def note(*arguments: Any, **named: Any) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        real(*arguments)
+        real(*arguments, **named)
 
     return note
 
@@ -673,6 +697,41 @@ def test_a_recipe_runs_them_one_after_the_other(tmp_path: Path) -> None:
     folders = {"choose": "best", "pairs": "pairs", "export": "kto"}
     assert told == [document(tmp_path / name, kind)["summary"] for kind, name in folders.items()]
     assert sorted(texts(tmp_path / "best")) == ["0.1", "1.2", "3.0"]
+
+
+def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(tmp_path: Path) -> None:
+    folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
+    recipe: dict[str, Any] = {
+        "filter": {"scored": folder, "output": str(out / "good"), "keep": "reward > 1"},
+        "choose": {"scored": folder, "output": str(out / "best"), "keep": "best"},
+        "pairs": {"scored": folder, "output": str(out / "pairs"), "pairs": "consecutive", "trainer": "trl"},
+    }
+
+    def told() -> list[str]:
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        done = CliRunner().invoke(cli, ["run", str(tmp_path / "recipe.yaml"), "--json"])
+        assert done.exit_code == 0, done.exception or done.output
+        return done.output.splitlines()
+
+    first = told()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    again = told()
+    assert [line for line in again if line.startswith("{")] == first
+    assert [line for line in again if not line.startswith("{")] == [
+        f"{name}: nothing to do, {out / place} holds it"
+        for name, place in (("filter", "good"), ("choose", "best"), ("pairs", "pairs"))
+    ]
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    shutil.rmtree(out / "pairs")
+    assert [line for line in told() if line.startswith("{")] == first
+    recipe["choose"]["keep"] = "majority"
+    recipe["choose"]["voters"] = ["reward"]
+    with pytest.raises(AssertionError, match="--overwrite replaces it"):
+        told()
+    recipe["choose"] = {"scored": folder, "output": str(out / "best"), "keep": "best"}
+    next((out / "best").glob("*.jsonl")).unlink()
+    with pytest.raises(AssertionError, match="--overwrite replaces it"):
+        told()
 
 
 # --- a corpus as scoring writes it -----------------------------------------------------------------------------------

@@ -373,6 +373,18 @@ def test_a_copy_of_a_file_that_is_where_it_was_is_taken_in(tmp_path: Path) -> No
     assert [one.name for one in before.known(find([str(tmp_path / "two")]))] == ["a.jsonl"]  # it was moved there
 
 
+def test_a_file_behind_a_link_is_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b"{}")
+    before = manifest(find([str(tmp_path / "in")]))
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    (tmp_path / "b.jsonl").symlink_to(tmp_path / "in" / "a.jsonl")
+    for again in (tmp_path / "link", tmp_path / "b.jsonl"):
+        assert before.with_appended(find([str(again)]), ()).files == before.files
+    both = [str(tmp_path / "in"), str(tmp_path / "b.jsonl")]
+    assert before.with_appended(find(both), ()).files == before.files
+
+
 def test_only_one_of_several_copies_is_a_file_that_was_moved() -> None:
     copies = [file(f"{place}/a.jsonl", content=A.fingerprint, folder="/elsewhere") for place in ("one", "two")]
     assert [one.name for one in manifest().with_appended(copies, ()).files] == ["a.jsonl", "b.jsonl", "two/a.jsonl"]

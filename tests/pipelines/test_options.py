@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from actors.errors import SettingsError
-from actors.settings import EngineSettings
+from actors.settings import EngineSettings, JudgeSettings
 from actors.settings_base import Settings
+from deploy.command import _from_file
 from pipelines.flags import given, settings_options
 from pipelines.options import build, from_yaml, leaves, validated
 from pipelines.recipe import Recipe, read_recipe
@@ -215,6 +216,24 @@ def test_all_mistakes_of_a_recipe_are_told(tmp_path: Path) -> None:
 )
 def test_what_is_no_yaml_is_told_so(tmp_path: Path, text: str | bytes) -> None:
     assert "is no YAML" in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize("wrong", ["[", "{? [1]: 2}", "b: c: d", "!!int x", "\x07", "*nothing"], ids=repr)
+def test_what_is_no_yaml_is_told_with_its_file_and_line(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"first: 1\nsecond: {wrong}\n")
+    with pytest.raises(SettingsError, match=r"the recipe .*mine\.yaml is no YAML: line [23]"):
+        read_recipe(str(path))
+    with pytest.raises(SettingsError, match=r"the rubric .*mine\.yaml can't be read: line [23]"):
+        validated(JudgeSettings, {"rubric": str(path)})
+    with pytest.raises(SettingsError, match=r"mine\.yaml is no YAML: line [23]"):
+        _from_file(str(path), None, {})
+
+
+def test_a_mistake_in_a_file_for_the_endpoint_is_told_with_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("modles: []\n")
+    with pytest.raises(SettingsError, match=r"mine\.yaml: .*modles is no setting"):
+        _from_file(str(tmp_path / "mine.yaml"), None, {})
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:

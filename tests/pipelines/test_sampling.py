@@ -228,6 +228,18 @@ def test_a_first_pass_that_was_begun_is_gone_on_with(corpus: Path, calm: Calm, t
     assert not (out / "drawn").exists()
 
 
+def test_between_two_passes_a_manifest_and_a_part_may_break(corpus: Path, calm: Calm, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(RunStopped):
+        drawn(corpus, out, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
+    manifest, parts = out / "manifest.json", sorted((out / "drawn" / "parts").iterdir())
+    manifest.write_bytes(manifest.read_bytes()[:99])
+    parts[0].write_bytes(parts[0].read_bytes()[:99])
+    again = drawn(corpus, out, in_turns=True, part_rows=8)
+    assert 0 < again.usage.policy < calm.summary.usage.policy / 2, "only what was in the part is drawn again"
+    assert outcome(out) == outcome(calm.output)
+
+
 def test_what_is_judged_is_never_drawn_again_in_turns(corpus: Path, calm: Calm, tmp_path: Path) -> None:
     """Nor what side by side left half done, nor the files that others are appended to."""
     out, more = tmp_path / "out", write(tmp_path / "more.jsonl", lines(prompts(3)))

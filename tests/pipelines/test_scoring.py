@@ -130,6 +130,19 @@ def test_changed_and_new_input_is_refused_and_appended(tmp_path: Path) -> None:
         score(settings(tmp_path / "in", tmp_path / "out", append=True))
 
 
+def test_appended_parquet_files_of_other_types_are_refused_and_nothing_is_cast(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.Table.from_pylist([chat("q", "a", id=3, tag={"x": 1})]), first)
+    score(settings(first, tmp_path / "out"))
+    for more, name in (({"id": "4", "tag": {"x": 1}}, "id"), ({"id": 4, "tag": {"x": 1, "y": 2}}, "tag")):
+        pq.write_table(pa.Table.from_pylist([chat("q", "b", **more)]), second)
+        with pytest.raises(SourceError, match=rf"b\.parquet has the column '{name}' as .* has it as .*"):
+            score(settings(second, tmp_path / "out", append=True))
+    pq.write_table(pa.Table.from_pylist([chat("q", "b", id=4, tag={"x": 2})]), second)
+    assert score(settings(second, tmp_path / "out", append=True)).rows == 2
+    assert [row["id"] for row in scored(tmp_path / "out")] == [3, 4]
+
+
 def test_a_file_that_changes_under_a_run_stops_it_by_name_until_it_is_restored(tmp_path: Path) -> None:
     corpus, whole = tmp_path / "c.jsonl", lines(rows(40))
     write(corpus, whole)
@@ -148,6 +161,18 @@ def test_a_file_that_changes_under_a_run_stops_it_by_name_until_it_is_restored(t
     assert not list((tmp_path / "out" / "parts").iterdir())
     write(corpus, whole)
     assert score(settings(corpus, tmp_path / "out")).rows == 40
+
+
+def test_a_file_of_a_folder_that_isnt_read_is_named_in_the_notes_and_in_the_summary(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.jsonl", lines(rows(3)))
+    left_out = write(tmp_path / "in" / "b.json.gz", b"[]")
+    notes = Notes()
+    assert score(settings(tmp_path / "in", tmp_path / "out"), notes).left_out == (str(left_out),)
+    assert any(note.startswith("Left out, as ") and note.endswith(str(left_out)) for note in notes.all)
+    manifest = read_manifest(str(tmp_path / "out"))
+    assert manifest is not None
+    assert manifest.summary is not None
+    assert manifest.summary["left_out"] == [str(left_out)]
 
 
 def test_a_run_goes_on_after_files_were_appended_between_the_old_ones(tmp_path: Path) -> None:

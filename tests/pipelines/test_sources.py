@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from pipelines import fingerprints
-from pipelines.sources import InputFile, Kind, Range, Unit, check_same, check_unchanged, cut, find, limited
+from pipelines.sources import InputFile, Kind, Range, Unit, check_same, check_unchanged, cut, find, limited, look_through
 
 any_speed = settings(deadline=None)
 LINES = b'{"a": 1}\n{"a": 2}\n'
@@ -50,6 +50,22 @@ def test_hidden_and_underscore_files_are_left_out_of_a_folder(tmp_path: Path) ->
     assert names(find([str(tmp_path)])) == ["a.jsonl"]
 
 
+def test_what_has_no_known_ending_in_a_folder_is_named(tmp_path: Path) -> None:
+    corpus(tmp_path, "in/a.jsonl", "in/x/b.json.gz", "in/c.csv", "in/_SUCCESS", "in/.c.crc", "elsewhere/d.jsonl")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere")
+    found = look_through([str(tmp_path / "in")])
+    assert names(found.files) == ["a.jsonl"]
+    assert [path.removeprefix(f"{tmp_path}/in/") for path in found.left_out] == ["c.csv", "linked", "x/b.json.gz"]
+    assert names(find([str(tmp_path / "in" / "linked")])) == ["d.jsonl"]
+
+
+@pytest.mark.parametrize("protocol", ["local", "file"])
+def test_an_address_of_this_machine_is_a_path(tmp_path: Path, protocol: str) -> None:
+    corpus(tmp_path, "a.jsonl", "_b.jsonl", "x/c.jsonl")
+    assert find([f"{protocol}://{tmp_path}"]) == find([str(tmp_path)])
+    assert find([f"{protocol}://{tmp_path}/x/*.jsonl"]) == find([str(tmp_path / "x")])
+
+
 def test_a_folder_below_a_hidden_one_may_be_named(tmp_path: Path) -> None:
     corpus(tmp_path, ".cache/a.jsonl")
     assert names(find([str(tmp_path / ".cache")])) == ["a.jsonl"]
@@ -76,6 +92,14 @@ def test_a_file_named_twice_is_there_once(tmp_path: Path, monkeypatch: pytest.Mo
         (0, "a.jsonl", str(tmp_path / "a.jsonl")),
         (1, "b.jsonl", str(tmp_path / "b.jsonl")),
     ]
+
+
+def test_a_file_that_two_inputs_reach_is_there_once(tmp_path: Path) -> None:
+    corpus(tmp_path, "in/a.jsonl", "in/b.jsonl")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    (tmp_path / "in" / "c.jsonl").symlink_to(tmp_path / "in" / "a.jsonl")
+    assert names(find([str(tmp_path / "in")])) == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    assert find([str(tmp_path / "in"), str(tmp_path / "link")]) == find([str(tmp_path / "in")])
 
 
 def test_names_dont_depend_on_where_the_corpus_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

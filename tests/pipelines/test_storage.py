@@ -103,11 +103,39 @@ def test_files_are_found_by_name_by_pattern_and_by_folder(folder: Folder) -> Non
         ("s3://a/b", "s3://a/bc", False),
         ("/a/b/../c", "/a/c/d", True),
         ("/a/b", "s3://a/b", False),
+        ("s3a://a/b", "s3://a/b/c", True),
+        ("local:///a/b", "/a/b/c", True),
+        ("file:///a/b", "local:///a/b", True),
     ],
 )
 def test_folders_inside_one_another(one: str, other: str, overlapping: bool) -> None:
     assert storage.overlap(one, other) is overlapping
     assert storage.overlap(other, one) is overlapping
+
+
+@pytest.mark.parametrize(
+    ("alias", "address"),
+    [
+        ("s3a://a/b/", "s3://a/b"),
+        ("s3://a/b/", "s3://a/b"),
+        ("local:///a/b/", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("https://a/b", "https://a/b"),
+        ("nowhere://a/b", "nowhere://a/b"),
+    ],
+)
+def test_a_place_has_one_address(alias: str, address: str) -> None:
+    assert storage.absolute(alias) == storage.folder(alias).path == address
+
+
+def test_files_below_a_folder_are_found_by_any_of_its_addresses(folder: Folder) -> None:
+    folder.replace("a.jsonl", b"x")
+    alias = folder.path.replace("s3://", "s3a://") if "://" in folder.path else f"local://{folder.path}"
+    (found,) = storage.find(alias) or []
+    assert found.path == folder.file("a.jsonl")
+    assert storage.below(found.path, alias) == "a.jsonl"
+    with storage.open_read(f"{alias}/a.jsonl") as stream:
+        assert (stream.read(), storage.look(f"{alias}/a.jsonl").size) == (b"x", 1)
 
 
 def test_a_store_that_nobody_knows_is_an_os_error() -> None:

@@ -187,9 +187,13 @@ def test_a_result_that_is_there_is_not_replaced_unasked(corpus: Path, tmp_path: 
     out, steps = tmp_path / "out", steps_of(tmp_path / "out", pairs=tmp_path / "pairs")
     streamed(told(corpus, out, limit=10), steps)
     before = files_in(tmp_path / "pairs")
+    streamed(told(corpus, out, limit=10), steps)  # there is nothing to do
+    assert files_in(tmp_path / "pairs") == before
+    spoiled = next((tmp_path / "pairs").glob("*.jsonl"))
+    spoiled.write_bytes(b"")
     with pytest.raises(OutputError, match="--overwrite replaces it"):
         streamed(told(corpus, out, limit=10), steps)
-    assert files_in(tmp_path / "pairs") == before
+    assert spoiled.read_bytes() == b""
 
 
 def test_the_parts_and_what_was_made_of_them_must_add_up(

@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -89,6 +90,15 @@ def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
     found = work_of(parts)
     assert (found.seconds, found.gpu_hours, found.engines) == (None, None, None)
     assert found.why == "a session was killed: nobody knows how long 2 of 3 parts took"
+
+
+@pytest.mark.parametrize(("name", "value"), [("seconds", None), ("parts", "three"), ("starting", "x"), ("gpus", [])])
+def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts, name: str, value: Any) -> None:
+    with timed(parts, run(parts), Silent(), one) as progress:
+        progress.part_done(commit(parts, 0))
+    (path,) = Path(parts.folder, "sessions").iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    assert "a session's note can't be read" in str(work_of(parts).why)
 
 
 def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:

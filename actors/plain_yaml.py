@@ -1,0 +1,44 @@
+"""YAML as people write settings in it: without dates, each key once, and mistakes told by the line that they are in."""
+
+from typing import Any
+
+import yaml
+from yaml.reader import ReaderError
+
+
+class _Plain(yaml.SafeLoader):
+    """No setting is a date, and an engine's argument 2026-01-01 is text."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """The mapping. Raises `yaml.YAMLError` for a key that is there twice: YAML would drop what the first one says."""
+        node = super().compose_mapping_node(anchor)
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [name for at, (tag, name) in enumerate(keys) if (tag, name) in keys[:at]]:
+            raise yaml.YAMLError(f"{twice[0]} is given twice, from line {node.start_mark.line + 1} on")
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value. Raises `yaml.YAMLError`, also for `!!int x`."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+
+    yaml_constructors = yaml.SafeLoader.yaml_constructors | {
+        "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str
+    }
+
+
+def parse_yaml(text: str) -> Any:
+    """The value that a text stands for. Raises `ValueError` that says in which line it is no YAML."""
+    try:
+        return yaml.load(text, _Plain)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        why = " ".join(filter(None, (error.context, error.problem)))
+        raise ValueError(f"{place}{why}") from error
+    except ReaderError as error:
+        raise ValueError(f"line {text.count(chr(10), 0, error.position) + 1}: {error.reason}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(str(error)) from error
