@@ -30,7 +30,6 @@ NOT_RECORDED: dict[str, str] = {
     **dict.fromkeys(("policy_max_in_flight", "endpoint_patience_s"), SPEED),
     **dict.fromkeys(("keep", "k", "floor", "softmax_temperature", "voters", "distinct", "choice_seed"), AFTER),
     **dict.fromkeys(("revision", "policy_revision"), "the commit that it stands for is in the identity; it takes a hub"),
-    "trace": "what a judge wrote is kept beside the numbers; it is in, as a column",
 }
 
 JUDGE = {"model": "tiny-genrm"}
@@ -56,6 +55,7 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "pairs": (JUDGE, "all"),
     "aggregate": (JUDGE, "win-rate"),
     "reask": (JUDGE, 1),
+    "trace": (JUDGE, True),
     "too_long": ({}, "trim-turns"),
     "control_tokens": ({}, "neutralise"),
     "reasoning": ({}, "strip"),

@@ -9,6 +9,7 @@ import ray
 
 import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
+from actors.judge import PARSER
 from pipelines.manifest import read_manifest
 from pipelines.scoring import score
 from tests.commands import assay
@@ -69,7 +70,7 @@ def test_how_it_was_asked_is_written_down_and_makes_another_run(tmp_path: Path, 
     manifest = read_manifest(str(tmp_path / "out"))
     assert manifest is not None
     told = manifest.identity["judge"]
-    assert (told["votes"], told["temperature"], told["sampling_of"], told["parser"]) == (4, 0.6, "the user", 1)
+    assert (told["votes"], told["temperature"], told["sampling_of"], told["parser"]) == (4, 0.6, "the user", PARSER)
     for change in ({"votes": 2}, {"seed": 1}, {"reask": 0}, {"aggregate": "win-rate"}, {"trace": True}):
         with pytest.raises(OutputError, match="judge: "):
             judged(corpus, tmp_path / "out", folder, **{"votes": 4, "temperature": 0.6, **change})
