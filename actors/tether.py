@@ -40,11 +40,18 @@ class Tether:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Processes started in this block carry the mark."""
-        os.environ[VARIABLE] = self._mark
+        # vLLM's processes set their title, which would be written over the environment that /proc shows.
+        added = {VARIABLE: self._mark, "SPT_NOENV": "1"}
+        before = {name: os.environ.get(name) for name in added}
+        os.environ.update(added)
         try:
             yield
         finally:
-            del os.environ[VARIABLE]
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
     def note(self) -> None:
         """Say that the processes have started, and have their shared memory: at the end they may be gone already."""
