@@ -69,3 +69,8 @@ class Notes(Silent):
     def noted(self, text: str) -> None:
         """See `pipelines.progress.Progress`."""
         self.all.append(text)
+
+    @property
+    def losses(self) -> list[str]:
+        """All but the steps of engines' starts."""
+        return [note for note in self.all if not note.startswith(("importing ", "loading ", "testing "))]

@@ -96,6 +96,18 @@ def test_a_folder_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("attempt", range(5))
+def test_of_two_drivers_that_start_at_once_one_writes_the_folder(tmp_path: Path, attempt: int) -> None:
+    corpus, out, calm = corpus_of(tmp_path, "c.jsonl"), tmp_path / "out", tmp_path / "calm"
+    summary(*score(corpus, calm))
+    with running(*score(corpus, out, *SLOW)) as first, running(*score(corpus, out, *SLOW)) as second:
+        codes = [driver.wait(PATIENCE_S) for driver in (first, second)]
+    assert sorted(codes) == [0, 2]
+    assert summary("status", out)["scored"] == ROWS
+    assert exported(out, tmp_path / "kept") == exported(calm, tmp_path / "kept-calm")
+
+
+@pytest.mark.chaos
 def test_a_driver_that_was_stopped_and_goes_on_sees_that_its_folder_is_anothers(tmp_path: Path) -> None:
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(400))), tmp_path / "out"
     with running(*score(corpus, out, *SLOW, "--part-rows", 20)) as first:

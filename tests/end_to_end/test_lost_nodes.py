@@ -63,7 +63,7 @@ def test_what_a_lost_engine_held_is_done_where_another_makes_room(head: Any, tmp
     assert (found.rows, found.scored) == (ROWS, ROWS)
     assert len(before) < ROWS / 50, "the run was over before the node went"
     assert {part.name for part in parts.listing()} >= set(before)
-    assert notes.all == ["engines died and were started again, 1 so far; the last one: its node went away"]
+    assert notes.losses == ["engines died and were started again, 1 so far; the last one: its node went away"]
     assert len({row["row"] for row in scored(out)}) == ROWS
 
 
@@ -81,7 +81,7 @@ def test_what_a_lost_judge_held_is_begun_again_by_the_others(
         found = sample(own, notes)
     thread.join()
     assert (found.prompts, found.drawn, found.scored.failed) == (PROMPTS, 2 * PROMPTS, 0)
-    assert notes.all == ["an engine went with its node, and found no other place; the others go on"]
+    assert notes.losses == ["an engine went with its node, and found no other place; the others go on"]
     assert len({(row["row"], row["response_name"]) for row in scored(out)}) == 2 * PROMPTS
 
 
@@ -100,3 +100,20 @@ def test_a_cluster_without_any_gpu_left_stops_the_run(head: Any, tmp_path: Path,
     found = score(settings(corpus, out, engine="vllm", part_rows=50))
     assert found.scored == ROWS
     assert {part.name for part in parts.listing()} >= kept
+
+
+@pytest.mark.chaos
+def test_a_node_without_gpus_that_goes_costs_no_engine(head: Any, tmp_path: Path) -> None:
+    """The engine is in two stages on two nodes; much of the reading is done on the third."""
+    add(head, NODE)
+    add(head, NODE)
+    leaving = add(head, {"num_cpus": 8})
+    corpus, out, notes = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out", Notes()
+    parts = Parts(str(out))
+    thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: head.remove_node(leaving))
+    found = score(settings(corpus, out, engine="vllm", pipeline_parallel=2, part_rows=50), notes)
+    thread.join()
+    assert len(parts.listing()) > 5
+    assert (found.rows, found.scored) == (ROWS, ROWS)
+    assert notes.losses == []
+    assert len({row["row"] for row in scored(out)}) == ROWS
