@@ -1,6 +1,7 @@
 """A scorer in a Ray actor: starts the engine, tests it, and scores blocks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from actors.engine import Engine
@@ -46,6 +47,7 @@ def _tested(model: RewardModel, settings: EngineSettings, report: Report) -> Eng
 
 def _killer(request: RenderedRequest) -> Scores:
     return tuple(
-        Score.rejected(response.reason) if response.reason else Score.failed(Reason.ENGINE_KILLER)
+        response.refusal
+        or replace(Score.failed(Reason.ENGINE_KILLER), truncated=response.truncated, reasoned=response.reasoned)
         for response in request.responses
     )

@@ -26,7 +26,7 @@ from typing import Any
 import cloudpickle
 
 from actors.errors import EngineError
-from actors.tether import mark_this_process
+from actors.tether import VARIABLE, mark_this_process
 from actors.timeline import mark
 
 SWITCH = "ASSAY_FORK_SERVER"
@@ -51,7 +51,12 @@ class _Server(ForkServer):
     def start(self) -> None:
         # What an engine core needs beside its model. Nothing of Assay: that comes from where the asking process has it.
         self.set_forkserver_preload([_CPU_WORKER if _is_cpu_build() else _GPU_WORKER, *_CORE])
-        self.ensure_running()
+        mark = os.environ.pop(VARIABLE, None)  # of an engine that is starting: it shall not end the server of others
+        try:
+            self.ensure_running()
+        finally:
+            if mark is not None:
+                os.environ[VARIABLE] = mark
 
     @property
     def pid(self) -> int:

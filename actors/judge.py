@@ -145,6 +145,14 @@ class Judge(Family):
         return self.asks.votes or self.card_votes
 
     @property
+    def _draws_votes(self) -> bool:
+        """Whether a run's votes are sampled, even if the card asks greedily: all of them, so that they count alike.
+
+        One vote isn't, and neither are two of responses that are shown together, one in each order.
+        """
+        return self.asks.temperature != 0 and self.votes > (2 if self.together else 1)
+
+    @property
     def together(self) -> bool:
         return self.shows is not Shows.ONE
 
@@ -184,8 +192,11 @@ class Judge(Family):
                 if self.votes > 1:
                     yield (other, one), self.votes // 2
         elif among:
-            orders = (Random(f"{request.prompt_hash} {self.asks.seed} {vote}") for vote in range(self.votes))
-            for shown, times in Counter(tuple(rng.sample(among, len(among))) for rng in orders).items():
+            orders: list[tuple[int, ...]] = []
+            for vote in range(self.votes):  # each second one is the one before it, turned round: no place is liked twice
+                rng = Random(f"{request.prompt_hash} {self.asks.seed} {vote}")
+                orders.append(orders[-1][::-1] if vote % 2 else tuple(rng.sample(among, len(among))))
+            for shown, times in Counter(orders).items():
                 yield shown, 1 if self.asks.temperature == 0 else times
 
     def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
@@ -196,7 +207,7 @@ class Judge(Family):
 
     def sampling(self, prompt: Prompt, vote: int, attempt: int, max_tokens: int) -> Sampling:
         """How a prompt is put for the n-th vote and the n-th time. The seed is the prompt's own, wherever it is asked."""
-        drawn = prompt.times > 1 or attempt > 0
+        drawn = self._draws_votes or attempt > 0
         ours = drawn and not self.card.temperature
         temperature = self.card.temperature if self.asks.temperature is None else self.asks.temperature
         top_p = self.card.top_p if self.asks.top_p is None else self.asks.top_p
@@ -219,8 +230,7 @@ class Judge(Family):
 
     def recorded(self, answer_tokens: int) -> dict[str, Any]:
         """All that decides what its numbers are, and whose choice the sampling was, for a run's identity."""
-        times = self.votes if self.shows is Shows.ONE else 1 if self.shows is Shows.ALL else self.votes - self.votes // 2
-        sampling = self.sampling(Prompt((), (), times=times), 0, 0, answer_tokens)
+        sampling = self.sampling(Prompt((), ()), 0, 0, answer_tokens)
         theirs = (self.card.temperature, self.card.top_p) == (sampling.temperature, sampling.top_p)
         given = self.asks.temperature is not None or self.asks.top_p is not None
         return {

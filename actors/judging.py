@@ -170,7 +170,9 @@ class JudgeScorer:
                 continue
             tokens = sum(share(len(one.prompt.ids) * len(one.attempts), one.prompt, at) for one in about[at])
             if not about[at]:  # all that it could be shown with were knocked out before its turn came
-                scores.append(replace(Score.rejected(Reason.NO_OPPONENT), truncated=response.truncated))
+                scores.append(
+                    replace(Score.rejected(Reason.NO_OPPONENT), truncated=response.truncated, reasoned=response.reasoned)
+                )
                 continue
             failure = failures[at]
             if failure is not None:

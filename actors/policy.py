@@ -9,8 +9,9 @@ import hashlib
 import itertools
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from actors.checkpoint import Adapter, Checkpoint, locate
@@ -210,11 +211,10 @@ class PolicyWriter:
     without them nobody could tell the reasoning from the answer. Other special tokens are left out.
     """
 
-    def __init__(self, sampling: Sampling, engine: Engine, special: Collection[str] = ()) -> None:
-        """`special` are the special tokens of its tokenizer."""
-        others = sorted((token for token in special if not is_in_marks(token)), key=len, reverse=True)
-        self._others = re.compile("|".join(map(re.escape, others)) or r"(?!)")
-        self._marked = len(others) < len(special)
+    def __init__(self, sampling: Sampling, engine: Engine, special: Mapping[int, str] = MappingProxyType({})) -> None:
+        """`special` are the special tokens of its tokenizer: the text of each id."""
+        self._others = {token: text for token, text in special.items() if not is_in_marks(text)}
+        self._marked = len(self._others) < len(special)
         self._sampling = replace(sampling, keep_special=self._marked)
         self._engine = engine
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
@@ -240,5 +240,13 @@ class PolicyWriter:
             return undrawn(Reason.ENGINE_TIMEOUT)
         except EngineError:
             return undrawn(Reason.ENGINE_REFUSED)
-        text = self._others.sub("", said.text) if self._marked else said.text
+        text = self._without_others(said) if self._marked else said.text
         return judged(replace(said, text=f"{draw.opening}{text}" if text.strip() else text))
+
+    def _without_others(self, said: Generation) -> str:
+        """The text without special tokens that are no marks of reasoning, but with characters that only spell one."""
+        text, ids = said.text, list(said.token_ids)
+        while ids and ids[-1] in self._others:
+            text = text.removesuffix(self._others[ids.pop()])
+        inside = sorted({self._others[token] for token in ids if token in self._others}, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, inside)), "", text) if inside else text

@@ -7,7 +7,7 @@ prompt has exactly the special tokens that the template wrote: never a second BO
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -477,11 +477,11 @@ class Renderer:
         return begun
 
 
-def special_tokens(model: RewardModel) -> frozenset[str]:
-    """The texts of the special tokens of a model's tokenizer, which a decoded text is usually without."""
+def special_tokens(model: RewardModel) -> Mapping[int, str]:
+    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id."""
     tokenizer = _tokenizer(Checkpoint.find(model.model, model.revision))
-    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    return frozenset({*added, *tokenizer.all_special_tokens})
+    added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
 
 
 def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:

@@ -13,7 +13,7 @@ from actors.timeline import mark
 
 def adapt_to_environment() -> None:
     """Do again what vLLM and torch did when the fork server imported them, in an environment that may have been another."""
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork():  # as which the first of them counts after a fork
         raise RuntimeError("the process that engines are forked from has initialised CUDA; ASSAY_FORK_SERVER=0 spawns them")
     _configure_vllm_root_logger()
     if threads := os.environ.get("OMP_NUM_THREADS"):

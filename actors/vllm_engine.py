@@ -145,9 +145,10 @@ class VllmEngine:
             "hf_overrides": {**settings.engine_args.get("hf_overrides", {}), **(hf_overrides or {})},
         }
         if task.pools:
-            # Some classes would pick positions themselves (STEP): every one is had here, and picked by us.
-            every = {"tok_pooling_type": "ALL"} if task.every_position else {}
-            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **every)
+            # Some classes would pick positions themselves (STEP): every one is had here, and picked by us. And a file for
+            # sentence embeddings, modules.json, would have the mean of all positions read instead of the last.
+            where = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
+            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **where)
         self._placement = placement
         self._workers = settings.tensor_parallel * settings.pipeline_parallel
         self._task = task

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.batch_actor import BatchActor
+from actors.batch_actor import BatchActor, _killer
 from actors.crash_guard import SUSPECT, Ledger
 from actors.engine_process import EngineProcess, _Gate
 from actors.errors import CrashLoop
@@ -372,6 +372,16 @@ def test_the_responses_of_a_killer_that_were_rejected_before_stay_so() -> None:
     scores, _ = score(Ledger(10), "part-1", [RenderedRequest("hash", responses, (Prompt([DEADLY], (1,)),))])
     assert [one.reason for one in scores[0]] == [Reason.CONTROL_TOKEN, Reason.ENGINE_KILLER]
     assert [one.status for one in scores[0]] == [Status.REJECTED, Status.FAILED]
+
+
+def test_what_a_response_was_before_it_killed_an_engine_is_kept() -> None:
+    refused = RenderedResponse("reasons", Reason.REASONING, reasoned=True)
+    killer = RenderedResponse("kills", truncated=True, reasoned=True)
+    found = _killer(RenderedRequest("hash", (refused, killer), ()))
+    assert [(one.reason, one.truncated, one.reasoned) for one in found] == [
+        (Reason.REASONING, False, True),
+        (Reason.ENGINE_KILLER, True, True),
+    ]
 
 
 def test_an_engine_that_dies_of_everything_ends_the_run() -> None:

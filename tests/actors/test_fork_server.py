@@ -73,6 +73,17 @@ def test_the_server_has_a_single_thread() -> None:
     assert psutil.Process(fork_server._SERVER.pid).num_threads() == 1
 
 
+def test_a_server_that_has_initialised_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a fork torch doesn't say so itself: it says that it is a fork of such a process."""
+    import torch
+
+    from actors.vllm_core import adapt_to_environment
+
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    with pytest.raises(RuntimeError, match="ASSAY_FORK_SERVER=0"):
+        adapt_to_environment()
+
+
 def test_a_server_that_was_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_CORE", [])
     monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")  # a server that imports nothing
@@ -82,9 +93,11 @@ def test_a_server_that_was_killed_is_started_again(monkeypatch: pytest.MonkeyPat
     killed = server.pid
     os.kill(killed, signal.SIGKILL)
     until(lambda: not running(killed))
+    monkeypatch.setenv(VARIABLE, "the-mark-of-an-engine-that-starts")
     process = fork_server.ForkedProcess(target=signal.pause)
     process.start()
     assert psutil.Process(process.pid).ppid() == server.pid != killed
+    assert VARIABLE not in psutil.Process(server.pid).environ(), "or the end of that engine would end all others"
     process.kill()
     process.join()
     server._stop()

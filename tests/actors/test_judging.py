@@ -1,6 +1,7 @@
 """What a judge writes becomes scores: votes, orders, re-asks, failures. By a fake engine that says what a test wants."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -228,6 +229,29 @@ def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
     assert [one.times for one in prompts(judge("reward-anything", votes=8), 1)] == [8]
 
 
+@pytest.mark.parametrize("votes", [1, 2, 3, 8])
+@pytest.mark.parametrize("family", ["genrm-boxed", "genrm-principle", "reward-anything", "rm-r1"])
+def test_all_votes_of_a_run_are_drawn_alike_as_it_is_recorded(family: str, votes: int) -> None:
+    own = judge(family, votes=votes)
+    recorded = own.recorded(ANSWER_TOKENS)
+    for count in (1, 2, 3):
+        found = {own.sampling(prompt, 0, 0, ANSWER_TOKENS) for prompt in prompts(own, count)}
+        assert {sampling.temperature for sampling in found} <= {recorded["temperature"]}
+        assert {sampling.top_p for sampling in found} <= {recorded["top_p"]}
+
+
+@pytest.mark.parametrize("question", ["a", "b", "c", "d", "e"])
+@pytest.mark.parametrize("votes", [2, 4, 8])
+def test_a_list_is_shown_as_often_in_one_order_as_turned_round(question: str, votes: int) -> None:
+    asked = ScoreRequest((user(question),), tuple(Response(f"r[{at}]", str(at)) for at in range(3)))
+    for among in ((0, 1), (0, 1, 2)):
+        shown = Counter[tuple[int, ...]]()
+        for showing in judge("reward-anything", votes=votes).questions(asked, among):
+            shown[showing.judges] += showing.times
+        assert shown.total() == votes
+        assert all(shown[order] == shown[order[::-1]] for order in shown)
+
+
 def test_a_comparison_that_is_asked_for_is_no_grade(judged: Judged) -> None:
     """A response alone has no share of wins, and no margin: its grade would be on another scale."""
     assert prompts(judge("genrm-boxed", aggregate="win-rate"), 1) == ()
@@ -347,7 +371,8 @@ def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> N
 
 def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: Judged) -> None:
     own = judge("genrm-boxed", pairs="active")
-    asked = replace(request(own, 3), prompts=tuple(one for one in prompts(own, 3) if one.judges != (0, 2)))
+    responses = tuple(RenderedResponse(f"r[{at}]", reasoned=True) for at in range(3))
+    asked = RenderedRequest("hash", responses, tuple(one for one in prompts(own, 3) if one.judges != (0, 2)))
     fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {at: 3 - at for at in ids}))
     try:
         (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
@@ -356,6 +381,7 @@ def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: J
     assert [(score.status, score.reason, score.reward) for score in scores] == [
         (Status.SCORED, None, 3.0), (Status.SCORED, None, 2.0), (Status.REJECTED, Reason.NO_OPPONENT, None)
     ]  # fmt: skip
+    assert all(score.reasoned for score in scores)
 
 
 def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: Judged) -> None:

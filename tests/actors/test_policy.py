@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer
 
 from actors.checkpoint import locate
-from actors.engine import Sampling
+from actors.engine import Generation, Sampling
 from actors.fake_engine import FakeEngine
 from actors.policy import Draw, Drawn, PolicyWriter, resolve_policy
 from actors.reasoning import MARKS, Parted, parted
@@ -25,16 +26,35 @@ CAUSAL = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}<|end|>{% endfor %}"
 
 
-def drawn(text: str, special: Sequence[str], opening: str = "", **sampling: Any) -> Drawn:
-    """A candidate of a policy that writes a text, which an engine gives without special tokens unless they are kept."""
+class Spelling(FakeEngine):
+    """An engine that gives the ids of special tokens, 100 and on, where a text has them: not those only spelt in it."""
+
+    def __init__(self, special: Sequence[str], spelt: Sequence[str], **settings: Any) -> None:
+        super().__init__(1, 512, vocabulary=10, **settings)
+        self._numbers = {text: 100 + at for at, text in enumerate(special) if text not in spelt}
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        tokens = re.compile("|".join(map(re.escape, self._numbers)) or r"(?!)")
+        return tuple(
+            replace(one, token_ids=(1, *(self._numbers[token] for token in tokens.findall(one.text))))
+            for one in await super().generate(ids, sampling, request_id)
+        )
+
+
+def drawn(text: str, special: Sequence[str], opening: str = "", spelt: Sequence[str] = (), **sampling: Any) -> Drawn:
+    """A candidate of a policy that writes a text, which an engine gives without special tokens unless they are kept.
+
+    Those in `spelt` are written in ordinary characters.
+    """
 
     def reply(ids: Sequence[int], asked: Sampling, number: int) -> str:
-        gone = "|".join(map(re.escape, special))
+        gone = "|".join(map(re.escape, set(special) - set(spelt)))
         return re.sub(gone, "", text) if gone and not asked.keep_special else text
 
-    engine = FakeEngine(1, 512, vocabulary=10, reply=reply)
+    engine = Spelling(special, spelt, reply=reply)
     try:
-        writer = PolicyWriter(Sampling(**{"max_tokens": 100, **sampling}), engine, special)
+        texts = {100 + at: token for at, token in enumerate(special)}
+        writer = PolicyWriter(Sampling(**{"max_tokens": 100, **sampling}), engine, texts)
         ((found,),) = writer.draw_block([Draw([1, 2], (0,), opening)])
     finally:
         engine.close()
@@ -47,6 +67,13 @@ def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text(begin: str,
     assert found.reason is None
     assert parted(found.text) == Parted(True, "The answer.")
     assert "<|other|>" not in found.text
+
+
+def test_characters_that_spell_a_special_token_stay_in_the_text() -> None:
+    special = ["<think>", "</think>", "<s>", "<|end|>"]
+    found = drawn("<think> Hm. </think> Use <s>old</s>.<|end|>", special, spelt=["<s>"])
+    assert found.text == "<think> Hm. </think> Use <s>old</s>."
+    assert drawn("Use <s>old</s>.", ["<s>"], spelt=["<s>"]).text == "Use <s>old</s>."
 
 
 def test_parts_of_marks_that_are_special_tokens_stay_too() -> None:
@@ -81,8 +108,10 @@ def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None
         write_model(tmp_path / name, config=CAUSAL, weights=LANGUAGE_MODEL_WEIGHTS, tokenizer=tokenizer, template=template)
     for name, opening in (("plain", ""), ("opens", "[THINK]")):
         policy = resolve_policy(PolicySettings(policy=str(tmp_path / name)))
-        assert {"[THINK]", "<pad>"} <= special_tokens(policy)
-        assert "<plain>" not in special_tokens(policy)
+        special = special_tokens(policy)
+        assert {"[THINK]", "<pad>"} <= set(special.values())
+        assert "<plain>" not in special.values()
+        assert [special[number] for number in tokenizer.convert_tokens_to_ids(["[THINK]", "<pad>"])] == ["[THINK]", "<pad>"]
         asking = Asking(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
         (row,) = asking.rendered([AskedRow(request(user("Hi"), to=()))])
         assert row.opening == opening

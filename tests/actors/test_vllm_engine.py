@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +85,24 @@ def test_logits_are_those_of_transformers_in_a_mixed_batch(classify_engine: "Vll
     answers = ask(classify_engine, together())
     for pooled, expected in zip(answers, logits + logits[::-1], strict=True):
         assert pooled.values == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_file_for_sentence_embeddings_beside_a_classifier_changes_no_number(
+    classifier: Path, tmp_path: Path, logits: list[list[float]]
+) -> None:
+    """It asks for the mean of all positions; the reward is at the last."""
+    folder = tmp_path / "classifier"
+    shutil.copytree(classifier, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true, "word_embedding_dimension": 128}')
+    modules = [{"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    engine = start_vllm(folder, Task.CLASSIFY)
+    try:
+        for ids, expected in zip(prompts()[:4], logits, strict=False):
+            assert ask(engine, engine.pool(ids, "alone")).values == pytest.approx(expected, abs=1e-4)
+    finally:
+        close_vllm(engine)
 
 
 def test_the_prefix_cache_is_reported(classify_engine: "VllmEngine") -> None:
