@@ -163,8 +163,9 @@ class _Group:
         group = conformed(group, self.schema)
         places = sorted(range(len(group)), key=self._order(group).__getitem__)
         rows = self.reader.candidates([group.take(pa.array(places, pa.int64())).select(self.reader.reads)])
-        found = [self.job.maker(own) for own in self._candidates(rows)]
-        return pa.Table.from_pylist([dict(row) for one in found for row in one.rows])
+        made_rows = [row for own in self._candidates(rows) for row in self.job.maker(own).rows]
+        names = dict.fromkeys(name for row in made_rows for name in row)  # Arrow would take those of the first row alone
+        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in made_rows])
 
     def _order(self, group: pa.Table) -> list[tuple[Any, ...]]:
         """Rows together, and the responses of each in their order: draft[2] before draft[10]."""

@@ -37,9 +37,14 @@ class Kind:
         """The file by which such a folder is known."""
         return f"{self.name}.json"
 
+    def number(self, name: str) -> str | None:
+        """The number of a file of the folder that it wrote; None for any other file."""
+        written = re.fullmatch(rf"(?:{'|'.join(self.stems)})-({_NUMBER})\.(?:jsonl|parquet)", name)
+        return written and written[1]
+
     def is_file(self, name: str) -> bool:
         """Whether a file of the folder is one that it wrote."""
-        return re.fullmatch(rf"({'|'.join(self.stems)})-{_NUMBER}\.(jsonl|parquet)", name) is not None
+        return self.number(name) is not None
 
 
 FILTER = Kind("filter", ("kept", "rest"))
@@ -81,24 +86,26 @@ def check_free(folder: str, overwrite: bool, kind: Kind = FILTER) -> None:
 def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict[str, dict[str, Any]]:
     """Make the folder, and mark it as ours. Returns what was noted as done, if the same was asked for here before.
 
-    What another one left is deleted.
+    Files that no such note tells of are deleted: they are of another one, or nobody knows that they are complete. If this is
+    killed, the next time mends it: notes of another one are gone before the document is there that would make them ours.
     """
     place = storage.folder(folder)
+    done, notes = place.sub(_DONE), dict[str, dict[str, Any]]()
     try:
         place.make()
         if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _whole(document, None, kind):
-            done = place.sub(_DONE)
             names = (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())  # a killed worker leaves others
-            notes = {name[1]: _note(done.read(name[0])) for name in names if name}
-            return {number: note for number, note in notes.items() if note is not None}
-        _write(folder, document, None, kind)
-        place.sub(_DONE).delete_all()
+            read = {name[1]: _note(done.read(name[0])) for name in names if name}
+            notes = {number: note for number, note in read.items() if note is not None}
+        else:
+            done.delete_all()
+            _write(folder, document, None, kind)
         for entry in place.entries():
-            if kind.is_file(entry.name):
+            if (number := kind.number(entry.name)) is not None and number not in notes:
                 place.delete(entry.name)
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {told(error)}") from error
-    return {}
+    return notes
 
 
 def _note(text: bytes) -> dict[str, Any] | None:

@@ -217,6 +217,7 @@ def _draw_first(run: Run, work: _Sampling, progress: Progress) -> None:
     first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=drawn, later=run.parts)
     first.manifest.write(folder)
     first.parts.create()
+    first.parts.repair()
     if not first.missing():  # as `carry_out` looks, which isn't asked then
         drop_unreadable(first.parts, progress.noted)
     if first.missing():

@@ -5,7 +5,6 @@ and JSON arrays. A range of positions is what a row, a part and a unit of work a
 """
 
 import datetime
-import glob
 import itertools
 import json
 import shlex
@@ -115,7 +114,11 @@ class Unit:
 
 
 class Corpus(NamedTuple):
-    """The files of a corpus, and the paths of those in its folders that are none of it, as they have no known ending."""
+    """The files of a corpus, and the paths of what lies beside them and is none of it.
+
+    Those are files in its folders without a known ending, and folders that a pattern matches, which are not read, where a
+    corpus file lies below.
+    """
 
     files: list[InputFile]
     left_out: list[str]
@@ -132,8 +135,8 @@ def look_through(inputs: Sequence[str], first_index: int = 0) -> Corpus:
     Hidden files of a folder, and those that begin with an underscore, such as `_SUCCESS`, are nothing.
     """
     expanded = [_expand(text) for text in inputs]
-    paths = sorted(_once([files for files, _ in expanded]))
-    left_out = sorted({path for _, others in expanded for path in others} - set(paths))
+    paths = sorted(_once([given.files for given in expanded]))
+    left_out = sorted({path for others in expanded for path in others.left_out} - set(paths) | set(_unread(expanded, paths)))
     with ThreadPoolExecutor(_LOOKED_AT_TOGETHER) as threads:
         return Corpus(list(threads.map(_look_at, paths, itertools.count(first_index), _names(paths))), left_out)
 
@@ -150,10 +153,31 @@ def _once(inputs: Sequence[Sequence[str]]) -> set[str]:
     return once
 
 
+def _unread(expanded: Sequence["_Input"], paths: Sequence[str]) -> Iterable[str]:
+    """The uppermost folders that patterns match and below which there is a corpus file that no input leads to.
+
+    Also those that can't be listed: nobody knows what is in them.
+    """
+    folders = {folder.rstrip("/") for given in expanded for folder in given.folders}
+    read = {storage.real(path) for path in paths} if folders else set()
+    above = ""
+    for folder in sorted(folders, key=lambda folder: f"{folder}/"):
+        if above and folder.startswith(above):
+            continue
+        above = f"{folder}/"
+        try:
+            inside = [file.path for file in storage.files_below(folder)]
+        except OSError:
+            yield folder
+            continue
+        if any(_kind_of(path) and not _hidden(path[len(above) :]) and storage.real(path) not in read for path in inside):
+            yield folder
+
+
 def named_left_out(paths: Sequence[str]) -> str:
     """What is said of files that are left out of a corpus."""
     few = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else "")
-    return f"Left out, as Assay reads {_readable()} of a folder: {few}"
+    return f"Left out, as Assay reads {_readable()} of a folder, and of what a pattern matches no folder: {few}"
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
@@ -233,8 +257,15 @@ def _look(path: str) -> Found:
         raise SourceError(f"{path} can't be read: {told(error)}") from error
 
 
-def _expand(text: str) -> tuple[list[str], list[str]]:
-    """The files behind one input, and what is left out of a folder."""
+class _Input(NamedTuple):
+    """What is behind one input: files, those that are left out of a folder, and folders that a pattern matches."""
+
+    files: list[str]
+    left_out: Sequence[str] = ()
+    folders: Sequence[str] = ()
+
+
+def _expand(text: str) -> _Input:
     try:
         found = storage.find(text)
     except OSError as error:
@@ -242,14 +273,17 @@ def _expand(text: str) -> tuple[list[str], list[str]]:
         raise SourceError(f"{text} can't be read: {told(error)}") from error
     if found is None:
         raise SourceError(f"there is no file, folder or match for {text}")
-    paths = [one.path for one in found]
-    if paths == [storage.absolute(text)] or glob.has_magic(text):
-        return paths, []
+    paths = [file.path for file in found.files]
+    if found.folders is not None:
+        shown_folders = [folder for folder in found.folders if not _hidden(Path(folder).name) or _hidden(Path(text).name)]
+        return _Input(paths, folders=shown_folders)
+    if paths == [storage.absolute(text)]:
+        return _Input(paths)
     shown = [path for path in paths if not _hidden(storage.below(path, text))]
     known = [path for path in shown if _kind_of(path)]
     if not known:
         raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable()}")
-    return known, [path for path in shown if not _kind_of(path)]
+    return _Input(known, [path for path in shown if not _kind_of(path)])
 
 
 def _names(paths: Sequence[str]) -> list[str]:

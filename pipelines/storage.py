@@ -200,23 +200,42 @@ def look(path: str) -> Found:
     return _found(system, _as_os_error(system.info)(inner))
 
 
-def find(text: str) -> list[Found] | None:
-    """The files behind a path, or a pattern with * ? [] **, or all those below a folder; None if it is nothing at all.
+class Matches(NamedTuple):
+    """The files behind a path or a pattern, and the folders that a pattern matches, too; None where it isn't one."""
 
-    Raises `OSError`. A folder on this machine that can't be listed is an error and not an empty one; a link to a folder in
-    it counts as a file, for it isn't followed.
+    files: list[Found]
+    folders: list[str] | None = None
+
+
+def find(text: str) -> Matches | None:
+    """The files behind a path, or a pattern with * ? [] **, or all those below a folder; None if there is no file.
+
+    What is there under this very name is no pattern on this machine. Raises `OSError`. A folder on this machine that can't
+    be listed is an error and not an empty one.
     """
     path = absolute(text)
     if is_remote(path):
         return _find_remotely(path)
     if os.path.isdir(path):
-        walk = os.walk(path, onerror=_refuse)
-        inside = ((where, [*names, *filter(lambda name: _is_link(where, name), folders)]) for where, folders, names in walk)
-        return [Found(os.path.join(where, name), 0, None) for where, names in inside for name in names]
+        return Matches(files_below(path))
     if os.path.isfile(path):
-        return [look(path)]
-    matches = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
-    return [Found(name, 0, None) for name in matches] or None
+        return Matches([look(path)])
+    matches = glob.glob(path, recursive=True)
+    files = [Found(name, 0, None) for name in matches if os.path.isfile(name)]
+    return Matches(files, [name for name in matches if os.path.isdir(name)]) if files else None
+
+
+def files_below(path: str) -> list[Found]:
+    """All files below a folder, whatever characters its name holds; a file itself, in a store. Raises `OSError`.
+
+    On this machine a link to a folder in it counts as a file, for it isn't followed.
+    """
+    if is_remote(path):
+        system, inner = _system(path)
+        return _files(system, _as_os_error(system.find)(inner, detail=True))
+    walk = os.walk(path, onerror=_refuse)
+    inside = ((where, [*names, *filter(lambda name: _is_link(where, name), folders)]) for where, folders, names in walk)
+    return [Found(os.path.join(where, name), 0, None) for where, names in inside for name in names]
 
 
 def below(path: str, text: str) -> str:
@@ -236,15 +255,18 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def _find_remotely(text: str) -> list[Found] | None:
+def _find_remotely(text: str) -> Matches | None:
     system, inner = _system(text)
     system.invalidate_cache()
-    if glob.has_magic(inner):
-        infos = _as_os_error(system.glob)(inner, detail=True)
-    else:
-        infos = _as_os_error(system.find)(inner, detail=True)  # of a file, itself
-    found = [_found(system, info) for info in infos.values() if info["type"] == "file"]
-    return found or None
+    if not glob.has_magic(inner):
+        return Matches(files) if (files := files_below(text)) else None
+    infos = _as_os_error(system.glob)(inner, detail=True)
+    folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
+    return Matches(files, folders) if (files := _files(system, infos)) else None
+
+
+def _files(system: Any, infos: dict[str, dict[str, Any]]) -> list[Found]:
+    return [_found(system, info) for info in infos.values() if info["type"] == "file"]
 
 
 def _found(system: Any, info: dict[str, Any]) -> Found:

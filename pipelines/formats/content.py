@@ -145,7 +145,21 @@ def reply(context: tuple[Message, ...], value: object) -> Exchange:
     if not isinstance(value, list):
         return Exchange(context, answer(value))
     more, said = final(conversation(value))
-    return Exchange(context + more, said)
+    return Exchange(append_turns(context, more), said)
+
+
+def append_turns(context: tuple[Message, ...], turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The context and what follows it before the response.
+
+    Raises `Rejected` for turns that begin the conversation anew, as those of a row that has its prompt twice, in other
+    words: a system prompt after the context, or a user's turn after one of theirs.
+    """
+    if context and turns:
+        if turns[0].role is Role.SYSTEM:
+            raise Rejected(Reason.WRONG_TYPE, "a system prompt after the prompt")
+        if turns[0].role is context[-1].role is Role.USER:
+            raise Rejected(Reason.WRONG_TYPE, "a user's turn right after the prompt's")
+    return context + turns
 
 
 def is_message(value: object) -> bool:

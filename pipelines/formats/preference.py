@@ -7,6 +7,8 @@ A string or a single message answers the prompt. A list of messages is, in this 
 - with a prompt of messages, the whole conversation if it begins with them, else what follows them (TRL, explicit);
 - with a prompt of text, what follows it if the assistant speaks first, else the whole conversation
   (ultrafeedback_binarized, whose prompt repeats the first user turn).
+What follows a prompt may not begin with a system prompt, nor with the user where the prompt ends with them: it is the
+conversation in other words, and would be asked twice.
 `system` comes before all of it, unless it is there already.
 """
 
@@ -15,6 +17,7 @@ from functools import partial
 from actors.records import Message, Role
 from pipelines.formats.content import (
     answer,
+    append_turns,
     conversation,
     field,
     final,
@@ -55,7 +58,7 @@ def _exchange(row: Row, side: str) -> Exchange:
         return Exchange(prompt(row), answer(value))
     context, said = final(conversation(value))
     whole = _whole(row.get("prompt"), context)
-    return Exchange(with_system(row, context) if whole else prompt(row) + context, said)
+    return Exchange(with_system(row, context) if whole else append_turns(prompt(row), context), said)
 
 
 def _whole(given: object, context: tuple[Message, ...]) -> bool:

@@ -145,6 +145,17 @@ def test_a_scored_dataset_too() -> None:
     assert 0 < len(found) <= 30
 
 
+def test_margins_by_label_are_there_whichever_pair_of_a_prompt_comes_first() -> None:
+    """Of two rows with one prompt, responses of both make pairs, too, which have no label."""
+    rows = [{"prompt": f"What is {at % 6}?", "chosen": f"{at}", "rejected": f"-{at}"} for at in range(12)]
+    made_up = score(ray.data.from_items(rows), model="tiny-attributes", engine="fake")
+    found = pairs(made_up, "trl", per="prompt", pairs="all", fake_ok=True, **FEW).take_all()
+    assert len(found) == 6 * 6
+    labelled = [row for row in found if row.get("label_margin") is not None]
+    numbers = [{row[side][0]["content"].strip("-") for side in ("chosen", "rejected")} for row in labelled]
+    assert sorted(numbers, key=str) == sorted(({f"{at}"} for at in range(12)), key=str)
+
+
 def test_after_a_step_of_ones_own_it_is_told_of_which(drawn: Dataset, in_memory: Dataset) -> None:
     with pytest.raises(SourceError, match="give of=DATASET, the one that it was made of"):
         pairs(in_memory, "trl")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SourceError
 from actors.records import Reading, Reason, Score, Status
-from pipelines import filtering
+from pipelines import filtering, kept_folder
 from pipelines.columns import Columns
 from pipelines.filter_step import Output, filter_group
 from pipelines.filtering import KeepSummary, keep
@@ -33,6 +33,7 @@ from pipelines.readers import RECORD
 from pipelines.settings import FilterSettings
 from pipelines.sources import InputFile, Kind, Range
 from pipelines.storage import LEASE
+from tests.deletions import die_in_start
 
 Response = tuple[str, Score]
 Row = tuple[Any, Sequence[Response]]
@@ -437,6 +438,38 @@ def test_an_earlier_result_is_replaced_only_on_request(four: str, tmp_path: Path
     assert len(read_lines(kept)) == 1
     run(four, "reward > 0", kept, overwrite=True, format="parquet")
     assert sorted(os.listdir(kept)) == ["filter.json", "kept-00000.parquet", "mine.txt", "recipe.yaml"]
+
+
+@pytest.mark.parametrize("condition", ["reward > 0", "reward > 100"])
+def test_a_filter_that_is_killed_while_it_clears_its_folders_takes_nothing_of_another(
+    four: str, tmp_path: Path, condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both(place: Path, condition: str) -> KeepSummary:
+        return run(four, condition, place / "kept", rest=str(place / "rest"))
+
+    def files(place: Path) -> dict[str, list[bytes]]:
+        return {path.name: read_lines(path.parent) for path in place.glob("*/*.jsonl")}
+
+    whole, deletions, killed = both(tmp_path / "calm", condition), 0, True
+    while killed:
+        out = tmp_path / f"{deletions}"
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_folder, "finish", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                both(out, "reward > -10")
+        assert set(files(out)) == {"kept-00000.jsonl", "rest-00000.jsonl"}
+        with monkeypatch.context() as patch:
+            die_in_start(patch, deletions)
+            try:
+                killed = both(out, condition) != whole
+            except KeyboardInterrupt:
+                deletions += 1
+        assert both(out, condition) == whole if killed else deletions == 4
+        assert files(out) == files(tmp_path / "calm")
+
+
+def _dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_folder_of_something_else_is_left_alone(four: str, tmp_path: Path) -> None:

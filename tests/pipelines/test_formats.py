@@ -307,6 +307,41 @@ def test_what_follows_a_prompt_may_have_several_turns() -> None:
     assert judged(asked) == PAIR
 
 
+SYSTEM = {"role": "system", "content": "s"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "before"),
+    [
+        ([user("q ")], [user("q")]),
+        ([user("q")], [SYSTEM, user("q")]),
+        ([SYSTEM, user("q")], [user("q")]),
+        ([user("r")], [user("q"), said("a"), user("r")]),
+        ([user("q"), said("a"), user("r")], [user("r")]),
+        ([user("q"), said("a")], [SYSTEM, user("r")]),
+    ],
+    ids=str,
+)
+def test_turns_that_cant_follow_a_prompt_are_refused(prompt: list[object], before: list[object]) -> None:
+    """They are the conversation again, told in other words: judged behind the prompt, it would be asked twice."""
+    answered = [*before, said("good")]
+    pair = requests(PREFERENCE, {"prompt": prompt, "chosen": answered, "rejected": [said("bad")]})
+    assert (refused(pair), judged(pair)) == ({"chosen": Reason.WRONG_TYPE}, {"rejected": "bad"})
+    for shape, row in (
+        ("prompt-completion", {"prompt": prompt, "completion": answered}),
+        ("input-output", {"input": prompt, "output": answered}),
+        ("nemo-rl", {"context": prompt, "completions": [{"rank": 0, "completion": answered}]}),
+    ):
+        assert set(refused(requests(SHAPES[shape], row)).values()) == {Reason.WRONG_TYPE}, shape
+
+
+@pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
+def test_a_prompt_of_text_that_its_answer_repeats_is_refused(shape: str) -> None:
+    asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
+    row = {asks: "q", answers: [user("q"), said("a")]}
+    assert refused(requests(SHAPES[shape], row)) == {"final": Reason.WRONG_TYPE}
+
+
 @pytest.mark.parametrize(
     ("row", "reasons"),
     [

@@ -34,6 +34,7 @@ from pipelines.workers import workers
 from tests.asked import said, user
 from tests.candidates import Given, drawn_corpus, files_in, judged_corpus, prompts, rows_in, scored_corpus
 from tests.corpora import lines, scored, settings, write
+from tests.deletions import die_in_start
 
 PER = pytest.mark.parametrize("per", ["row", "prompt"])
 KIND = pytest.mark.parametrize("parquet", [False, True], ids=["jsonl", "parquet"])
@@ -573,17 +574,22 @@ def test_what_was_killed_goes_on_with_what_isnt_there(
     assert document(out)["summary"] is None
     noted = {f"chosen-{name.removesuffix('.json')}.jsonl" for name in os.listdir(out / "done")}
     assert len(noted) == 2
-    before = {path.name: path.stat().st_ino for path in out.glob("*.jsonl")}
+    before = {path.name: _stamp(path) for path in out.glob("*.jsonl")}
     (unnoted,) = before.keys() - noted
     (out / unnoted).write_bytes(b"half of it")
     (out / "done" / "half-written.tmp").touch()
     assert choose(folder, out, **asked) == whole
-    after = {path.name: path.stat().st_ino for path in out.glob("*.jsonl")}
+    after = {path.name: _stamp(path) for path in out.glob("*.jsonl")}
     assert {name for name in before if after[name] == before[name]} == noted & before.keys(), (
         "what is there isn't made again"
     )
     assert files_in(out) == files_in(calm)
     assert sorted(os.listdir(out)) == sorted(os.listdir(calm)), "what was noted on the way is gone"
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Differs for a file that was written again, though a file system may give it the number of one that is gone."""
+    return path.stat().st_ino, path.stat().st_mtime_ns
 
 
 def _dies_after(calls: int) -> Any:
@@ -614,6 +620,33 @@ def test_another_choice_starts_anew_in_a_folder_that_was_left(
     assert {row["reward"] for row in rows_in(out)} == {4.0}
     choose(folder, tmp_path / "calm", keep="best", floor=4.0, per=per)
     assert files_in(out) == files_in(tmp_path / "calm")
+
+
+@PER
+def test_a_choice_that_is_killed_while_it_clears_its_folder_takes_nothing_of_another(
+    tmp_path: Path, per: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = equal_prompts(tmp_path / "in")
+    monkeypatch.setattr(making, "workers", _here)
+    cut_up(monkeypatch, folder)
+    asked: dict[str, Any] = {"keep": "best", "floor": 4.0, "per": per}
+    whole = choose(folder, tmp_path / "calm", **asked)
+    deletions, killed = 0, True
+    while killed:
+        out = tmp_path / f"{deletions}"
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_folder, "finish", _dies_after(0))
+            with pytest.raises(KeyboardInterrupt):
+                choose(folder, out, keep="all", floor=0.0, per=per)
+        with monkeypatch.context() as patch:
+            die_in_start(patch, deletions)
+            try:
+                killed = choose(folder, out, **asked) != whole
+            except KeyboardInterrupt:
+                deletions += 1
+        assert not killed or choose(folder, out, **asked) == whole
+        assert files_in(out) == files_in(tmp_path / "calm")
+    assert deletions > 2
 
 
 def test_a_corpus_that_was_scored_on_is_chosen_from_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

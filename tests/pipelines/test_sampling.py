@@ -14,7 +14,7 @@ import pytest
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
 from actors.policy import seed_of
 from pipelines.options import build
-from pipelines.parts import gaps, joined
+from pipelines.parts import Parts, gaps, joined
 from pipelines.sampling import SampleSummary, sample
 from pipelines.scoring import score
 from pipelines.settings import SampleSettings
@@ -237,6 +237,21 @@ def test_between_two_passes_a_manifest_and_a_part_may_break(corpus: Path, calm: 
     parts[0].write_bytes(parts[0].read_bytes()[:99])
     again = drawn(corpus, out, in_turns=True, part_rows=8)
     assert 0 < again.usage.policy < calm.summary.usage.policy / 2, "only what was in the part is drawn again"
+    assert outcome(out) == outcome(calm.output)
+
+
+def test_between_two_passes_an_overlapping_part_of_a_dead_driver_is_dropped(
+    corpus: Path, calm: Calm, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(RunStopped):
+        drawn(corpus, out, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
+    parts = Parts(str(out / "drawn"))
+    _, second, third, *_ = parts.listing()
+    late = second._replace(range=Range(second.range.start, third.range.end), counts=second.counts + third.counts)
+    parts.commit(late, pa.concat_tables([pq.read_table(parts.path(part)) for part in (second, third)]), {})
+    again = drawn(corpus, out, in_turns=True, part_rows=8)
+    assert (again.drawn, again.usage.policy) == (calm.summary.drawn, 0)
     assert outcome(out) == outcome(calm.output)
 
 

@@ -79,6 +79,32 @@ def test_globs_reach_as_deep_as_they_say(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -> None:
+    corpus(tmp_path, "a.jsonl", "2024/b.jsonl", "2025/x/c.jsonl", "notes/d.txt", "_log/e.json", ".f/g.jsonl")
+    (tmp_path / "linked").symlink_to(tmp_path / "2024")
+
+    def left_out(*inputs: str) -> list[str]:
+        found = look_through([str(tmp_path / text) for text in inputs])
+        return [path.removeprefix(f"{tmp_path}/") for path in found.left_out]
+
+    assert names(find([str(tmp_path / "*")])) == ["a.jsonl"]
+    assert left_out("*") == ["2024", "2025", "linked"]
+    assert left_out("*", "2024") == ["2025"], "what another input reads is not left out"
+    assert left_out("*", "*/*.jsonl") == ["2025"]
+    assert left_out("*", "2025/x/*") == ["2024", "linked"]
+    assert left_out("**/*.jsonl") == []
+    corpus(tmp_path, "x/folder.jsonl/a4.jsonl")
+    assert left_out("**/*.jsonl") == []
+
+
+@pytest.mark.parametrize("name", ["of [2024]", "all*", "which?"])
+def test_a_folder_whose_name_looks_like_a_glob_is_a_folder(tmp_path: Path, name: str) -> None:
+    corpus(tmp_path / name, "a.jsonl", "_c.jsonl", ".git/e.jsonl", "c.csv")
+    found = look_through([str(tmp_path / name)])
+    assert names(found.files) == ["a.jsonl"]
+    assert found.left_out == [str(tmp_path / name / "c.csv")]
+
+
 def test_a_name_that_looks_like_a_glob_is_a_name_first(tmp_path: Path) -> None:
     corpus(tmp_path, "a[1].jsonl", "a1.jsonl")
     assert names(find([str(tmp_path / "a[1].jsonl")])) == ["a[1].jsonl"]

@@ -80,19 +80,40 @@ def test_files_are_read_from_anywhere_in_them(folder: Folder) -> None:
         assert stream.readline() == content[5_000_000:].split(b"\n")[0] + b"\n"
 
 
+def paths(text: str) -> list[str]:
+    found = storage.find(text)
+    assert found is not None
+    return sorted(file.path for file in found.files)
+
+
 def test_files_are_found_by_name_by_pattern_and_by_folder(folder: Folder) -> None:
     for name in ("one.jsonl", "two.jsonl"):
         folder.replace(name, b"x")
     folder.sub("below").replace("three.jsonl", b"x")
     path = folder.path
-    assert [found.path for found in storage.find(folder.file("one.jsonl")) or []] == [folder.file("one.jsonl")]
+    assert paths(folder.file("one.jsonl")) == [folder.file("one.jsonl")]
     below = folder.sub("below").file("three.jsonl")
     everything = [below, folder.file("one.jsonl"), folder.file("two.jsonl")]
-    assert sorted(found.path for found in storage.find(f"{path}/*.jsonl") or []) == everything[1:]
-    assert sorted(found.path for found in storage.find(f"{path}/**/*.jsonl") or []) == everything
-    assert sorted(found.path for found in storage.find(path) or []) == everything
+    assert paths(f"{path}/*.jsonl") == everything[1:]
+    assert paths(f"{path}/**/*.jsonl") == everything
+    assert paths(path) == everything
     assert storage.find(f"{path}/nothing") is None
     assert storage.find(f"{path}/*.nothing") is None
+    assert storage.find(f"{path}/b*") is None, "a pattern that matches folders alone leads nowhere"
+
+
+def test_the_folders_that_a_pattern_matches_too_are_known(folder: Folder) -> None:
+    folder.replace("one.jsonl", b"x")
+    folder.sub("below").sub("it").replace("two.jsonl", b"x")
+    below = folder.sub("below").path
+    matched = storage.find(f"{folder.path}/*")
+    assert matched is not None
+    assert matched.folders == [below]
+    assert [file.path for file in storage.files_below(below)] == [folder.sub("below").sub("it").file("two.jsonl")]
+    for named in (folder.path, folder.file("one.jsonl")):
+        found = storage.find(named)
+        assert found is not None
+        assert found.folders is None, "it is no pattern"
 
 
 @pytest.mark.parametrize(
@@ -131,9 +152,9 @@ def test_a_place_has_one_address(alias: str, address: str) -> None:
 def test_files_below_a_folder_are_found_by_any_of_its_addresses(folder: Folder) -> None:
     folder.replace("a.jsonl", b"x")
     alias = folder.path.replace("s3://", "s3a://") if "://" in folder.path else f"local://{folder.path}"
-    (found,) = storage.find(alias) or []
-    assert found.path == folder.file("a.jsonl")
-    assert storage.below(found.path, alias) == "a.jsonl"
+    (path,) = paths(alias)
+    assert path == folder.file("a.jsonl")
+    assert storage.below(path, alias) == "a.jsonl"
     with storage.open_read(f"{alias}/a.jsonl") as stream:
         assert (stream.read(), storage.look(f"{alias}/a.jsonl").size) == (b"x", 1)
 

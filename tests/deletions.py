@@ -1,0 +1,29 @@
+"""Output folders whose clearing is cut short."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pipelines import kept_folder, storage
+
+
+def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
+    """Let `kept_folder.start` end, as if it was killed, where it would delete more often than that."""
+    left, start = iter(range(deletions)), kept_folder.start
+
+    def dying(delete: Callable[..., None]) -> Callable[..., None]:
+        def delete_or_die(*arguments: Any) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            delete(*arguments)
+
+        return delete_or_die
+
+    def start_or_die(*arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as local_disk:
+            for name in ("delete", "delete_all"):
+                local_disk.setattr(storage._Local, name, dying(getattr(storage._Local, name)))
+            return start(*arguments)
+
+    patch.setattr(kept_folder, "start", start_or_die)
