@@ -123,6 +123,15 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
     assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_an_answer_to_nothing_has_no_number(app: Any, path: str) -> None:
+    """As in batch: no reward model was trained to judge one."""
+    alone = ANSWERED[1:]
+    assert error(post(app, path, {"model": HEAD, "messages": alone}), 400)["code"] == "no_messages"
+    (own,) = asked(app, conversations=[{"messages": alone}])["data"]
+    assert [(one["reward"], one["reason"]) for one in own["responses"]] == [(None, "no_messages")]
+
+
 def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
     (own,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
     assert [one["name"] for one in own["responses"]] == ["response_1", "response_2"]
