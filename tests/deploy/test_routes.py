@@ -123,6 +123,24 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
     assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
 
 
+@pytest.mark.parametrize("principles", [["correctness", ""], [" "]])
+def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) -> None:
+    one = scorer("tiny-principle")
+    blank, fine = ({"messages": QUESTION, "responses": ["7", "9"], "principles": by} for by in (principles, ["correctness"]))
+    in_messages = {"messages": ANSWERED, "principles": principles}
+    try:
+        data = asked(application([one]), model="tiny-principle", conversations=[blank, fine, in_messages])["data"]
+    finally:
+        one.close()
+    reasons = [[response["reason"] for response in own["responses"]] for own in data]
+    assert reasons == [["empty_content"] * 2, [None] * 2, ["empty_content"]]
+    assert [[response["reward"] is None for response in own["responses"]] for own in data] == [
+        [True] * 2,
+        [False] * 2,
+        [True],
+    ]
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
 def test_an_answer_to_nothing_has_no_number(app: Any, path: str) -> None:
     """As in batch: no reward model was trained to judge one."""
