@@ -123,6 +123,12 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
     assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
+    turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]
+    assert error(post(app, path, {"model": HEAD, "messages": turns}), 400)["code"] == "no_principles"
+
+
 @pytest.mark.parametrize("principles", [["correctness", ""], [" "]])
 def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) -> None:
     one = scorer("tiny-principle")
