@@ -96,6 +96,13 @@ def asked_or_refused(turns: Sequence[Turn], place: str = "messages") -> ScoreReq
         raise unscored(rejected.reason, place) from None
 
 
+def check_alone(request: ScoreRequest, place: str = "messages") -> ScoreRequest:
+    """The request again, for formats whose answer is one number. Raises `ApiError` if it has several responses."""
+    if len(request.responses) > 1:
+        raise BadRequest("the answer holds one reward, and there are two responses: ask /v1/rewards, or send one", place)
+    return request
+
+
 def answered(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest:
     """The document of a position as the only response to a question of the user's, which stands at `asked_at`.
 

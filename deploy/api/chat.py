@@ -22,7 +22,7 @@ from actors.judge import Judge
 from actors.online import Refused, Written
 from actors.reasoning import THINK
 from actors.records import Score, ScoreRequest
-from deploy.api.bodies import Listed, RequestBody, Serving, Turn, Turns, asked_or_refused
+from deploy.api.bodies import Listed, RequestBody, Serving, Turn, Turns, asked_or_refused, check_alone
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
 from deploy.service import ServedModel
@@ -121,7 +121,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     request = await off_loop(lambda: asked_or_refused([*body.messages, *_from_metadata(body.metadata)]))
     head = _Head(served.name)
     if served.model.task.pools:
-        ((score,),) = [judged.scores for judged in await served.score([request])]
+        ((score,),) = [judged.scores for judged in await served.score([check_alone(request)])]
         reward_of(score)
         if body.stream:
             return _events(_as_asked(_rewards_streamed(head, score), body))
@@ -170,8 +170,12 @@ async def _rewards_streamed(head: "_Head", score: Score) -> AsyncIterator[dict[s
 
 
 def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
+    """The turns that stand there. Raises `ApiError` for one that is no text, which would be lost without a word."""
     given = {name: (metadata or {}).get(name) for name in ("principle", "response_1", "response_2")}
-    return [Turn(role=role, content=content) for role, content in given.items() if isinstance(content, str)]
+    for name, content in given.items():
+        if content is not None and not isinstance(content, str):
+            raise BadRequest(f"metadata.{name} must be text", "metadata")
+    return [Turn(role=role, content=content) for role, content in given.items() if content is not None]
 
 
 def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:

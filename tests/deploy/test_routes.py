@@ -148,6 +148,27 @@ def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) ->
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_a_head_has_one_answer_for_one_response(app: Any, path: str) -> None:
+    turns = [turn for turn in COMPARED if turn["role"] != "principle"]
+    found = error(post(app, path, {"model": HEAD, "messages": turns}), 400)
+    assert found["param"] == "messages"
+    assert "/v1/rewards" in found["message"]
+
+
+def test_responses_as_metadata_are_text_and_for_a_head_one(app: Any) -> None:
+    body = {"model": HEAD, "messages": QUESTION}
+    two = {"response_1": "7", "response_2": "9"}
+    assert "/v1/rewards" in error(post(app, "/v1/chat/completions", {**body, "metadata": two}), 400)["message"]
+    alone = {"response_1": "7", "response_2": None, "session": 5}
+    assert post(app, "/v1/chat/completions", {**body, "metadata": alone}).status_code == 200
+    for name in ("principle", "response_1", "response_2"):
+        for value in (7, ["7"], {"content": "7"}, False):
+            metadata = {"principle": "correctness", **two, name: value}
+            found = error(post(app, "/v1/chat/completions", {**body, "model": JUDGE, "metadata": metadata}), 400)
+            assert (found["param"], found["message"]) == ("metadata", f"metadata.{name} must be text")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
 def test_an_answer_to_nothing_has_no_number(app: Any, path: str) -> None:
     """As in batch: no reward model was trained to judge one."""
     alone = ANSWERED[1:]
