@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 
 from actors.engine import Generation, Sampling
-from actors.judge import Judge
+from actors.judge import Judge, Shows
 from actors.online import Refused, Written
 from actors.reasoning import THINK
 from actors.records import Score, ScoreRequest
@@ -133,6 +133,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
             "finish_reason": "length",
         }
         return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1))
+    _check_order(served, request)
     sampling = _sampling(body, served)
     if body.stream:
         return _events(_as_asked(await _begun(_streamed(head, served, request, sampling)), body))
@@ -176,6 +177,16 @@ def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
         if content is not None and not isinstance(content, str):
             raise BadRequest(f"metadata.{name} must be text", "metadata")
     return [Turn(role=role, content=content) for role, content in given.items() if content is not None]
+
+
+def _check_order(served: ServedModel, request: ScoreRequest) -> None:
+    """Raise `ApiError` for a judge whose orders are drawn: whose response is the first in its text, nothing would say."""
+    judge = served.model.family
+    if isinstance(judge, Judge) and judge.shows is Shows.ALL and len(request.responses) > 1:
+        raise BadRequest(
+            f"{served.name} is shown several responses in orders that are drawn: ask /v1/rewards, with `trace` for its text",
+            "messages",
+        )
 
 
 def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
