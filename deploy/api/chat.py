@@ -218,7 +218,7 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
 
 
 def _choice(at: int, written: Written, sampling: Sampling) -> dict[str, Any]:
-    reasoning, content = _parted(written.said.text, ended=True)
+    reasoning, content = split_reasoning(written.said.text, ended=True)
     message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
     return {
         "index": at,
@@ -242,15 +242,16 @@ def _logprobs(said: Generation) -> dict[str, Any]:
     }
 
 
-def _parted(text: str, *, ended: bool) -> tuple[str | None, str]:
-    """The reasoning, and what comes after it. While a text grows, what might begin the end of the reasoning is held back."""
-    reasoning, end, content = text.partition(_END)
-    if end:
-        return reasoning.removeprefix(THINK), content.lstrip("\n")
-    if text.startswith(THINK) or (not ended and THINK.startswith(text)):
-        inside = text.removeprefix(THINK) if text.startswith(THINK) else ""
-        return inside if ended else _without_half(inside), ""
-    return None, text
+def split_reasoning(text: str, *, ended: bool) -> tuple[str | None, str]:
+    """The reasoning that a text begins with, and what comes after it.
+
+    While a text grows, what might begin or end the reasoning is held back: what a stream has sent stays what it was.
+    """
+    begun = text.lstrip()
+    if begun.startswith(THINK):
+        reasoning, end, content = begun.removeprefix(THINK).partition(_END)
+        return reasoning if end or ended else _without_half(reasoning), content.lstrip("\n")
+    return None, "" if not ended and THINK.startswith(begun) else text
 
 
 def _without_half(text: str) -> str:
@@ -269,7 +270,7 @@ async def _streamed(
             if isinstance(state, Refused):
                 raise unscored(state.reason)
             ended = state.said.finish_reason is not None
-            reasoning, content = _parted(state.said.text, ended=ended)
+            reasoning, content = split_reasoning(state.said.text, ended=ended)
             delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}
             sent = (reasoning or "", content)
             if any(delta.values()) or ended:

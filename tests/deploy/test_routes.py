@@ -5,6 +5,7 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, cast
 
 import httpx
@@ -16,6 +17,7 @@ from actors.models import resolve
 from actors.online import OnlineScorer
 from actors.records import Message, Reason, Role
 from actors.settings import ModelSettings, RenderSettings
+from deploy.api import chat
 from deploy.api.json_route import DEEPEST
 from deploy.errors import unscored
 from tests.endpoints import ANSWERED, QUESTION, application, client, listening, post, scorer
@@ -168,6 +170,22 @@ def test_responses_as_metadata_are_text_and_for_a_head_one(app: Any) -> None:
             assert (found["param"], found["message"]) == ("metadata", f"metadata.{name} must be text")
 
 
+def test_a_judge_that_draws_its_orders_writes_about_one_response_here() -> None:
+    """Which of them is the first in its text would be told by nothing."""
+    name = "tiny-reward-anything"
+    one = scorer(name)
+    app = application([one])
+    try:
+        for at in range(8):
+            context = [{"role": "user", "content": f"What is {at} + 4?"}]
+            for turns, status in ((COMPARED[1:], 400), (COMPARED[1:3], 200)):
+                answer = post(app, "/v1/chat/completions", {"model": name, "messages": [*context, *turns]})
+                assert answer.status_code == status, answer.text
+                assert status == 200 or "/v1/rewards" in error(answer, 400)["message"]
+    finally:
+        one.close()
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
 def test_an_answer_to_nothing_has_no_number(app: Any, path: str) -> None:
     """As in batch: no reward model was trained to judge one."""
@@ -314,6 +332,27 @@ def test_a_stream_says_what_the_whole_says(app: Any) -> None:
         assert said == whole["message"]["content"] != ""
         assert choices[-1]["finish_reason"] == whole["finish_reason"]
         assert pieces[-1]["usage"]["total_tokens"] > 0
+
+
+REASONED = [
+    "<think>3 and 4</think>\n7",
+    "3 and 4</think>\n7",
+    " <think>3 and 4</think>7",
+    "<think>3 and",
+    "7 < 9",
+    "<thin",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", REASONED)
+def test_a_stream_never_takes_back_what_it_has_sent(text: str) -> None:
+    grown = [chat.split_reasoning(text[:size], ended=False) for size in range(len(text) + 1)] + [
+        chat.split_reasoning(text, ended=True)
+    ]
+    for before, after in pairwise(grown):
+        assert (after[0] or "").startswith(before[0] or "")
+        assert after[1].startswith(before[1])
 
 
 def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:
