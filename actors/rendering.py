@@ -191,7 +191,7 @@ class Renderer:
                 safe = self._safe(question, harmless)
                 text = self._text(safe)
                 if self._is_long(text):  # certain without tokenizing what may be gigabytes
-                    safe = self._shortened(safe, go_on)
+                    safe = self._shortened(safe, draft, go_on)
                     text = self._text(safe)
             except Rejected as rejected:
                 draft.reject(question.judges, rejected.reason)
@@ -262,7 +262,7 @@ class Renderer:
         for one, ids in zip(asked, prompts, strict=True):
             go_on()
             try:
-                fitting.append((one, ids, self._fitting(one.safe, ids, go_on)))
+                fitting.append((one, ids, self._fitting(one, ids, go_on)))
             except Rejected as rejected:
                 one.draft.reject(one.question.judges, rejected.reason)
         shortest = min((context for *_, context in fitting), key=len, default=())
@@ -275,8 +275,9 @@ class Renderer:
             else:
                 one.draft.take(one.question, taken, self._steps(taken), one.opening, len(shortest))
 
-    def _fitting(self, safe: Question, ids: Sequence[int], go_on: GoOn) -> tuple[Message, ...]:
-        return self._shortened(safe, go_on).context if len(ids) > self._limit else safe.context
+    def _fitting(self, one: "_Asked", ids: Sequence[int], go_on: GoOn) -> tuple[Message, ...]:
+        fitting = self._shortened(one.safe, one.draft, go_on) if len(ids) > self._limit else one.safe
+        return fitting.context
 
     def _cut(self, asked: "_Asked", ids: list[int], context: tuple[Message, ...]) -> list[int]:
         """The prompt with these turns alone. Raises `Rejected` for a control token that isn't the template's."""
@@ -295,8 +296,11 @@ class Renderer:
         """Where steps end; empty for a family that judges whole responses."""
         return tuple(at for at, token in enumerate(ids) if token == self._step_id) if self._step_id is not None else ()
 
-    def _shortened(self, question: Question, go_on: GoOn) -> Question:
-        """Without the first exchanges after a system turn, as few as need be. The last one is never dropped."""
+    def _shortened(self, question: Question, draft: "_Draft", go_on: GoOn) -> Question:
+        """Without the first exchanges after a system turn, as few as need be. The last one is never dropped.
+
+        What another response of the request needed dropped is dropped from all: so with that the search begins, and ends.
+        """
         if self._settings.too_long is TooLong.REJECT:
             raise Rejected(Reason.TOO_LONG)
         turns = question.context
@@ -306,10 +310,16 @@ class Renderer:
         def without(at: int) -> Question:
             return replace(question, context=(*turns[:head], *turns[at:]))
 
-        first = bisect_left(users, True, key=lambda at: self._fits(without(at), go_on))
+        first = 0
+        if draft.turns_left is not None:
+            first = bisect_left(users, len(turns) + head - draft.turns_left)
+        if draft.turns_left is None or first == len(users) or not self._fits(without(users[first]), go_on):
+            first = bisect_left(users, True, lo=first, key=lambda at: self._fits(without(at), go_on))
         if first == len(users):
             raise Rejected(Reason.TOO_LONG)
-        return without(users[first])
+        shortened = without(users[first])
+        draft.turns_left = len(shortened.context)
+        return shortened
 
     def _fits(self, question: Question, go_on: GoOn) -> bool:
         go_on()
@@ -554,6 +564,8 @@ class _Draft:
         """`together`: a response is judged if any showing of it can be asked about; otherwise all of them must be."""
         self.request = freed.request
         self.together = together
+        self.turns_left: int | None = None
+        """Of the context, for the responses so far that turns had to be dropped for."""
         self._given = given
         self._freed = freed
         self._reasons: dict[int, Reason] = {}

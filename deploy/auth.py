@@ -81,6 +81,11 @@ def read_keys(access: AccessSettings) -> Keys:
         raise SettingsError(
             f"{short} API keys have fewer than {_SHORTEST} characters; `openssl rand -hex 32` makes good ones"
         )
+    if other := sum(not key.isascii() for key in found):
+        raise SettingsError(
+            f"{other} API keys hold characters beyond ASCII, which clients write into a header in different ways; `openssl "
+            "rand -hex 32` makes good ones"
+        )
     return Keys(found, everybody=access.open, hosts=access.allowed_hosts)
 
 

@@ -19,6 +19,8 @@ from deploy.work import body_bytes
 DOCS_FILES = "/docs-files"
 OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/openapi.json", "/health", "/ready"})
 """What needs no key: pages, which ask for one, what they describe, and what probes look at."""
+_MOST_DIGITS = 20
+"""Of a length: enough for any number of bytes there is."""
 TIMEOUT_HEADER = b"x-timeout-seconds"
 
 
@@ -85,7 +87,7 @@ class Gate:
     async def _body(self, headers: dict[bytes, bytes], receive: Any) -> bytes:
         most = self._limits.max_body_bytes
         told = headers.get(b"content-length", b"0")
-        if not told.isdigit() or int(told) > most:
+        if not told.isdigit() or len(told) > _MOST_DIGITS or int(told) > most:  # int() takes no text of any length
             raise _too_long(most)
         parts, length = [], 0
         try:

@@ -12,6 +12,7 @@ that this variable names in every proxy, before it listens:
 """
 
 import asyncio
+import resource
 from typing import Any
 
 from uvicorn.protocols.http import auto
@@ -27,6 +28,16 @@ UNREAD_TIMEOUT_S = 30.0
 """After which a client is let go that reads nothing of what waits for it."""
 MOST_WAITING = 16
 """Requests of one connection whose turn is after another's answer."""
+
+
+def find_most_connections() -> int:
+    """How many connections a proxy keeps: of the files that it may have open, half are left to Ray and to logs."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 8192 if files == resource.RLIM_INFINITY else min(8192, files // 2)
+
+
+MOST_CONNECTIONS = find_most_connections()
+"""At a time, of all clients together: each costs memory and a file before anybody has shown a key."""
 _FIELD_BYTES = 32
 """What a field of a head counts beside its name and value, as in HTTP/2: kept, the shortest one takes more."""
 _SERVES_OWN = frozenset(
@@ -54,9 +65,11 @@ class _Refused(ValueError):
 class LimitedHeads(HttpToolsProtocol):
     """HTTP/1.1 whose heads come in time and in a sane size. A client whose head doesn't is told so, and let go.
 
-    Nor is a client kept that sends more trailers or requests than anybody means, or reads no answer.
+    Nor is a client kept that sends more trailers or requests than anybody means, reads no answer, or is one too many.
     """
 
+    open_connections = 0
+    """Of all clients of this process."""
     _waiting: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
     _in_head = _has_spoken = _too_long = _too_many = _has_read = False
@@ -70,11 +83,16 @@ class LimitedHeads(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Asyncio's."""
         super().connection_made(transport)
+        LimitedHeads.open_connections += 1
+        if LimitedHeads.open_connections > MOST_CONNECTIONS:
+            self.transport.abort()  # an answer would be one more thing to wait for
+            return
         self._wait()
         self._looking = self.loop.call_later(UNREAD_TIMEOUT_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's."""
+        LimitedHeads.open_connections -= 1
         self._stop_waiting()
         if self._looking is not None:
             self._looking.cancel()

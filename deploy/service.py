@@ -82,6 +82,7 @@ class ServedModel:
                 400, f"{self.name} is a judge that writes, and has no head; ask /v1/rewards or /v1/chat/completions"
             )
         self.check_count(len(prompts))
+        self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
         with self.budget.held(work_of(self.model.family, prompts), self.limits):
             found = await self._answered(self.scoring.read(prompts))
         self.meters.scored(self.name, [one.score for one in found])

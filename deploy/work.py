@@ -21,6 +21,10 @@ _SMALL_BYTES = 2**16
 """What is done with a shorter body is done before another thread would have begun."""
 
 
+_TURN_CHARACTERS = 64
+"""What a turn counts beside its text: the template's loop and its header cost that much, also around a single letter."""
+
+
 class Work(NamedTuple):
     """Prompts that an engine will answer, each as often as it is asked, and the characters in all of them.
 
@@ -39,18 +43,21 @@ def work_of(family: Family, asked: Sequence[Rendered | ScoreRequest]) -> Work:
 
 def work_of_texts(request: ScoreRequest, texts: int) -> Work:
     """What a judge's own texts come to: one prompt, which shows all responses, for each of them."""
-    shown = (*(turn.content for turn in request.context), *(response.content for response in request.responses))
-    return Work(texts, texts * (sum(map(len, shown)) + sum(map(len, request.principles))))
+    responses = sum(len(response.content) for response in request.responses)
+    return Work(texts, texts * (_of_context(request) + responses + sum(map(len, request.principles))))
+
+
+def _of_context(request: ScoreRequest) -> int:
+    return sum(len(turn.content) + _TURN_CHARACTERS for turn in request.context)
 
 
 def _of_request(family: Family, request: ScoreRequest) -> Work:
     count, principles = len(request.responses), len(request.principles)
     prompts = family.question_count(count, principles) * _votes(family)
     shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
-    context = sum(len(turn.content) for turn in request.context)
     responses = sum(len(response.content) for response in request.responses) * shown / max(count, 1)
     by = sum(map(len, request.principles)) / max(principles, 1)
-    return Work(prompts, round(prompts * (context + responses + by)))
+    return Work(prompts, round(prompts * (_of_context(request) + responses + by)))
 
 
 def _votes(family: Family) -> int:

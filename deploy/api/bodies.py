@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from actors.errors import Rejected
 from actors.reasoning import with_reasoning
-from actors.records import Message, Response, ScoreRequest, Shown
+from actors.records import Message, Reason, Response, ScoreRequest, Shown
 from deploy.errors import BadRequest, unscored
 from deploy.service import Service
 from pipelines.formats.content import conversation, final, text
@@ -83,6 +83,8 @@ def asked(turns: Sequence[Turn], principles: Sequence[str] = ()) -> ScoreRequest
     if compared:
         return ScoreRequest(context, tuple(Response(turn.role, _response(turn)) for turn in compared), by)
     before, answer = final(context)
+    if not before:  # no reward model was trained to judge an answer to nothing
+        raise Rejected(Reason.NO_MESSAGES)
     return ScoreRequest(before, (Response("final", answer),), by)
 
 
@@ -92,6 +94,13 @@ def asked_or_refused(turns: Sequence[Turn], place: str = "messages") -> ScoreReq
         return asked(turns)
     except Rejected as rejected:
         raise unscored(rejected.reason, place) from None
+
+
+def check_alone(request: ScoreRequest, place: str = "messages") -> ScoreRequest:
+    """The request again, for formats whose answer is one number. Raises `ApiError` if it has several responses."""
+    if len(request.responses) > 1:
+        raise BadRequest("the answer holds one reward, and there are two responses: ask /v1/rewards, or send one", place)
+    return request
 
 
 def answered(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest:

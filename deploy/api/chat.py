@@ -18,11 +18,11 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 
 from actors.engine import Generation, Sampling
-from actors.judge import Judge
+from actors.judge import Judge, Shows
 from actors.online import Refused, Written
 from actors.reasoning import THINK
 from actors.records import Score, ScoreRequest
-from deploy.api.bodies import Listed, RequestBody, Serving, Turn, Turns, asked_or_refused
+from deploy.api.bodies import Listed, RequestBody, Serving, Turn, Turns, asked_or_refused, check_alone
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
 from deploy.service import ServedModel
@@ -121,7 +121,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     request = await off_loop(lambda: asked_or_refused([*body.messages, *_from_metadata(body.metadata)]))
     head = _Head(served.name)
     if served.model.task.pools:
-        ((score,),) = [judged.scores for judged in await served.score([request])]
+        ((score,),) = [judged.scores for judged in await served.score([check_alone(request)])]
         reward_of(score)
         if body.stream:
             return _events(_as_asked(_rewards_streamed(head, score), body))
@@ -133,6 +133,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
             "finish_reason": "length",
         }
         return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1))
+    _check_order(served, request)
     sampling = _sampling(body, served)
     if body.stream:
         return _events(_as_asked(await _begun(_streamed(head, served, request, sampling)), body))
@@ -170,8 +171,22 @@ async def _rewards_streamed(head: "_Head", score: Score) -> AsyncIterator[dict[s
 
 
 def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
+    """The turns that stand there. Raises `ApiError` for one that is no text, which would be lost without a word."""
     given = {name: (metadata or {}).get(name) for name in ("principle", "response_1", "response_2")}
-    return [Turn(role=role, content=content) for role, content in given.items() if isinstance(content, str)]
+    for name, content in given.items():
+        if content is not None and not isinstance(content, str):
+            raise BadRequest(f"metadata.{name} must be text", "metadata")
+    return [Turn(role=role, content=content) for role, content in given.items() if content is not None]
+
+
+def _check_order(served: ServedModel, request: ScoreRequest) -> None:
+    """Raise `ApiError` for a judge whose orders are drawn: whose response is the first in its text, nothing would say."""
+    judge = served.model.family
+    if isinstance(judge, Judge) and judge.shows is Shows.ALL and len(request.responses) > 1:
+        raise BadRequest(
+            f"{served.name} is shown several responses in orders that are drawn: ask /v1/rewards, with `trace` for its text",
+            "messages",
+        )
 
 
 def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
@@ -203,7 +218,7 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
 
 
 def _choice(at: int, written: Written, sampling: Sampling) -> dict[str, Any]:
-    reasoning, content = _parted(written.said.text, ended=True)
+    reasoning, content = split_reasoning(written.said.text, ended=True)
     message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
     return {
         "index": at,
@@ -227,15 +242,16 @@ def _logprobs(said: Generation) -> dict[str, Any]:
     }
 
 
-def _parted(text: str, *, ended: bool) -> tuple[str | None, str]:
-    """The reasoning, and what comes after it. While a text grows, what might begin the end of the reasoning is held back."""
-    reasoning, end, content = text.partition(_END)
-    if end:
-        return reasoning.removeprefix(THINK), content.lstrip("\n")
-    if text.startswith(THINK) or (not ended and THINK.startswith(text)):
-        inside = text.removeprefix(THINK) if text.startswith(THINK) else ""
-        return inside if ended else _without_half(inside), ""
-    return None, text
+def split_reasoning(text: str, *, ended: bool) -> tuple[str | None, str]:
+    """The reasoning that a text begins with, and what comes after it.
+
+    While a text grows, what might begin or end the reasoning is held back: what a stream has sent stays what it was.
+    """
+    begun = text.lstrip()
+    if begun.startswith(THINK):
+        reasoning, end, content = begun.removeprefix(THINK).partition(_END)
+        return reasoning if end or ended else _without_half(reasoning), content.lstrip("\n")
+    return None, "" if not ended and THINK.startswith(begun) else text
 
 
 def _without_half(text: str) -> str:
@@ -254,7 +270,7 @@ async def _streamed(
             if isinstance(state, Refused):
                 raise unscored(state.reason)
             ended = state.said.finish_reason is not None
-            reasoning, content = _parted(state.said.text, ended=ended)
+            reasoning, content = split_reasoning(state.said.text, ended=ended)
             delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}
             sent = (reasoning or "", content)
             if any(delta.values()) or ended:

@@ -91,9 +91,10 @@ def _request(talk: Talk) -> ScoreRequest | Reason:
     """What is asked, or why nothing can be."""
     try:
         context = tuple(Message(turn.role, text(turn.content)) for turn in talk.context)
-        return ScoreRequest(context, (Response("final", text(talk.response)),))
+        response = Response("final", text(talk.response))
     except Rejected as rejected:
         return rejected.reason
+    return ScoreRequest(context, (response,)) if context else Reason.NO_MESSAGES
 
 
 def _logs(scores: list[Score]) -> dict[str, list[float]]:

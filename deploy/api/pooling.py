@@ -17,7 +17,7 @@ from pydantic import Field
 from actors.engine import activation
 from actors.online import RawOutputs, Rendered
 from actors.records import ScoreRequest
-from deploy.api.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused
+from deploy.api.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, refused
 from deploy.service import ServedModel
@@ -72,7 +72,7 @@ class PromptBody(RequestBody):
         if (self.messages is None) == (self.input is None):
             raise BadRequest("give either `input` or `messages`", "input")
         if self.messages is not None:
-            return [asked_or_refused(self.messages)]
+            return [check_alone(asked_or_refused(self.messages))]
         return [Rendered(prompt, self.add_special_tokens) for prompt in as_prompts(self.input or [])]
 
 

@@ -129,6 +129,7 @@ def _asked(own: Conversation) -> _Asked:
     names = [f"response[{at}]" for at in range(len(own.responses))]
     try:
         context = conversation([turn.model_dump() for turn in own.messages])
+        principles = tuple(map(text, own.principles))
     except Rejected as rejected:
         return _Asked(names, dict.fromkeys(names, rejected.reason), None)
     refused: dict[str, Reason] = {}
@@ -138,13 +139,13 @@ def _asked(own: Conversation) -> _Asked:
             responses.append(Response(name, text(one)))
         except Rejected as rejected:
             refused[name] = rejected.reason
-    request = ScoreRequest(context, tuple(responses), tuple(own.principles)) if responses else None
+    request = ScoreRequest(context, tuple(responses), principles) if responses else None
     return _Asked(names, refused, request)
 
 
 def _in_messages(own: Conversation) -> _Asked:
     try:
-        request = asked(own.messages, own.principles)
+        request = asked(own.messages, tuple(map(text, own.principles)))
     except Rejected as rejected:
         return _Asked(["final"], {"final": rejected.reason}, None)
     return _Asked([response.name for response in request.responses], {}, request)

@@ -13,7 +13,7 @@ const ROLES = ["system", "user", "assistant", "tool"];
 
 const REASONS = {
   lone_surrogate: "it holds half a character, which is no text",
-  no_messages: "the conversation has no turns",
+  no_messages: "the conversation has no turns, or none before the response",
   unknown_role: "a turn has a role that isn't known",
   tool_call: "a turn calls a tool, which this model can't read",
   no_final_assistant: "there is no answer at the end",

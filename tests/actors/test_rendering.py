@@ -15,10 +15,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.checkpoint import Checkpoint, locate
 from actors.errors import ModelError
+from actors.family import Question
 from actors.models import families, resolve
 from actors.records import Message, Reason, RenderedRequest, ScoreRequest
 from actors.rendering import Renderer
 from actors.settings import ControlTokens, ModelSettings, RenderSettings, TooLong
+from actors.stems import GoOn
 from tests.models import (
     ATTRIBUTES,
     ATTRIBUTES_CONFIG,
@@ -467,6 +469,33 @@ def test_a_very_long_conversation_is_trimmed_in_few_steps(monkeypatch: pytest.Mo
     assert rendered.responses[0].truncated
     assert 180 < len(ids_of(rendered)) <= 200
     assert len(counted) < 20
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["by tokens", "by characters"])
+def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest.MonkeyPatch, long: bool) -> None:
+    """All responses of a request are judged after the same turns: so nothing is rendered to find a longer context."""
+    careful = trimming(SCALAR, 200)
+    turns = [turn for number in range(1000) for turn in (user(f"Question {number}?"), assistant("Yes."))]
+    answers = [f"No, {at}." + " Never." * (at % 4) for at in range(12)]
+    asked = request(*turns, user("Q?"), to=tuple(answers))
+    if not long:
+        monkeypatch.setattr(careful, "_is_long", lambda _: False)
+    tried: list[int] = []
+    fits: Callable[..., bool] = careful._fits
+
+    def count(question: Question, go_on: GoOn) -> bool:
+        tried.append(len(question.context))
+        return fits(question, go_on)
+
+    monkeypatch.setattr(careful, "_fits", count)
+    (rendered,) = careful.render([asked])
+    assert len(tried) < 60, "of about 120, each looked for by itself"
+    by_turns = [
+        [ids_of(render(SCALAR, request(*turns[len(turns) - 2 * kept :], user("Q?"), to=answer))) for answer in answers]
+        for kept in range(5, 15)
+    ]
+    assert [list(prompt.ids) for prompt in rendered.prompts] == [own for own in by_turns if max(map(len, own)) <= 200][-1]
+    assert all(response.truncated for response in rendered.responses)
 
 
 def tokenizer_with(*special: str, normalizer: Any = None, normalized: bool = False) -> Any:

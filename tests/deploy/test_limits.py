@@ -63,6 +63,17 @@ def test_a_body_that_says_it_is_too_long_isnt_read(address: str) -> None:
     assert works(address)
 
 
+@pytest.mark.parametrize(("length", "status"), [("0" * 5000, 413), ("9" * 5000, 413), ("0" * 10, 400), ("9" * 19, 413)])
+def test_a_length_of_many_digits_is_the_clients_mistake(quick: OnlineScorer, length: str, status: int) -> None:
+    headers = {"content-type": "application/json", "content-length": length}
+
+    async def sent() -> httpx.Response:
+        async with client(application([quick], LIMITS)) as own:
+            return await own.post("/v1/rewards", content=b"", headers=headers)
+
+    assert asyncio.run(sent()).status_code == status
+
+
 def test_a_body_that_becomes_too_long_is_cut(address: str) -> None:
     async def endless() -> Any:
         for _ in range(10_000):
@@ -240,6 +251,9 @@ def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path, monkeypa
     assert KEY not in repr(vars(keys))
     file.write_text("short\n")
     with pytest.raises(SettingsError, match="fewer than 16 characters"):
+        read_keys(AccessSettings(api_keys_file=str(file)))
+    file.write_text("clé-de-plus-de-seize-lettres\n")
+    with pytest.raises(SettingsError, match="ASCII"):
         read_keys(AccessSettings(api_keys_file=str(file)))
     file.write_text("# none\n")
     monkeypatch.delenv("ASSAY_API_KEYS")

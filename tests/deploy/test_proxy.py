@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -254,3 +255,25 @@ def test_who_reads_something_is_kept(sizes: tuple[int, ...], aborted: bool) -> N
         own._look()
     own.loop.close()
     assert own.transport.aborted is aborted
+
+
+# Connections.
+
+
+def test_there_is_a_bound_to_connections(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    wait(lambda: proxy.LimitedHeads.open_connections == 0)
+    monkeypatch.setattr(proxy, "MOST_CONNECTIONS", 2)
+    for _ in range(2):  # who leaves makes room
+        with raw(address), raw(address) as one:
+            wait(lambda: proxy.LimitedHeads.open_connections == 2)
+            with raw(address) as beyond:
+                assert rest(beyond) == b""
+            one.sendall(WHOLE + b"\r\n")
+            assert one.recv(4096).startswith(b"HTTP/1.1 200 ")
+        wait(lambda: proxy.LimitedHeads.open_connections == 0)
+
+
+@pytest.mark.parametrize(("files", "most"), [(1024, 512), (2**20, 8192), (resource.RLIM_INFINITY, 8192)])
+def test_connections_leave_files_for_the_rest(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert proxy.find_most_connections() == most

@@ -5,6 +5,7 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, cast
 
 import httpx
@@ -16,6 +17,7 @@ from actors.models import resolve
 from actors.online import OnlineScorer
 from actors.records import Message, Reason, Role
 from actors.settings import ModelSettings, RenderSettings
+from deploy.api import chat
 from deploy.api.json_route import DEEPEST
 from deploy.errors import unscored
 from tests.endpoints import ANSWERED, QUESTION, application, client, listening, post, scorer
@@ -121,6 +123,76 @@ def test_a_judge_compares_candidates_and_shows_its_text_if_asked(app: Any) -> No
 def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
     body = {"model": HEAD, "conversations": [{"messages": ANSWERED, "principles": ["correctness"]}]}
     assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
+    turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]
+    assert error(post(app, path, {"model": HEAD, "messages": turns}), 400)["code"] == "no_principles"
+
+
+@pytest.mark.parametrize("principles", [["correctness", ""], [" "]])
+def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) -> None:
+    one = scorer("tiny-principle")
+    blank, fine = ({"messages": QUESTION, "responses": ["7", "9"], "principles": by} for by in (principles, ["correctness"]))
+    in_messages = {"messages": ANSWERED, "principles": principles}
+    try:
+        data = asked(application([one]), model="tiny-principle", conversations=[blank, fine, in_messages])["data"]
+    finally:
+        one.close()
+    reasons = [[response["reason"] for response in own["responses"]] for own in data]
+    assert reasons == [["empty_content"] * 2, [None] * 2, ["empty_content"]]
+    assert [[response["reward"] is None for response in own["responses"]] for own in data] == [
+        [True] * 2,
+        [False] * 2,
+        [True],
+    ]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_a_head_has_one_answer_for_one_response(app: Any, path: str) -> None:
+    turns = [turn for turn in COMPARED if turn["role"] != "principle"]
+    found = error(post(app, path, {"model": HEAD, "messages": turns}), 400)
+    assert found["param"] == "messages"
+    assert "/v1/rewards" in found["message"]
+
+
+def test_responses_as_metadata_are_text_and_for_a_head_one(app: Any) -> None:
+    body = {"model": HEAD, "messages": QUESTION}
+    two = {"response_1": "7", "response_2": "9"}
+    assert "/v1/rewards" in error(post(app, "/v1/chat/completions", {**body, "metadata": two}), 400)["message"]
+    alone = {"response_1": "7", "response_2": None, "session": 5}
+    assert post(app, "/v1/chat/completions", {**body, "metadata": alone}).status_code == 200
+    for name in ("principle", "response_1", "response_2"):
+        for value in (7, ["7"], {"content": "7"}, False):
+            metadata = {"principle": "correctness", **two, name: value}
+            found = error(post(app, "/v1/chat/completions", {**body, "model": JUDGE, "metadata": metadata}), 400)
+            assert (found["param"], found["message"]) == ("metadata", f"metadata.{name} must be text")
+
+
+def test_a_judge_that_draws_its_orders_writes_about_one_response_here() -> None:
+    """Which of them is the first in its text would be told by nothing."""
+    name = "tiny-reward-anything"
+    one = scorer(name)
+    app = application([one])
+    try:
+        for at in range(8):
+            context = [{"role": "user", "content": f"What is {at} + 4?"}]
+            for turns, status in ((COMPARED[1:], 400), (COMPARED[1:3], 200)):
+                answer = post(app, "/v1/chat/completions", {"model": name, "messages": [*context, *turns]})
+                assert answer.status_code == status, answer.text
+                assert status == 200 or "/v1/rewards" in error(answer, 400)["message"]
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_an_answer_to_nothing_has_no_number(app: Any, path: str) -> None:
+    """As in batch: no reward model was trained to judge one."""
+    alone = ANSWERED[1:]
+    assert error(post(app, path, {"model": HEAD, "messages": alone}), 400)["code"] == "no_messages"
+    (own,) = asked(app, conversations=[{"messages": alone}])["data"]
+    assert [(one["reward"], one["reason"]) for one in own["responses"]] == [(None, "no_messages")]
 
 
 def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
@@ -260,6 +332,27 @@ def test_a_stream_says_what_the_whole_says(app: Any) -> None:
         assert said == whole["message"]["content"] != ""
         assert choices[-1]["finish_reason"] == whole["finish_reason"]
         assert pieces[-1]["usage"]["total_tokens"] > 0
+
+
+REASONED = [
+    "<think>3 and 4</think>\n7",
+    "3 and 4</think>\n7",
+    " <think>3 and 4</think>7",
+    "<think>3 and",
+    "7 < 9",
+    "<thin",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", REASONED)
+def test_a_stream_never_takes_back_what_it_has_sent(text: str) -> None:
+    grown = [chat.split_reasoning(text[:size], ended=False) for size in range(len(text) + 1)] + [
+        chat.split_reasoning(text, ended=True)
+    ]
+    for before, after in pairwise(grown):
+        assert (after[0] or "").startswith(before[0] or "")
+        assert after[1].startswith(before[1])
 
 
 def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:

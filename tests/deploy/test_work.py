@@ -67,6 +67,12 @@ def test_a_context_counts_with_each_response(idle: OnlineScorer) -> None:
     assert refused(app, "/compare", compared) == (413, "too_many_characters")
 
 
+def test_short_turns_count_what_they_take(idle: OnlineScorer) -> None:
+    short = [{"role": role, "content": "a"} for role in ("user", "assistant")] * 10_000 + QUESTION
+    app = application([idle], LimitSettings())
+    assert refused(app, "/v1/rewards", asked(1024, context=short)) == (413, "too_many_characters")
+
+
 def test_documents_are_counted_before_they_are_looked_at(idle: OnlineScorer) -> None:
     app = application([idle], LimitSettings(max_items=8))
     for path, body in (
