@@ -161,6 +161,7 @@ def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
     assert all(answer.headers["Retry-After"] for answer in answers if answer.status_code == 429)
 
 
+@pytest.mark.long
 def test_there_are_more_replicas_under_load_and_fewer_after_it(address: str, expected: Callable[[int], list[float]]) -> None:
     scaling = {"max_replicas": 3, "target_requests": 4, "upscale_delay_s": 0.0, "downscale_delay_s": 1.0}
     deploy(MODEL, scaling=scaling, engine={"engine_args": {"latency_s": 0.5}})

@@ -32,6 +32,7 @@ filtering.keep(FilterSettings(**json.loads(sys.argv[1])))
     ],
     ids=str,
 )
+@pytest.mark.long
 def test_a_killed_filter_goes_on(tmp_path: Path, asked: dict[str, Any]) -> None:
     folder = corpus(tmp_path / "in", grades(ROWS, seed=6), prompts_of(ROWS, seed=7))
     calm = kept(folder, tmp_path / "calm", asked)

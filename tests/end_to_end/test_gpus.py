@@ -56,6 +56,7 @@ def test_a_dataset_is_scored_on_gpus(corpus: Path, expected: list[float], two_gp
     assert [rewards[number] for number in range(ROWS)] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_policy_and_a_judge_share_the_gpus(two_gpus: None, tmp_path: Path) -> None:
     wait(lambda: gpus_free() == 2)
     prompts = [{"messages": [{"role": "user", "content": f"What is {number} + 4?"}]} for number in range(6)]

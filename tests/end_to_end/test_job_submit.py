@@ -297,6 +297,7 @@ def test_ctrl_c_ends_only_the_following(tmp_path: Path, way: signal.Signals) -> 
     until_stopped(submitted.job)
 
 
+@pytest.mark.long
 def test_a_stopped_job_leaves_what_the_same_command_goes_on_with(tmp_path: Path) -> None:
     recipe(tmp_path, {**SLOW, "engine_args": {"latency_s": 1.5}})
     with following(tmp_path) as submitted:

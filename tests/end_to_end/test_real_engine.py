@@ -30,6 +30,7 @@ def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
     assert right >= 0.95 * PAIRS
 
 
+@pytest.mark.long
 def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Path, shared_data: Path) -> None:
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
     arguments = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", "--part-rows", 40)
