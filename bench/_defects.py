@@ -177,7 +177,7 @@ DEFECTS = (
         "pipelines/readers.py",
         "if current is not None and current.start <= row.start:",
         "if current is not None and current.start < row.start:",
-        "tests/pipelines/test_readers.py::test_what_is_done_is_left_out_and_nothing_else",
+        "tests/pipelines/test_readers.py::test_tables_hold_the_rows_that_arent_done",
     ),
     Defect(
         "a part committed a second time",
@@ -304,7 +304,7 @@ DEFECTS = (
         "pipelines/choosing.py",
         "(-votes[at], at)",
         "(-votes[at], -at)",
-        "tests/pipelines/test_choosing.py::test_a_vote_among_equals_goes_to_the_higher_reward",
+        "tests/pipelines/test_choosing.py::test_the_one_that_most_judges_put_first",
     ),
     Defect(
         "one seed for all candidates of a prompt",
@@ -347,7 +347,7 @@ DEFECTS = (
         "pipelines/pairing.py",
         "return margin > 0 and margin >= settings.min_margin",
         "return margin >= settings.min_margin",
-        "tests/pipelines/test_pairing.py::test_a_pair_differs_in_reward_and_in_text",
+        "tests/pipelines/test_pairing.py::test_nobody_one_or_equals_make_no_pair",
     ),
     Defect(
         "RPO's scale upside down",
@@ -383,7 +383,7 @@ DEFECTS = (
         "deploy/limits.py",
         "if length > most:",
         "if False:",
-        "tests/deploy/test_limits.py::test_a_body_that_becomes_too_long_is_cut",
+        "tests/deploy/test_limits.py::test_a_body_without_a_length_may_be_as_long_as_the_limit_and_no_longer",
     ),
     Defect(
         "a client's own deadline ignored",
