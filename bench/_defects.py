@@ -201,6 +201,13 @@ DEFECTS = (
         "tests/pipelines/test_parts.py::test_counts_are_of_responses_and_add_up",
     ),
     Defect(
+        "dropped turns not told",
+        "pipelines/columns.py",
+        "[score.truncated for score in scores],",
+        "[False for score in scores],",
+        "tests/pipelines/test_columns.py::test_a_part_holds_what_is_carried_and_what_came_of_it",
+    ),
+    Defect(
         "an audit that sees no gap",
         "pipelines/parts.py",
         "elif part.range.start > position:",
@@ -312,6 +319,20 @@ DEFECTS = (
         'f"{base} {number} {row}"',
         'f"{base} {row}"',
         "tests/pipelines/test_sampling.py::test_seeds_differ_by_row_by_number_and_by_run",
+    ),
+    Defect(
+        "a policy's stop texts ignored",
+        "actors/policy.py",
+        "stop=own.policy_stop,",
+        "stop=(),",
+        "tests/actors/test_policy.py::test_candidates_are_drawn_as_the_settings_say",
+    ),
+    Defect(
+        "prompts of different roles taken for the same",
+        "actors/records.py",
+        'f"{what}:{len(content)}:".encode()',
+        'f"{len(content)}:".encode()',
+        "tests/actors/test_records.py::test_prompts_differ_by_who_says_what_and_by_where_a_turn_ends",
     ),
     Defect(
         "an ensemble's mean with 0 for a model that has no reward",

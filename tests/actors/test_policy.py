@@ -86,3 +86,12 @@ def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None
         asking = Asking(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
         (row,) = asking.rendered([AskedRow(request(user("Hi"), to=()))])
         assert row.opening == opening
+
+
+def test_candidates_are_drawn_as_the_settings_say() -> None:
+    own = PolicySettings(
+        policy="tiny-policy", policy_max_tokens=9, policy_temperature=0.7, policy_top_p=0.5, policy_stop=("\n",)
+    )
+    assert resolve_policy(own).sampling == Sampling(max_tokens=9, temperature=0.7, top_p=0.5, stop=("\n",))
+    greedy = own.model_copy(update={"policy_temperature": 0.0})
+    assert resolve_policy(greedy).sampling == Sampling(max_tokens=9, stop=("\n",)), "the likeliest token, whatever the share"
