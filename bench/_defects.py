@@ -64,6 +64,13 @@ DEFECTS = (
         "len(ids) >= len(first)",
         "tests/actors/test_one_pass.py::test_runs_are_the_longest_in_which_each_begins_the_next",
     ),
+    Defect(
+        "more tokens cached than a prompt has",
+        "actors/scorer.py",
+        "cached=min(pooled.cached_tokens, len(prompt.ids))",
+        "cached=pooled.cached_tokens",
+        "tests/actors/test_scorer.py::test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is",
+    ),
     # What a model is asked.
     Defect(
         "a judge's template without its generation prompt",
@@ -156,6 +163,27 @@ DEFECTS = (
         "lost = {one if share < 0.5 else other",
         "lost = {one if share > 0.5 else other",
         "tests/actors/test_knockout.py::test_the_best_of_n_is_found_in_n_less_one_comparisons",
+    ),
+    Defect(
+        "the mean grade where the share of comparisons won is asked for",
+        "actors/judge.py",
+        "reward, spread = own.win_rate, _spread(own.outcomes)",
+        "spread = _spread(own.outcomes)",
+        "tests/actors/test_judging.py::test_the_share_of_comparisons_won_is_the_reward_where_that_is_asked_for",
+    ),
+    Defect(
+        "a judge's temperature ignored",
+        "actors/judge.py",
+        "temperature = self.card.temperature if self.asks.temperature is None else self.asks.temperature",
+        "temperature = self.card.temperature",
+        "tests/actors/test_judging.py::test_a_judge_is_asked_as_the_user_says",
+    ),
+    Defect(
+        "lists in the same order whatever the seed",
+        "actors/judge.py",
+        'Random(f"{request.prompt_hash} {self.asks.seed} {vote}")',
+        'Random(f"{request.prompt_hash} {vote}")',
+        "tests/actors/test_judging.py::test_another_seed_shows_lists_in_another_order",
     ),
     # Rows, parts and runs.
     Defect(
