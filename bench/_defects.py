@@ -356,6 +356,13 @@ DEFECTS = (
         "tests/actors/test_policy.py::test_candidates_are_drawn_as_the_settings_say",
     ),
     Defect(
+        "two system prompts for a policy",
+        "pipelines/asking.py",
+        "if system is None or context[0].role is Role.SYSTEM:",
+        "if system is None:",
+        "tests/actors/test_policy.py::test_a_rows_system_prompt_takes_the_place_of_the_policys",
+    ),
+    Defect(
         "prompts of different roles taken for the same",
         "actors/records.py",
         'f"{what}:{len(content)}:".encode()',

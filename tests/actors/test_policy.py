@@ -17,9 +17,9 @@ from actors.reasoning import MARKS, Parted, parted
 from actors.records import Reason
 from actors.rendering import special_tokens
 from actors.settings import ControlTokens, PolicySettings
-from pipelines.asking import AskedRow, Asking
+from pipelines.asking import AskedRow, Asking, with_system
 from pipelines.preparing import Preparation
-from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, user, write_model
+from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, system, user, write_model
 
 CAUSAL = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}<|end|>{% endfor %}"
@@ -95,3 +95,9 @@ def test_candidates_are_drawn_as_the_settings_say() -> None:
     assert resolve_policy(own).sampling == Sampling(max_tokens=9, temperature=0.7, top_p=0.5, stop=("\n",))
     greedy = own.model_copy(update={"policy_temperature": 0.0})
     assert resolve_policy(greedy).sampling == Sampling(max_tokens=9, stop=("\n",)), "the likeliest token, whatever the share"
+
+
+def test_a_rows_system_prompt_takes_the_place_of_the_policys() -> None:
+    assert with_system((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
+    assert with_system((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
+    assert with_system((user("Hi"),), None) == (user("Hi"),)
