@@ -346,7 +346,7 @@ DEFECTS = (
         "actors/policy.py",
         'f"{base} {number} {row}"',
         'f"{base} {row}"',
-        "tests/pipelines/test_sampling.py::test_seeds_differ_by_row_by_number_and_by_run",
+        "tests/actors/test_policy.py::test_seeds_differ_by_row_by_number_and_by_run",
     ),
     Defect(
         "a policy's stop texts ignored",

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from actors.checkpoint import locate
 from actors.engine import Sampling
 from actors.fake_engine import FakeEngine
-from actors.policy import Draw, Drawn, PolicyWriter, resolve_policy
+from actors.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
 from actors.reasoning import MARKS, Parted, parted
 from actors.records import Reason
 from actors.rendering import special_tokens
@@ -101,3 +101,10 @@ def test_a_rows_system_prompt_takes_the_place_of_the_policys() -> None:
     assert with_system((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
     assert with_system((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
     assert with_system((user("Hi"),), None) == (user("Hi"),)
+
+
+def test_seeds_differ_by_row_by_number_and_by_run() -> None:
+    seeds = [seed_of(base, row, at) for base in (0, 1) for row in ("a:1", "a:10", "b:1") for at in range(12)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert seed_of(0, "prompts.jsonl:0", 0) == 1797170907, "another one would draw other candidates when a run is resumed"
