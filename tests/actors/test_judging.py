@@ -143,6 +143,12 @@ def test_a_single_judgement_is_asked_as_the_card_asks(judged: Judged) -> None:
     assert sampling.max_tokens == ANSWER_TOKENS
 
 
+def test_a_judge_is_asked_as_the_user_says(judged: Judged) -> None:
+    judged.scores(judge("genrm-boxed", temperature=0.3, top_p=0.8), lambda ids, _: boxed(ids, {0: 1, 1: 5}))
+    ((_, sampling),) = judged.asked
+    assert (sampling.temperature, sampling.top_p) == (0.3, 0.8)
+
+
 def test_a_response_alone_is_graded_without_a_ranking(judged: Judged) -> None:
     (score,) = judged.scores(judge("genrm-boxed"), lambda ids, _: boxed(ids, {0: 4}), count=1)
     assert (score.reward, score.scores) == (4.0, {"score": 4.0, "judgements": 1.0})
@@ -200,6 +206,12 @@ def test_the_best_has_the_highest_reward(judged: Judged, pairs: Pairs, aggregate
         assert all(score.scores["reward_std"] > 0 for score in scores)
 
 
+def test_the_share_of_comparisons_won_is_the_reward_where_that_is_asked_for(judged: Judged) -> None:
+    own = judge("genrm-boxed", pairs="all", aggregate="win-rate")
+    scores = judged.scores(own, lambda ids, _: boxed(ids, {0: 1, 1: 2, 2: 5}), 3)
+    assert [score.reward for score in scores] == [0.0, 0.5, 1.0]
+
+
 def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged) -> None:
     own = judge("reward-anything", votes=6)
     grades = {0: 5, 1: 1, 2: 3}
@@ -218,6 +230,11 @@ def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged
     again = Judged()
     again.scores(own, reply, 3)
     assert [ids for ids, _ in again.asked] == orders
+
+
+def test_another_seed_shows_lists_in_another_order() -> None:
+    orders = {tuple(prompt.judges for prompt in prompts(judge("reward-anything", seed=seed), 6)) for seed in range(4)}
+    assert len(orders) == 4
 
 
 def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:

@@ -13,14 +13,14 @@ from transformers import AutoTokenizer
 from actors.checkpoint import locate
 from actors.engine import Generation, Sampling
 from actors.fake_engine import FakeEngine
-from actors.policy import Draw, Drawn, PolicyWriter, resolve_policy
+from actors.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
 from actors.reasoning import MARKS, Parted, parted
 from actors.records import Reason
 from actors.rendering import special_tokens
 from actors.settings import ControlTokens, PolicySettings
-from pipelines.asking import AskedRow, Asking
+from pipelines.asking import AskedRow, Asking, with_system
 from pipelines.preparing import Preparation
-from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, user, write_model
+from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, system, user, write_model
 
 CAUSAL = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}<|end|>{% endfor %}"
@@ -115,3 +115,25 @@ def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None
         asking = Asking(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
         (row,) = asking.rendered([AskedRow(request(user("Hi"), to=()))])
         assert row.opening == opening
+
+
+def test_candidates_are_drawn_as_the_settings_say() -> None:
+    own = PolicySettings(
+        policy="tiny-policy", policy_max_tokens=9, policy_temperature=0.7, policy_top_p=0.5, policy_stop=("\n",)
+    )
+    assert resolve_policy(own).sampling == Sampling(max_tokens=9, temperature=0.7, top_p=0.5, stop=("\n",))
+    greedy = own.model_copy(update={"policy_temperature": 0.0})
+    assert resolve_policy(greedy).sampling == Sampling(max_tokens=9, stop=("\n",)), "the likeliest token, whatever the share"
+
+
+def test_a_rows_system_prompt_takes_the_place_of_the_policys() -> None:
+    assert with_system((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
+    assert with_system((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
+    assert with_system((user("Hi"),), None) == (user("Hi"),)
+
+
+def test_seeds_differ_by_row_by_number_and_by_run() -> None:
+    seeds = [seed_of(base, row, at) for base in (0, 1) for row in ("a:1", "a:10", "b:1") for at in range(12)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert seed_of(0, "prompts.jsonl:0", 0) == 1797170907, "another one would draw other candidates when a run is resumed"

@@ -246,6 +246,17 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
     assert len(engine.asked) == 3 + 5
 
 
+def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = start(first_token)
+
+    async def cached(ids: Sequence[int], request_id: str, at: Sequence[int]) -> Pooled:
+        return Pooled(tuple((1.0,) for _ in at), 4, 1)
+
+    monkeypatch.setattr(engine, "pool", cached)
+    (scores,) = scorer(engine, one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4, 5])])
+    assert [one.cached_tokens for one in scores] == [2, 4]
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(EngineError("refused"), Reason.ENGINE_REFUSED), (EngineTimeout("late"), Reason.ENGINE_TIMEOUT)],

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def part_of(columns: Columns, carried: Mapping[str, Sequence[Any]], *rows: tuple
 
 def test_a_part_holds_what_is_carried_and_what_came_of_it() -> None:
     columns = Columns(carried_columns([JSON_FILE], [{"id": 1}]), ("help", "truth"), "j_")
-    good = Score.scored(Reading(1.5, {"help": 1.0, "truth": -2.0}), prompt_tokens=7)
+    good = replace(Score.scored(Reading(1.5, {"help": 1.0, "truth": -2.0}), prompt_tokens=7), truncated=True)
     table = part_of(
         columns,
         {RECORD: [b"{}", b"\xff"], "id": [5, None]},
@@ -255,7 +256,7 @@ def test_a_part_holds_what_is_carried_and_what_came_of_it() -> None:
         {
             "record": b"{}", "id": 5, "j_row": "f:0", "j_response_name": "final", "j_prompt_hash": "abc", "j_reward": 1.5,
             "j_scores": {"help": 1.0, "truth": -2.0}, "j_status": "scored", "j_reason": None, "j_prompt_tokens": 7,
-            "j_truncated": False,
+            "j_truncated": True,
         },
         {
             "record": b"\xff", "id": None, "j_row": "f:3", "j_response_name": "final", "j_prompt_hash": None,

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
-from actors.policy import seed_of
 from pipelines.options import build
 from pipelines.parts import Parts, gaps, joined
 from pipelines.sampling import SampleSummary, sample
@@ -117,13 +116,6 @@ def test_another_seed_draws_others_and_a_smaller_n_the_first_of_them(corpus: Pat
         one["candidate"] == another["candidate"] for row in few for one, another in zip(few[row], other[row], strict=True)
     ]
     assert sum(same) < len(same) / 4
-
-
-def test_seeds_differ_by_row_by_number_and_by_run() -> None:
-    seeds = [seed_of(base, row, at) for base in (0, 1) for row in ("a:1", "a:10", "b:1") for at in range(12)]
-    assert len(set(seeds)) == len(seeds)
-    assert all(0 <= seed < 2**31 for seed in seeds)
-    assert seed_of(0, "prompts.jsonl:0", 0) == 1797170907, "another one would draw other candidates when a run is resumed"
 
 
 def test_committed_candidates_are_never_drawn_again(corpus: Path, calm: Calm, tmp_path: Path) -> None:
