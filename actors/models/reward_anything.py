@@ -66,6 +66,7 @@ class RewardAnything(Judge):
     read_at = "JSON after </think>: scores, best-to-worst"
     range = "grades 1 to 5"
     order_matters = True
+    relative = frozenset({"rank"})
     probes_delimiters = False  # inside JSON nothing ends a text but a quotation mark, which is escaped
     card = Sampling(max_tokens=4096)
     ways = frozenset({"principles"})

@@ -17,6 +17,9 @@ ROLES = {
     "function": Role.TOOL,
 }
 
+_CALLS = ("tool_calls", "function_call", "function_calls")
+"""Where a message has what it calls: OpenAI's, OpenAI's before, OLMo's and Dolci's."""
+
 
 def field(row: Row, key: str) -> object:
     """What the row holds under the key, null included."""
@@ -61,7 +64,7 @@ def message(value: object) -> Message:
     if name not in ROLES:
         raise Rejected(Reason.UNKNOWN_ROLE)
     role = ROLES[name]
-    if role is Role.ASSISTANT and (value.get("tool_calls") or value.get("function_call")):
+    if role is Role.ASSISTANT and any(value.get(name) for name in _CALLS):
         raise Rejected(Reason.TOOL_CALL)
     content = text(field(value, "content"))
     return Message(role, with_reasoning(content, value) if role is Role.ASSISTANT else content)

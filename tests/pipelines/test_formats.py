@@ -168,7 +168,7 @@ def test_a_broken_conversation_is_one_outcome(row: object, reason: Reason, turns
     assert (asked.names, refused(asked)) == (("final",), {"final": reason})
 
 
-@pytest.mark.parametrize("key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}])
+@pytest.mark.parametrize("key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}, {"function_calls": "f()"}])
 def test_a_tool_call_is_refused_even_without_content(key: dict[str, object]) -> None:
     assert refused(requests(MESSAGES, chat(user("q"), {"role": "assistant", **key}))) == {"final": Reason.TOOL_CALL}
 

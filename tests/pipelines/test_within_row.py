@@ -108,6 +108,7 @@ JUDGES: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
     ("rm-r1-instruct", {}, {}, True),
     ("reward-anything", {}, {}, False),
     ("reward-anything", {"aggregate": "win-rate"}, {}, True),
+    ("reward-anything", {}, {"weights": {"score": 1.0, "rank": -0.1}}, True),
     ("r3", {}, {}, True),
     ("r3", {}, {"read": ReadSettings(rating="pointwise")}, False),
     ("r3", {}, {"read": ReadSettings(rating="binary")}, False),
