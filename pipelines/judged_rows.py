@@ -5,12 +5,13 @@ What a policy wrote has a column of its own; what a corpus held is read off its 
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from actors.errors import Rejected, SourceError
+from actors.records import Message
 from pipelines.asking import with_system
 from pipelines.candidates import Candidate, LeftOut
 from pipelines.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, Columns
@@ -79,14 +80,25 @@ class Reader:
         prefix = self.columns.prefix
         name = response[prefix + RESPONSE]
         if self.columns.drawn:
-            (request,) = asked.requests
-            context, text = with_system(request.context, self.system), response[prefix + CANDIDATE]
+            context, text = self._prompt(response, asked), response[prefix + CANDIDATE]
         else:
             found = ((one.context, own.content) for one in asked.requests for own in one.responses if own.name == name)
             context, text = next(found)
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
         return Candidate(
             response[prefix + ROW], name, response[prefix + PROMPT_HASH], context, text, response[prefix + REWARD], scores
+        )
+
+    def _prompt(self, response: Mapping[str, Any], asked: RowRequests) -> tuple[Message, ...]:
+        """What a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
+        recorded = response[self.columns.prefix + PROMPT_HASH]
+        for request in asked.requests:
+            context = with_system(request.context, self.system)
+            if replace(request, context=context).prompt_hash == recorded:
+                return context
+        raise SourceError(
+            f"the row {response[self.columns.prefix + ROW]} isn't the prompt any more that its candidates answer "
+            f"(prompt_hash {recorded}): it was changed, or read by another version of Assay; sample it again"
         )
 
     def _asked(self, response: Mapping[str, Any]) -> RowRequests:

@@ -7,7 +7,7 @@ asked = requests(shape, row, turns="final")    # RowRequests: what to score, and
 
 from pipelines.formats.lines import MAX_DEPTH, parse
 from pipelines.formats.own_columns import OwnColumns, check_column, judged_by
-from pipelines.formats.prompts import CANDIDATE, PROMPT_SHAPES
+from pipelines.formats.prompts import CANDIDATE, PROMPT_READER, PROMPT_SHAPES
 from pipelines.formats.registry import SHAPES, Turns, detect, requests, why
 from pipelines.formats.row_shape import RowShape
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
@@ -17,6 +17,7 @@ __all__ = [
     "CANDIDATE",
     "MAX_DEPTH",
     "ONLY_RESPONSE",
+    "PROMPT_READER",
     "PROMPT_SHAPES",
     "SHAPES",
     "OwnColumns",

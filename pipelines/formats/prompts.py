@@ -1,19 +1,25 @@
 """Rows that ask and aren't answered: the shapes of prompts that a policy is to answer. Each row is one prompt.
 
-A conversation that ends with the assistant is asked again from the turn before: what it said there is left out.
+A conversation that ends with the assistant is asked again from the turn before: what it said there is left out. A prompt
+that has its trainer's template written out is taken apart, as in the shapes of scored rows.
 """
 
 from collections.abc import Callable
 
-from actors.records import Message, Role
+from actors.errors import Rejected
+from actors.records import Message, Reason, Role
+from pipelines.formats import extra_ids, llama_text, steerlm
 from pipelines.formats.alpaca import asked
-from pipelines.formats.content import conversation, entries, field, is_conversation, question, with_system
+from pipelines.formats.content import conversation, entries, field, is_conversation, opened, question, text, with_system
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.sharegpt import is_talk, openai
 
 CANDIDATE = "candidate"
 """The name of what a policy is going to answer."""
+
+PROMPT_READER = 2
+"""How prompts are read, for a run's identity: raise it whenever a row becomes another conversation than before."""
 
 _FIELDS = ("prompt", "question", "problem", "query", "input")
 
@@ -35,7 +41,10 @@ def _messages(row: Row) -> RowRequests:
 
 def _sharegpt(row: Row) -> RowRequests:
     def read() -> tuple[Message, ...]:
-        turns = [openai(entry) for entry in entries(field(row, "conversations"))]
+        if row.get("mask") is not None:
+            turns = steerlm.talk(row)
+        else:
+            turns = [openai(entry) for entry in entries(field(row, "conversations"))]
         return with_system(row, conversation(open_end(turns)))
 
     return unanswered(read)
@@ -45,10 +54,25 @@ def _named(row: Row) -> RowRequests:
     names = _prompts(row)
 
     def read() -> tuple[Message, ...]:
-        asked = field(row, names[0] if names else _FIELDS[0])
-        return with_system(row, question(open_end(asked) if isinstance(asked, list) else asked))
+        prompt = field(row, names[0] if names else _FIELDS[0])
+        turns = question(open_end(prompt)) if isinstance(prompt, list) else _take_apart(text(prompt))
+        return with_system(row, turns)
 
     return unanswered(read)
+
+
+def _take_apart(prompt: str) -> tuple[Message, ...]:
+    """The turns of a text. Raises `Rejected` for a template that isn't exactly of its form, and for what is left of one."""
+    if prompt.startswith(extra_ids.START):
+        system, entries = extra_ids.asked_talk(prompt)
+        turns = opened(system, conversation(entries))
+    elif llama_text.is_template(prompt):
+        turns = llama_text.asked_turns(prompt)
+    else:
+        turns = conversation(extra_ids.embedded(prompt))
+    if any(extra_ids.is_template(turn.content) or llama_text.is_template(turn.content) for turn in turns):
+        raise Rejected(Reason.CONTROL_TOKEN, "a token of a template where none belongs")
+    return turns
 
 
 def _prompts(row: Row) -> list[str]:

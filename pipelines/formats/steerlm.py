@@ -7,6 +7,7 @@ labelled turn is judged with all turns before it. `system` is the first turn, as
 text in its place, and so does the attribute family for any system turn.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from actors.errors import Rejected
@@ -36,19 +37,28 @@ def read_turns(row: Row) -> RowRequests:
     return turns_at(_turns(row), labelled) if labelled else assistant_turns(_turns(row))
 
 
+def talk(row: Row) -> list[object]:
+    """The turns of `conversations` in OpenAI's form, readable or not."""
+    return [turn.value for turn in _parted(row, ())]
+
+
 def _labelled(row: Row) -> list[int]:
     found = enumerate(entries(field(row, "conversations")))
     return [at for at, entry in found if isinstance(entry, dict) and entry.get("label") is not None]
 
 
 def _turns(row: Row) -> list[Turn]:
+    return _parted(row, systems(row))
+
+
+def _parted(row: Row, beside: Sequence[object]) -> list[Turn]:
     found = entries(field(row, "conversations"))
     mask = field(row, "mask")
     if not isinstance(mask, str):
         raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
     if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in found):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
-    turns = numbered([_openai(entry, mask) for entry in found], systems(row))
+    turns = numbered([_openai(entry, mask) for entry in found], beside)
     return [part for turn in turns for part in _parts(turn)]
 
 

@@ -11,6 +11,7 @@ from actors.checkpoint import Adapter
 from actors.engine_arguments import OURS, SAME_NUMBERS
 from actors.settings_base import Settings
 from pipelines import planning, policies, refining, sampling
+from pipelines.formats import PROMPT_READER
 from pipelines.manifest import Manifest
 from pipelines.options import build, leaves
 from pipelines.refine_step import Tree
@@ -117,6 +118,11 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     plan = planning.plan(settings, unanswered=kind is not ScoreSettings)
     found: dict[str, Any] = json.loads(json.dumps(Manifest.of(plan, settings, more).identity))
     return found
+
+
+def test_how_prompts_are_read_is_in_the_identity_of_what_a_policy_writes(tmp_path: Path) -> None:
+    read = [identity(kind, base_of(kind), tmp_path).get("prompt_reader") for kind in CLASSES]
+    assert read == [None, PROMPT_READER, PROMPT_READER]
 
 
 def kind_of(name: str) -> type[Settings]:

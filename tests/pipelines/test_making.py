@@ -20,6 +20,7 @@ from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, 
 from pipelines import kept_folder, made, making
 from pipelines.__main__ import cli
 from pipelines.formats import OwnColumns, RowShape
+from pipelines.formats.content import question
 from pipelines.judged_rows import Reader
 from pipelines.lease import Ticket, lease
 from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
@@ -286,6 +287,19 @@ def test_how_a_folder_is_read_travels(tmp_path: Path) -> None:
     reader = Reader.of(manifest)
     assert pickle.loads(pickle.dumps(reader)) == reader
     assert reader.system == "s"
+
+
+def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that another version of Assay read otherwise."""
+    row = {"prompt": "q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr"}
+    with monkeypatch.context() as earlier:
+        earlier.setattr("pipelines.formats.prompts._take_apart", question)
+        folder = drawn_corpus(tmp_path / "in", [{"prompt": "p"}, row], told_of([[1.0, 2.0]] * 2), prompts())
+        assert choose(folder, tmp_path / "earlier", keep="best").rows == 2
+    with pytest.raises(
+        SourceError, match=r"the row c:1 isn't the prompt any more that its candidates answer .*sample it again"
+    ):
+        choose(folder, tmp_path / "out", keep="best")
 
 
 # --- trainers --------------------------------------------------------------------------------------------------------

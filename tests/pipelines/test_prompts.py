@@ -1,7 +1,7 @@
 """Rows that a policy is to answer: of every shape of prompts, good and bad."""
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reason
-from pipelines.formats import CANDIDATE, PROMPT_SHAPES, OwnColumns, RowRequests, RowShape, Shape, detect, requests
+from pipelines.formats import CANDIDATE, PROMPT_SHAPES, SHAPES, OwnColumns, RowRequests, RowShape, Shape, detect, requests
 from tests.asked import account, chat, contexts, refused, said, user
 
 SYSTEM = {"role": "system", "content": "s"}
@@ -97,6 +97,122 @@ def test_what_the_assistant_said_before_stays() -> None:
 )
 def test_a_system_prompt_is_kept(row: dict[str, Any]) -> None:
     assert contexts(asked(row)) == [[("system", "s"), ("user", "q")]]
+
+
+# --- templates that are written out ---------------------------------------------------------------------------------------
+
+LONG = [("user", "q"), ("assistant", "a"), ("user", "r")]
+TEMPLATES = {
+    "plain": ("q", [("user", "q")]),
+    "nemo": (
+        "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr\n<extra_id_1>Assistant\n",
+        [("system", "s"), *LONG],
+    ),
+    "nemo, no system": ("<extra_id_0>System\n\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n", [("user", "q")]),
+    "embedded": ("q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr", LONG),
+    "llama": (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+        [("system", "s"), ("user", "q")],
+    ),
+}
+"""Prompts, and the turns that they stand for."""
+
+SIDES = {"chosen": "good", "rejected": "bad"}
+RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 3)
+ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], set[str]]] = {
+    # Rows by their shape, and what it takes apart beside plain text.
+    "messages": (lambda prompt: chat(user(prompt), said("a")), set()),
+    "sharegpt": (lambda prompt: {"conversations": talk(prompt)}, set()),
+    "steerlm": (lambda prompt: {"conversations": talk(prompt), "mask": "human"}, {"embedded"}),
+    "prompt-response": (lambda prompt: {"prompt": prompt, "response": "a"}, set()),
+    "prompt-completion": (lambda prompt: {"prompt": prompt, "completion": "a"}, set()),
+    "input-output": (lambda prompt: {"input": prompt, "output": "a"}, {"llama"}),
+    "alpaca": (lambda prompt: {"instruction": prompt, "output": "a"}, set()),
+    "preference": (lambda prompt: {"prompt": prompt, **SIDES}, set()),
+    "sharegpt-preference": (
+        lambda prompt: {"conversations": talk(prompt)[:1], **{side: said(text) for side, text in SIDES.items()}},
+        set(),
+    ),
+    "nemo-preference": (
+        lambda prompt: {"prompt": prompt, **{f"{side}_response": text for side, text in SIDES.items()}},
+        {"nemo", "nemo, no system"},
+    ),
+    "helpsteer2": (lambda prompt: {"prompt": prompt, "response": "a", **RATED}, {"embedded"}),
+    "ultrafeedback": (lambda prompt: {"instruction": prompt, "completions": [{"model": "m", "response": "a"}]}, set()),
+    "judgebench": (lambda prompt: {"question": prompt, "response_A": "a", "response_B": "b", "label": "A>B"}, set()),
+    "rm-bench": (lambda prompt: {"prompt": prompt, "chosen": ["a"], "rejected": ["b"]}, set()),
+}
+NO_PROMPTS = {"nemo-text": "text", "nemo-rl": "context", "helpsteer3": "context"}
+"""Shapes of scored rows whose fields no shape of prompts has."""
+
+
+def talk(prompt: str) -> list[dict[str, str]]:
+    return [{"from": "human", "value": prompt}, {"from": "gpt", "value": "a"}]
+
+
+def test_every_shape_of_scored_rows_is_compared() -> None:
+    assert sorted([*ANSWERED, *NO_PROMPTS]) == sorted(SHAPES)
+    for name in NO_PROMPTS.values():
+        assert not any(shape.looks_like({name: value}) for shape in PROMPT_SHAPES.values() for value in ("q", [user("q")]))
+
+
+@pytest.mark.parametrize("beside", [{}, {"system": "s"}], ids=["bare", "with system"])
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("name", ANSWERED)
+def test_a_prompt_is_the_conversation_that_is_scored(name: str, template: str, beside: dict[str, str]) -> None:
+    row_of, taken_apart = ANSWERED[name]
+    prompt, turns = TEMPLATES[template]
+    row = {**row_of(prompt), **beside}
+    scored, found = requests(SHAPES[name], row), asked(row)
+    assert SHAPES[name].looks_like(row)
+    account_of_a_prompt(found)
+    first = [("system", "s")] if beside and turns[0] != ("system", "s") else []
+    if template == "plain" or template in taken_apart:
+        assert contexts(scored) == contexts(found) == [[*first, *turns]]
+    elif detect([row], PROMPT_SHAPES).name == "prompt":
+        assert contexts(scored) in ([], [[*([("system", "s")] if beside else []), ("user", prompt)]]), "it stays a text"
+        assert contexts(found) == [[*first, *turns]]
+    else:
+        assert contexts(scored) == contexts(found)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [
+        ("What is <extra_id_0> in T5?", Reason.CONTROL_TOKEN),
+        ("q\n<extra_id_1>Assistant\n", Reason.CONTROL_TOKEN),
+        ("<extra_id_1>User\nq\n<extra_id_1>Assistant\n", Reason.CONTROL_TOKEN),
+        (TEMPLATES["nemo"][0].replace("q", "q <extra_id_2>"), Reason.CONTROL_TOKEN),
+        (TEMPLATES["nemo"][0].replace("q", "q <|eot_id|>"), Reason.CONTROL_TOKEN),
+        (TEMPLATES["llama"][0].replace("q", "q <extra_id_2>"), Reason.CONTROL_TOKEN),
+        (TEMPLATES["llama"][0].replace("q", "q <|eot_id|> r"), Reason.CONTROL_TOKEN),
+        (TEMPLATES["nemo"][0] + "b", Reason.NO_FINAL_ASSISTANT),
+        (TEMPLATES["llama"][0] + "a", Reason.NO_FINAL_ASSISTANT),
+        ("What is <|eot_id|> in Llama?", Reason.NO_FINAL_ASSISTANT),
+        ("<extra_id_0>System\ns\n<extra_id_1>Assistant\n", Reason.NO_MESSAGES),
+        (TEMPLATES["embedded"][0].replace("r", "\ud800"), Reason.LONE_SURROGATE),
+    ],
+)
+@pytest.mark.parametrize("name", ["prompt", "input"])
+def test_what_stays_of_a_template_is_no_prompt(name: str, prompt: str, reason: Reason) -> None:
+    assert refused(asked({name: prompt})) == {CANDIDATE: reason}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"mask": 5}, Reason.WRONG_TYPE),
+        ({"mask": "nobody"}, Reason.UNKNOWN_ROLE),
+        ({"mask": "Ann", "system": "s", "system_prompt": "t"}, Reason.TWO_SYSTEM_PROMPTS),
+    ],
+    ids=str,
+)
+def test_a_mask_tells_who_asks(more: dict[str, Any], reason: Reason) -> None:
+    row = {"conversations": [{"from": "Ann", "value": "q"}, {"from": "Bob", "value": "a", "label": "quality:1"}]}
+    assert contexts(asked({**row, "mask": "Ann"})) == ASKED
+    assert contexts(requests(SHAPES["steerlm"], {**row, "mask": "Ann"})) == ASKED
+    assert refused(asked({**row, **more})) == {CANDIDATE: reason}
 
 
 # --- which shape -----------------------------------------------------------------------------------------------------
