@@ -95,6 +95,8 @@ class Attributes(Family):
     def text(self, question: Question, template: ChatTemplate) -> str:
         messages = question.messages
         turns = messages[1:] if messages and messages[0].role is Role.SYSTEM else messages
+        if turns == messages[-1:]:  # the row's system turn isn't shown, so this would be an answer to nothing
+            raise Rejected(Reason.NO_MESSAGES)
         if any(turn.role not in _SPEAKERS for turn in turns):
             raise Rejected(Reason.TEMPLATE_REFUSED, "a system turn after the first turn")
         spoken = "".join(f"<extra_id_1>{_SPEAKERS[turn.role]}\n{turn.content}\n" for turn in turns)

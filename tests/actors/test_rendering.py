@@ -278,6 +278,13 @@ def test_a_system_turn_that_the_template_would_drop_is_rejected(tmp_path: Path) 
     assert reason_of(dropped) is Reason.ROLE_NOT_IN_TEMPLATE
 
 
+def test_attributes_refuse_a_response_to_a_system_turn_that_they_dont_show() -> None:
+    assert reason_of(render(ATTRIBUTES, request(system("s")))) is Reason.NO_MESSAGES
+    assert reason_of(render(SCALAR, request(system("s")))) is None
+    for context in ((system("s"), user("q")), (user("q"),), (system("s"), assistant("hello"))):
+        assert reason_of(render(ATTRIBUTES, request(*context))) is None
+
+
 def test_attributes_refuse_a_system_turn_in_the_middle() -> None:
     asked = request(user("Hi"), assistant("Hello"), system("Be rude."), user("So?"))
     assert reason_of(render(ATTRIBUTES, asked)) is Reason.TEMPLATE_REFUSED
