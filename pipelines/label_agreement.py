@@ -4,18 +4,20 @@ from typing import Any
 
 import duckdb
 
-from pipelines.columns import RESPONSE, REWARD, ROW, Columns
+from pipelines.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, Columns
 
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, quantile: str) -> dict[str, Any]:
-    """Counts of the rows whose `chosen` and `rejected` both have a reward, and quantiles of the margin by label.
+    """Counts of the pairs of `chosen` and `rejected` that both have a reward, and quantiles of the margin by label.
 
     That is the reward of the chosen response less that of the rejected one, below 0 where they disagree; `quantile` is the
-    function of DuckDB's that finds them. Empty if there are no such rows.
+    function of DuckDB's that finds them. A pair answers one prompt: of a row whose sides have contexts of their own there is
+    none. `left_out` counts the prompts of rows with a side that isn't in a pair. Without a pair the margin is null. Empty if
+    no response is called `chosen`.
     """
-    row, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, RESPONSE, REWARD))
+    row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
     if not connection.execute(f"select exists(select 1 from parts where {name} = 'chosen')").fetchall()[0][0]:
         return {}
     (found,) = connection.execute(
@@ -23,14 +25,15 @@ def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, qua
         with margins as (
             select any_value({reward}) filter ({name} = 'chosen')
                 - any_value({reward}) filter ({name} = 'rejected') as margin
-            from parts where {name} in ('chosen', 'rejected') and {reward} is not null
-            group by {row} having margin is not null
+            from parts where {name} in ('chosen', 'rejected') group by {row}, {prompt}
         )
-        select count(*), count_if(margin > 0), count_if(margin < 0), count_if(margin = 0),
+        select count(margin), count_if(margin is null), count(*) filter (margin > 0), count(*) filter (margin < 0),
+            count(*) filter (margin = 0),
             {quantile}(margin, {list(_QUANTILES[1:-1])}), min(margin), max(margin) from margins
         """
     ).fetchall()
-    pairs, agree, disagree, equal, inner, low, high = found
-    if not pairs:
-        return {}
-    return {"pairs": pairs, "agree": agree, "disagree": disagree, "equal": equal, "margin": [low, *inner, high]}
+    pairs, left_out, agree, disagree, equal, inner, low, high = found
+    margin = [low, *inner, high] if pairs else None
+    return {
+        "pairs": pairs, "agree": agree, "disagree": disagree, "equal": equal, "left_out": left_out, "margin": margin
+    }  # fmt: skip

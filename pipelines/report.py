@@ -98,10 +98,11 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
             soft_wrap=True,
         )
     if pairs := summary.labels.get("pairs"):
-        agree, against, equal = (summary.labels[name] for name in ("agree", "disagree", "equal"))
+        agree, against, equal, left = (summary.labels[name] for name in ("agree", "disagree", "equal", "left_out"))
         console.print(
             f"Labels: of {pairs:,} pairs of chosen and rejected, {agree:,} ({agree / pairs:.1%}) have their rewards in this "
-            f"order, {against:,} the other way round, {equal:,} equal ones",
+            f"order, {against:,} the other way round, {equal:,} equal ones"
+            + (f"; {left:,} prompts have a reward of no more than one of the two" if left else ""),
             soft_wrap=True,
         )
     if summary.completion_tokens:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from actors.errors import AuditError, NothingScored
 from actors.records import Reading, Reason, Score
 from pipelines import summary as summary_module
 from pipelines.columns import Columns
+from pipelines.options import build
 from pipelines.parts import Counts, Part, Parts
 from pipelines.readers import RECORD
+from pipelines.report import show_scored
 from pipelines.sampling_commands import tell
+from pipelines.settings import ScoreSettings
 from pipelines.sources import Range
 from pipelines.summary import QUANTILES, Summary, summarise
 
@@ -214,16 +218,32 @@ def test_pairs_are_compared_with_the_corpus_own_labels(tmp_path: Path) -> None:
             for name, one in sides.items()
         ]
     rows += [("f:5", "chosen", "h", scored(9.0)), ("f:6", "rejected", "h", scored(0.0)), ("f:7", "final", "h", scored(0.0))]
+    rows += [("f:8", "chosen", "a prompt", scored(9.0)), ("f:8", "rejected", "another", scored(0.0))]
     counts = Counts()
     for at, part in enumerate((rows[:4], rows[4:])):
         one = Part(0, Range(at, at + 1), Counts.of(1, [score for *_, score in part]))
         assert run.commit(one, TWO_SIDES.table(pa.table([[b"{}"] * len(part)], schema=CARRIED), part), {})
         counts += one.counts
     found = summarise(run, TWO_SIDES, counts).labels
-    assert {name: found[name] for name in ("pairs", "agree", "disagree", "equal")} == {
-        "pairs": 4, "agree": 2, "disagree": 1, "equal": 1
+    assert {name: found[name] for name in ("pairs", "agree", "disagree", "equal", "left_out")} == {
+        "pairs": 4, "agree": 2, "disagree": 1, "equal": 1, "left_out": 5
     }  # fmt: skip
     assert found["margin"] == [*np.quantile([2.0, -3.0, 0.0, 4.0], QUANTILES)]
+
+
+def test_sides_that_answer_different_prompts_are_no_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, counts = Parts(str(tmp_path)), Counts()
+    run.create()
+    rows = [("f:0", "chosen", "a prompt", scored(9.0)), ("f:0", "rejected", "another", scored(0.0))]
+    one = Part(0, Range(0, 1), Counts.of(1, [score for *_, score in rows]))
+    assert run.commit(one, TWO_SIDES.table(pa.table([[b"{}"] * 2], schema=CARRIED), rows), {})
+    found = summarise(run, TWO_SIDES, counts + one.counts)
+    assert found.labels == {"pairs": 0, "agree": 0, "disagree": 0, "equal": 0, "left_out": 2, "margin": None}
+    run_of = build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"})
+    show_scored(found, run_of)
+    assert "Labels" not in capsys.readouterr().out
+    show_scored(replace(found, labels={**found.labels, "pairs": 4, "agree": 4}), run_of)
+    assert "0 equal ones; 2 prompts have" in capsys.readouterr().out
 
 
 def test_without_labels_nothing_is_said_of_them(tmp_path: Path) -> None:
