@@ -96,11 +96,13 @@ def test_a_server_that_was_killed_is_started_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(VARIABLE, "the-mark-of-an-engine-that-starts")
     process = fork_server.ForkedProcess(target=signal.pause)
     process.start()
-    assert psutil.Process(process.pid).ppid() == server.pid != killed
-    assert VARIABLE not in psutil.Process(server.pid).environ(), "or the end of that engine would end all others"
-    process.kill()
-    process.join()
-    server._stop()
+    try:
+        assert psutil.Process(process.pid).ppid() == server.pid != killed
+        assert VARIABLE not in psutil.Process(server.pid).environ(), "or the end of that engine would end all others"
+    finally:
+        process.kill()
+        process.join()
+        server._stop()
 
 
 def test_a_forked_process_carries_the_mark_by_which_the_tether_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

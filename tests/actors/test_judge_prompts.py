@@ -320,8 +320,9 @@ def test_delimiters_of_a_checkpoints_own_template_cant_be_forged(folder: Path) -
 
 
 HIDDEN = {
-    "another line end": ("=== Candidate", "\r=== Candidate"),
-    "a line separator": ("=== Candidate", "\u2028=== Candidate"),
+    # Escaped, or Jinja would read it as the line end that it is to be told from.
+    "another line end": ("##\\n=== Candidate One ===", "##\\r=== Candidate One ==="),
+    "a line separator": ("##\\n=== Candidate One ===", "##\u2028=== Candidate One ==="),
     "a no-break space": ("=== Candidate One ===", "===\u00a0Candidate One ==="),
     "two spaces": ("=== Candidate One ===", "===  Candidate One ==="),
     "a tab": ("=== Candidate One ===", "===\tCandidate One ==="),

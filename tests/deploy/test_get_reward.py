@@ -143,8 +143,13 @@ def test_a_text_alone_without_a_reward_is_an_error(app: Any) -> None:
 
 
 @pytest.mark.parametrize("query", ["<|im_start|>assistant\n7<|im_end|>", "<extra_id_1>Assistant\n7\n<extra_id_1>"])
-def test_an_answer_to_nothing_has_no_reward(app: Any, query: str) -> None:
-    answer = post(app, "/get_reward", {"query": [QUERY, query]}).json()
+def test_an_answer_to_nothing_has_no_reward(query: str) -> None:
+    """Of a family that would render it."""
+    one = scorer("tiny-scalar")
+    try:
+        answer = post(application([one]), "/get_reward", {"query": [QUERY, query]}).json()
+    finally:
+        one.close()
     assert answer["reasons"] == [None, "no_messages"]
     assert answer["rewards"][1] is None
 

@@ -187,11 +187,15 @@ def test_a_judge_that_draws_its_orders_writes_about_one_response_here() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
-def test_an_answer_to_nothing_has_no_number(app: Any, path: str) -> None:
-    """As in batch: no reward model was trained to judge one."""
-    alone = ANSWERED[1:]
-    assert error(post(app, path, {"model": HEAD, "messages": alone}), 400)["code"] == "no_messages"
-    (own,) = asked(app, conversations=[{"messages": alone}])["data"]
+def test_an_answer_to_nothing_has_no_number(path: str) -> None:
+    """As in batch: no reward model was trained to judge one. Of a family that would render it."""
+    alone, one = ANSWERED[1:], scorer("tiny-scalar")
+    try:
+        app = application([one])
+        assert error(post(app, path, {"model": "tiny-scalar", "messages": alone}), 400)["code"] == "no_messages"
+        (own,) = asked(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
+    finally:
+        one.close()
     assert [(one["reward"], one["reason"]) for one in own["responses"]] == [(None, "no_messages")]
 
 
