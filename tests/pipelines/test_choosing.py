@@ -83,7 +83,7 @@ def test_ranks_and_z_scores_by_hand() -> None:
     assert [one.candidate.reward for one in found] == [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]
 
 
-@pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0)])
+@pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0), (2.5, 2.5 + 1e-7, 2.5 - 1e-7)])
 def test_equals_have_no_z_score(rewards: tuple[float, ...]) -> None:
     assert [(one.rank, one.z_score) for one in standings(candidates(*rewards))] == [(1, None)] * len(rewards)
 
