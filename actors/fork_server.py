@@ -6,11 +6,13 @@ as soon as both imports are, the next start without any. The server holds no thr
 safe; one that initialised CUDA is refused.
 
 What a spawned process would inherit is handed to the forked process: environment, standard output and error, and the
-tether's mark. It ends with the server, and the server with the process that started it. Linux only; `ASSAY_FORK_SERVER=0`
-spawns instead.
+tether's mark. It ends with the server, and the server with the process that started it: the one that asks for engines, or
+the command that starts a Ray of its own. There the import runs beside Ray's start, all engines share the server, and the
+tether ends those of a process that has died. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
 """
 
 import ctypes
+import functools
 import io
 import multiprocessing
 import os
@@ -18,9 +20,10 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from multiprocessing import context, popen_forkserver, reduction, spawn, util
+from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
 from multiprocessing.forkserver import ForkServer, _forkserver, read_signed
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -30,6 +33,7 @@ from actors.tether import VARIABLE, mark_this_process
 from actors.timeline import mark
 
 SWITCH = "ASSAY_FORK_SERVER"
+"""The environment variable: 0 spawns, `PID:ADDRESS` is a server that serves this process, too."""
 
 _CORE = ["vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor", "vllm.v1.executor.uniproc_executor"]
 _CPU_WORKER = "vllm.v1.worker.cpu_worker"  # changes torch, so that it must come first, and only on the CPU build
@@ -46,7 +50,8 @@ def enabled() -> bool:
 class _Server(ForkServer):
     """A fork server beside the one that `multiprocessing` keeps for everybody."""
 
-    _forkserver_pid: int | None  # the type stubs leave it out
+    _forkserver_pid: int | None  # the type stubs leave these out
+    _forkserver_address: str
 
     def start(self) -> None:
         # What an engine core needs beside its model. Nothing of Assay: that comes from where the asking process has it.
@@ -63,14 +68,49 @@ class _Server(ForkServer):
         assert self._forkserver_pid is not None
         return self._forkserver_pid
 
+    @property
+    def address(self) -> str:
+        return self._forkserver_address
+
+
+class _SharedServer(ForkServer):
+    """A server that another process has started."""
+
+    def __init__(self, pid: int, address: str) -> None:
+        super().__init__()
+        self.pid = pid
+        self._forkserver_address = self.address = address
+        self._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)  # sent along; only its owner's ends the server
+
+    def ensure_running(self) -> None:
+        resource_tracker.ensure_running()
+
 
 _SERVER = _Server()
+_shared_server = functools.cache(_SharedServer)
 
 
 def start() -> None:
     """Start the server, if there is none, and return at once: it imports while the caller does."""
     if enabled():
-        _SERVER.start()
+        _server()
+
+
+def share() -> str:
+    """Start the server, if there is none; the value of `SWITCH` with which processes of this machine use it, too."""
+    if not enabled():
+        return "0"
+    server = _server()
+    return f"{server.pid}:{server.address}"
+
+
+def _server() -> _Server | _SharedServer:
+    """The server that is shared with this process, while it lives, else the process's own, started unless it runs."""
+    pid, _, address = os.environ.get(SWITCH, "").partition(":")
+    if address and int(pid) != _SERVER._forkserver_pid and Path("/proc", pid).exists() and Path(address).exists():
+        return _shared_server(int(pid), address)
+    _SERVER.start()
+    return _SERVER
 
 
 def _is_cpu_build() -> bool:
@@ -86,7 +126,8 @@ class _Popen(popen_forkserver.Popen):
     _fds: list[int]  # the type stubs leave it out
 
     def _launch(self, process: BaseProcess) -> None:
-        _SERVER.start()
+        server = _server()
+        process._server_pid = server.pid  # type: ignore[attr-defined]
         preparation = spawn.get_preparation_data(process.name)
         pickled = io.BytesIO()
         context.set_spawning_popen(self)
@@ -95,7 +136,7 @@ class _Popen(popen_forkserver.Popen):
             reduction.dump(process, pickled)
         finally:
             context.set_spawning_popen(None)
-        self.sentinel, writer = _SERVER.connect_to_new_process(self._fds)
+        self.sentinel, writer = server.connect_to_new_process(self._fds)
         # The forked process watches this end of the pipe, to know whether we are alive.
         self.finalizer = util.Finalize(self, _close_all, (os.dup(writer), self.sentinel))
         try:
@@ -124,7 +165,6 @@ class ForkedProcess(context.ForkServerProcess):
         return self.__dict__ | {
             "_environment": dict(os.environ),
             "_outputs": tuple(reduction.DupFd(number) for number in (1, 2)),
-            "_server_pid": _SERVER.pid,
         }
 
     def run(self) -> None:

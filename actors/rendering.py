@@ -506,11 +506,12 @@ def _tokenizer(checkpoint: Checkpoint) -> Any:
 
     As tokenizer.json has it, where there is one: by the model type alone, transformers 5 puts rules of its own in it.
     """
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # seconds of import, which --help does without
-
-    kind = PreTrainedTokenizerFast if (checkpoint.folder / "tokenizer.json").exists() else AutoTokenizer
+    if (checkpoint.folder / "tokenizer.json").exists():
+        from transformers import PreTrainedTokenizerFast as Tokenizer  # a second of import, which --help does without
+    else:
+        from transformers import AutoTokenizer as Tokenizer  # four, for it imports torch
     try:
-        return kind.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
+        return Tokenizer.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
     except Exception as error:  # transformers raises what its parsers raise
         raise ModelError(
             f"the tokenizer in {checkpoint.folder} can't be loaded, and no code of a checkpoint's own is run: {error}"

@@ -34,7 +34,10 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
     check_reach(keys, settings.access, [address.host])
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # what a Ray of this command's own starts inherits it
-    with reserved(address.host, address.port) as port, ray_session():
+    with (
+        reserved(address.host, address.port) as port,
+        ray_session(any(model.engine.engine == "vllm" for model in settings.models)),
+    ):
         _check_alone()
         application = build(settings, keys)
         names = ", ".join(model.called[0] for model in settings.models)

@@ -10,8 +10,8 @@ Standard deviations are of samples (divided by n - 1). The test is that of Adv-R
 responses of a policy to the same prompt; how it normalises U isn't known to us, and this is our reading: Z of U.
 
 A number that can't be had is null: z where a prompt has one response, or a member's rewards of all of them are equal; U
-where a z is null. What differs by less than `SAME` is equal, since that is how far a reward is repeatable: the z-scores of
-two equal responses would be made of the last bits of a batch.
+where a z is null. What differs by no more than `SAME_REWARD` is equal: the z-scores of two equal responses would be made
+of the last bits of a batch.
 
 DuckDB does it on disk, in one thread, so that the same input gives the same bits: memory holds neither the responses nor
 the prompts.
@@ -30,8 +30,8 @@ import duckdb
 import pyarrow as pa
 
 from actors.errors import RunStopped
+from pipelines.candidates import SAME_REWARD
 
-SAME = 1e-5
 _MEMORY = "2GB"
 _INSERTED_ROWS = 2**17
 
@@ -127,7 +127,7 @@ class Baselines:
         (compared,) = self._row("select count(*) from disagreement")
         self._connection.execute(
             "create table numbers as select responses.* exclude (prompt), "
-            f"{self._each('z{}')}, u, case when width > {SAME} then (u - mean) / deviation end as zu "
+            f"{self._each('z{}')}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
             "from responses left join measured using (place) "
             "left join disagreement on responses.prompt = disagreement.prompt order by place"
         )
@@ -146,8 +146,8 @@ class Baselines:
         mean = f"(({' + '.join(f'z{at}' for at in self._members)}) / {len(self._members)})"
         squares = " + ".join(f"(z{at} - {mean}) * (z{at} - {mean})" for at in self._members)
         z = self._each(
-            f"case when high{{0}} - low{{0}} > {SAME} then (r{{0}} - mean{{0}}) / deviation{{0}} end as z{{0}}, "
-            "r{0} = high{0} as top{0}"
+            f"case when high{{0}} - low{{0}} > {SAME_REWARD} then (r{{0}} - mean{{0}}) / deviation{{0}} end as z{{0}}, "
+            f"high{{0}} - r{{0}} <= {SAME_REWARD} as top{{0}}"
         )
         self._connection.execute(
             f"create table measured as select *, sqrt(({squares}) / {len(self._members) - 1}) as u from "

@@ -9,10 +9,10 @@ from actors.layout import Layout, Size
 from actors.models import RewardModel
 from actors.throughputs import PEAK_SOURCE, least_seconds, published
 from pipelines.estimating import Estimate
-from pipelines.manifest import differences, read_manifest
+from pipelines.manifest import Manifest, differences, read_manifest
 from pipelines.plan_settings import BillSettings, CardSettings
 
-_SAME = ("model", "revision", "weights", "dtype", "judge")
+_SAME = ("model", "revision", "weights", "dtype", "judge", "turns")
 """What two runs must have in common for one to be as fast as the other."""
 
 
@@ -27,9 +27,14 @@ class Ground:
     size: Size | None
 
     @property
+    def engine_layout(self) -> Layout:
+        """That of an engine: where a model's size isn't known, as the card's settings say."""
+        return self.layout or Layout(self.card.tensor_parallel or 1, self.card.pipeline_parallel)
+
+    @property
     def gpus(self) -> int:
         """Of an engine."""
-        return self.layout.gpus if self.layout else (self.card.tensor_parallel or 1) * self.card.pipeline_parallel
+        return self.engine_layout.gpus
 
     @property
     def writes(self) -> bool:
@@ -86,7 +91,7 @@ def bill(tokens: Mapping[str, Estimate], ground: Ground, settings: BillSettings)
     each = ground.gpus
     gpus = settings.gpus or each
     if gpus < each:
-        raise SettingsError(f"--gpus {gpus}: an engine takes {each} ({ground.layout})")
+        raise SettingsError(f"--gpus {gpus}: an engine takes {each} ({ground.engine_layout})")
     engines = gpus // each
     earlier = _earlier(settings.like, ground.identity) if settings.like else None
     speed = _speed(settings, ground, earlier)
@@ -111,7 +116,7 @@ def bill(tokens: Mapping[str, Estimate], ground: Ground, settings: BillSettings)
     return Bill(engines * each, engines, speed, written, work, gpu_hours, cost, least, tuple(told))
 
 
-def _speed(settings: BillSettings, ground: Ground, earlier: Mapping[str, Any] | None) -> EngineSpeed | None:
+def _speed(settings: BillSettings, ground: Ground, earlier: Manifest | None) -> EngineSpeed | None:
     if settings.tokens_per_s is not None:
         if ground.writes and settings.written_per_s is None:
             raise SettingsError(
@@ -122,7 +127,7 @@ def _speed(settings: BillSettings, ground: Ground, earlier: Mapping[str, Any] | 
     if settings.written_per_s is not None:
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
-        return _measured(earlier, str(settings.like))
+        return _measured(earlier, str(settings.like), ground.engine_layout)
     known = published(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
     if known is None:
         return None
@@ -130,8 +135,20 @@ def _speed(settings: BillSettings, ground: Ground, earlier: Mapping[str, Any] | 
     return EngineSpeed(known.read * ground.gpus, written, known.source, passes=True)
 
 
-def _measured(summary: Mapping[str, Any], folder: str) -> EngineSpeed:
-    """The speed of an engine of an earlier run, from when one worked: until then they had to start."""
+def _measured(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
+    """The speed of an engine of an earlier run, from when one worked: until then they had to start.
+
+    Raises `SettingsError` if that isn't known, or if its engines had another layout.
+    """
+    tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
+    if tensor is None or pipeline is None:
+        raise SettingsError(f"--like {folder} doesn't tell how many GPUs an engine had; give --tokens-per-s")
+    if (tensor, pipeline) != layout:
+        raise SettingsError(
+            f"--like {folder} had engines of {tensor} x {pipeline} GPUs, and here one takes {layout.tensor_parallel} x "
+            f"{layout.pipeline_parallel}: give --tensor-parallel {tensor} --pipeline-parallel {pipeline}, or --tokens-per-s"
+        )
+    summary = _summary(earlier)
     work = summary.get("work") or {}
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "how many engines worked how long wasn't noted"
@@ -144,8 +161,8 @@ def _measured(summary: Mapping[str, Any], folder: str) -> EngineSpeed:
     return EngineSpeed(tokens / seconds / engines, None, source, start_s=work["start"])
 
 
-def _earlier(folder: str, identity: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The summary of a run by the same model. Raises `SettingsError` if there is none."""
+def _earlier(folder: str, identity: Mapping[str, Any]) -> Manifest:
+    """A complete run by the same model, of the same turns. Raises `SettingsError` if there is none."""
     manifest = read_manifest(folder)
     if manifest is None or manifest.summary is None:
         raise SettingsError(f"--like {folder} holds no run that is complete")
@@ -153,12 +170,17 @@ def _earlier(folder: str, identity: Mapping[str, Any]) -> Mapping[str, Any]:
     if there.get("engine") == "fake":
         raise SettingsError(f"--like {folder} was a rehearsal with --engine fake, which says nothing of a model's speed")
     if differ := differences({name: there.get(name) for name in _SAME}, {name: identity.get(name) for name in _SAME}):
-        raise SettingsError(f"--like {folder} is of another model:\n  " + "\n  ".join(differ))
-    return manifest.summary
+        raise SettingsError(f"--like {folder} is of another run:\n  " + "\n  ".join(differ))
+    return manifest
+
+
+def _summary(earlier: Manifest) -> Mapping[str, Any]:
+    assert earlier.summary is not None  # `_earlier` takes no other
+    return earlier.summary
 
 
 def _written(
-    tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Mapping[str, Any] | None
+    tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Manifest | None
 ) -> tuple[Estimate, str]:
     """How many tokens a judge writes, and what that takes for granted."""
     prompts, most = tokens["prompts"], model.answer_tokens
@@ -168,8 +190,8 @@ def _written(
         return prompts.times(
             settings.answer_tokens
         ), f"answers have {settings.answer_tokens:g} tokens on average (--answer-tokens)"
-    if earlier is not None and earlier["responses"]:
-        each = earlier["completion_tokens"] / earlier["responses"]
+    if earlier is not None and (summary := _summary(earlier))["responses"]:
+        each = summary["completion_tokens"] / summary["responses"]
         return tokens["responses"].times(each), f"{each:,.0f} tokens are written for each response, as in {settings.like}"
     return (
         Estimate(prompts.value * most / 2, prompts.low, prompts.high * most),

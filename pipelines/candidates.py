@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from actors.records import Message
 
+SAME_REWARD = 1e-5
+"""Rewards that differ by no more are equal: that is how far a reward is repeatable, and less is the last bits of a batch."""
+
 
 class Agreement(StrEnum):
     """Whether a pair is as the corpus' own label has it: its chosen response the better one."""
@@ -35,7 +38,7 @@ class Candidate:
     """A scored response: the turns before it, its text, and what it came to.
 
     `row` and `name` say which it is: a row of the corpus, and `final`, `chosen`, `turn[3]`, `candidate[5]` of it. Equal
-    `prompt_hash`es are equal prompts.
+    `prompt_hash`es are equal prompts. `answer` is what was judged of a text whose reasoning was stripped, if it was.
     """
 
     row: str
@@ -45,6 +48,12 @@ class Candidate:
     text: str
     reward: float
     scores: Mapping[str, float] = field(default_factory=dict)
+    answer: str | None = None
+
+    @property
+    def judged_text(self) -> str:
+        """What its reward is of, without the white space around it: candidates are alike by this."""
+        return (self.text if self.answer is None else self.answer).strip()
 
 
 class LeftOut(StrEnum):
@@ -56,14 +65,14 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two candidates for one prompt, the better one and the worse one. They differ, in reward and in text."""
+    """Two candidates for one prompt, the better one and the worse one. They differ, in reward and in what was judged."""
 
     chosen: Candidate
     rejected: Candidate
 
     @property
     def margin(self) -> float:
-        """By how much the chosen one's reward is higher. Above 0."""
+        """By how much the chosen one's reward is higher. Above `SAME_REWARD`."""
         return self.chosen.reward - self.rejected.reward
 
     @property

@@ -15,13 +15,13 @@ from typing import Any
 from rapidfuzz.distance import Indel
 
 from actors.errors import SettingsError
-from pipelines.candidates import Candidate
+from pipelines.candidates import SAME_REWARD, Candidate
 from pipelines.make_settings import ChoiceOfCandidates, Choose
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A candidate among all that were scored for its prompt: `rank` 1 is the best, and equals share it.
+    """A candidate among all that were scored for its prompt: `rank` 1 is the best, and equals (to `SAME_REWARD`) share it.
 
     `z_score` is its reward less their mean, in standard deviations (of all, not of a sample); None where all are equal.
     """
@@ -55,8 +55,8 @@ def standings(candidates: Sequence[Candidate]) -> list[Standing]:
     return [
         Standing(
             candidate,
-            1 + sum(reward > candidate.reward for reward in rewards),
-            (candidate.reward - mean) / spread if spread else None,
+            1 + sum(reward - candidate.reward > SAME_REWARD for reward in rewards),
+            (candidate.reward - mean) / spread if max(rewards) - min(rewards) > SAME_REWARD else None,
             len(candidates),
         )
         for candidate in candidates
@@ -89,7 +89,7 @@ def _distinct(ordered: Sequence[Standing], alike: float) -> Iterator[Standing]:
     """Those that are like none before them."""
     texts: list[str] = []
     for one in ordered:
-        text = one.candidate.text.strip()
+        text = one.candidate.judged_text
         if not any(_are_alike(text, other, alike) for other in texts):
             texts.append(text)
             yield one
@@ -116,10 +116,11 @@ def _elected(ordered: Sequence[Standing], voters: Sequence[str]) -> list[Standin
         return []
     votes: Counter[int] = Counter()
     for name in voters:
-        found = [one.candidate.scores.get(name) for one in ordered]
-        if all(score is None for score in found):
+        scores = [(at, score) for at, one in enumerate(ordered) if (score := one.candidate.scores.get(name)) is not None]
+        if not scores:
             continue  # whether the corpus has such a score at all is checked before
-        votes[max(range(len(ordered)), key=lambda at: -math.inf if found[at] is None else found[at] or 0.0)] += 1
+        best = max(score for _, score in scores)
+        votes[next(at for at, score in scores if best - score <= SAME_REWARD)] += 1
     return [ordered[min(range(len(ordered)), key=lambda at: (-votes[at], at))]]
 
 

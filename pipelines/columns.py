@@ -85,8 +85,9 @@ class Columns:
 
     @property
     def ours_first(self) -> pa.Schema:
-        """All columns in the order in which SQL knows them: of two names that differ in case alone, the first counts."""
-        return pa.schema([*self.ours, *self.carried])
+        """All columns that SQL knows: of two names that differ in case alone, ours, if it is one of them."""
+        ours = {name.casefold() for name in self.ours.names}
+        return pa.schema([*self.ours, *(field for field in self.carried if field.name.casefold() not in ours)])
 
     def collision(self, names: Iterable[str]) -> str | None:
         """The first of the input's names that is one of ours, if any; SQL doesn't tell `Reward` from `reward`."""

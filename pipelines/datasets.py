@@ -22,6 +22,7 @@ from ray.data import Dataset
 
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.models import resolve
+from actors.records import Reasoning
 from pipelines import filtering, planning, selecting, storage
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.datasource import PartsSource
@@ -32,7 +33,7 @@ from pipelines.judged_rows import Reader
 from pipelines.known_datasets import known_schema, reader_of, remember, schema_of
 from pipelines.options import build
 from pipelines.parts import Parts
-from pipelines.preparing import Preparation
+from pipelines.preparing import Preparation, reasoning_of
 from pipelines.readers import PREPARED
 from pipelines.row_step import ROW_ID, RowStep, conformed, prepare_rows
 from pipelines.scoring import why
@@ -74,7 +75,8 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
-    return remember(scored, columns.schema, Reader(columns, preparation.row_shape, made_up=settings.engine.engine == "fake"))
+    made_up, stripped = settings.engine.engine == "fake", reasoning_of(preparation) is Reasoning.STRIP
+    return remember(scored, columns.schema, Reader(columns, preparation.row_shape, made_up=made_up, stripped=stripped))
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:

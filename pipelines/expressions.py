@@ -118,16 +118,28 @@ def _check_whole(table: pa.Table, name: str) -> None:
     kind = table.schema.field(name).type
     for record in table.filter(pc.is_null(table.column(name))).column(RECORD).to_pylist():
         try:
-            value = parse(record).get(name) if record is not None else None
+            fields = parse(record) if record is not None else {}
         except Rejected:
             continue
+        value = fields.get(name)
         if value is not None and scalar_column([value], kind).null_count:
-            column = "'$." + json.dumps(name).replace("'", "''") + "'"
             raise ExpressionError(
                 f"a row has {json.dumps(value)[:80]} for {name}, which was {kind} in the first rows of the corpus, so that "
-                f"the column {name} is null there; ask the record itself: try_cast(decode(record)->>{column} as double) is "
-                f"the number, decode(record)->>{column} the text"
+                f"the column {name} is null there; {_of_record(name)}"
             )
+        for other, value in fields.items():
+            if value is not None and other != name and other.casefold() == name.casefold():
+                raise ExpressionError(
+                    f"a row has {json.dumps(value)[:80]} for {other}, and the column is {name}: SQL doesn't tell them "
+                    f"apart; {_of_record(other)}"
+                )
+
+
+def _of_record(name: str) -> str:
+    """How a field is asked for whose column isn't what is meant."""
+    column = "'$." + json.dumps(name).replace("'", "''") + "'"
+    text = f"decode(record)->>{column}"
+    return f"ask the record itself: try_cast({text} as double) is the number, {text} the text"
 
 
 def _checked(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:
@@ -137,6 +149,7 @@ def _checked(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str,
         try:
             root = _parse(connection, text, what)
             _check_nodes(connection, root, (name.casefold() for name in (_ROWS, *rows.column_names)))
+            _check_case(root, schema)
             _check_types(connection, text, root, what, family)
         except (ExpressionError, duckdb.Error, RecursionError) as error:
             raise ExpressionError(_explained(connection, text, str(error), rows, what)) from error
@@ -168,7 +181,7 @@ def _select(condition: str, where: str = "") -> str:
 def _visible(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
     """One row of nulls in the columns that a condition may name; registered as the rows that it looks at.
 
-    DuckDB doesn't tell names apart by case: of two that differ in nothing else, the first counts.
+    DuckDB doesn't tell names apart by case: of two that differ in nothing else, only the first is there.
     """
     fields: dict[str, pa.Field] = {}
     for field in schema:
@@ -283,6 +296,33 @@ def _may_change(connection: DuckDBPyConnection, name: str) -> bool:
 def _macro(connection: DuckDBPyConnection, definition: str) -> Node:
     found: Node = _serialized(connection, f"select {definition}")["statements"][0]["node"]["select_list"][0]
     return found
+
+
+def _check_case(root: Node, schema: pa.Schema) -> None:
+    """Refuse a name that two columns have, or two fields of a column, but for case: the first would be read."""
+    written = set(_names(root))
+    columns = {name.casefold() for name in written}
+    if alike := _but_for_case(schema.names, columns):
+        name = next((name for name in alike if name in written), alike[0])
+        way_out = f"rename one of them{f', or {_of_record(name)}' if _flat_fields(schema) else ''}"
+        raise ExpressionError(f"SQL doesn't tell the columns {' and '.join(map(repr, alike))} apart; {way_out}")
+    constants = (node["literal"]["text"] for node in _walk(root) if node["class"] == "CONSTANT")  # meta['quality']
+    fields = columns.union(text.casefold() for text in constants)
+    kinds = [field.type for field in schema if field.name.casefold() in columns]
+    while kinds:
+        kind = kinds.pop()
+        inner = [kind.field(at) for at in range(kind.num_fields)]
+        if alike := _but_for_case([field.name for field in inner], fields):
+            raise ExpressionError(f"SQL doesn't tell the fields {' and '.join(map(repr, alike))} apart; rename one of them")
+        kinds += [field.type for field in inner]
+
+
+def _but_for_case(names: Sequence[str], wanted: Container[str]) -> list[str]:
+    """The names, two or more, that are one of those that are wanted but for case; empty if there are none."""
+    by_fold: dict[str, list[str]] = {}
+    for name in names:
+        by_fold.setdefault(name.casefold(), []).append(name)
+    return next((alike for fold, alike in by_fold.items() if fold in wanted and len(alike) > 1), [])
 
 
 def _check_types(connection: DuckDBPyConnection, text: str, root: Node, what: str, family: str) -> None:

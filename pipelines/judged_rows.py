@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message
+from actors.reasoning import parted
+from actors.records import Message, Reasoning
 from pipelines.asking import with_system
 from pipelines.candidates import Candidate, LeftOut
 from pipelines.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, Columns
@@ -31,7 +32,7 @@ class Reader:
     """How the rows of a scored corpus are read back. Small and picklable.
 
     `where` is what a response must meet to be a candidate, beside having a reward; `made_up` says that the rewards are the
-    fake engine's.
+    fake engine's, `stripped` that they are of the answers without their reasoning.
     """
 
     columns: Columns
@@ -39,17 +40,20 @@ class Reader:
     system: str | None = None
     where: Condition | None = None
     made_up: bool = False
+    stripped: bool = False
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
         """For a scored folder. Of an ensemble every member read the same rows. Raises `ExpressionError`."""
         members = manifest.identity.get(MEMBERS)
-        identity = next(iter(members.values()))["identity"] if members else manifest.identity
+        identities = [member["identity"] for member in members.values()] if members else [manifest.identity]
+        identity = identities[0]
+        stripped = all(member.get("reasoning") == Reasoning.STRIP for member in identities)
         own, policy = identity["own_columns"], identity.get("policy") or {}
         principles, drawn = identity.get("principle_column"), manifest.columns.drawn
         shape = RowShape(identity["shape"], identity["turns"], own and OwnColumns.read(own), principles, drawn)
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
-        return cls(manifest.columns, shape, policy.get("system"), condition, made_up(manifest))
+        return cls(manifest.columns, shape, policy.get("system"), condition, made_up(manifest), stripped)
 
     @property
     def reads(self) -> list[str]:
@@ -85,9 +89,9 @@ class Reader:
             found = ((one.context, own.content) for one in asked.requests for own in one.responses if own.name == name)
             context, text = next(found)
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
-        return Candidate(
-            response[prefix + ROW], name, response[prefix + PROMPT_HASH], context, text, response[prefix + REWARD], scores
-        )
+        row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
+        answer = parted(text).answer if self.stripped else None
+        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer)
 
     def _prompt(self, response: Mapping[str, Any], asked: RowRequests) -> tuple[Message, ...]:
         """What a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.candidates import SAME_REWARD
 from pipelines.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, Columns
 
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -14,8 +15,8 @@ def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, qua
 
     That is the reward of the chosen response less that of the rejected one, below 0 where they disagree; `quantile` is the
     function of DuckDB's that finds them. A pair answers one prompt: of a row whose sides have contexts of their own there is
-    none. `left_out` counts the prompts of rows with a side that isn't in a pair. Without a pair the margin is null. Empty if
-    no response is called `chosen`.
+    none. Rewards that differ by no more than `SAME_REWARD` are equal. `left_out` counts the prompts of rows with a side that
+    isn't in a pair. Without a pair the margin is null. Empty if no response is called `chosen`.
     """
     row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
     if not connection.execute(f"select exists(select 1 from parts where {name} = 'chosen')").fetchall()[0][0]:
@@ -27,8 +28,8 @@ def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, qua
                 - any_value({reward}) filter ({name} = 'rejected') as margin
             from parts where {name} in ('chosen', 'rejected') group by {row}, {prompt}
         )
-        select count(margin), count_if(margin is null), count(*) filter (margin > 0), count(*) filter (margin < 0),
-            count(*) filter (margin = 0),
+        select count(margin), count_if(margin is null), count_if(margin > {SAME_REWARD}),
+            count_if(margin < -{SAME_REWARD}), count_if(abs(margin) <= {SAME_REWARD}),
             {quantile}(margin, {list(_QUANTILES[1:-1])}), min(margin), max(margin) from margins
         """
     ).fetchall()

@@ -55,7 +55,8 @@ class ChoiceOfCandidates(Settings):
     voters: tuple[str, ...] = Field(default=(), description="names in `scores`, for majority: of judges in an ensemble")
     distinct: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="of candidates that are alike only the best one: 1 means equal texts, 0.9 nearly so (Indel similarity)",
+        description="of candidates that are alike only the best one: 1 means equal texts, 0.9 nearly so (Indel similarity); "
+        "texts as they were judged, without reasoning that was stripped",
     )
     choice_seed: int = Field(default=0, description="softmax: another one draws others")
 
@@ -90,7 +91,7 @@ class LabelsOfCorpus(StrEnum):
 
 
 class PairingSettings(Settings):
-    """Which pairs are made. Equal rewards, and equal texts, never are one."""
+    """Which pairs are made. Equal rewards, and texts that are equal as they were judged, never are one."""
 
     pairs: PairsOf = Field(
         default=PairsOf.BEST_WORST, description="the best with the worst, with a random one, each with the next, or all"

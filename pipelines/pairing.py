@@ -1,14 +1,14 @@
 """Which candidates of a prompt make preference pairs. Pure functions of the candidates, their order and a seed.
 
-A pair says that one is better, so equal rewards are none; and since a trainer learns from how the texts differ, equal texts
-are none.
+A pair says that one is better, so equal rewards are none (to `SAME_REWARD`); and since a trainer learns from how the texts
+differ, equal texts are none, as they were judged: what a judge wasn't shown is no reason for its reward.
 """
 
 import itertools
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from pipelines.candidates import Candidate, Pair
+from pipelines.candidates import SAME_REWARD, Candidate, Pair
 from pipelines.make_settings import PairingSettings, PairsOf
 
 
@@ -51,4 +51,4 @@ def _chosen(best: Candidate, worse: Sequence[Candidate], settings: PairingSettin
 
 def _is_pair(better: Candidate, worse: Candidate, settings: PairingSettings) -> bool:
     margin = better.reward - worse.reward
-    return margin > 0 and margin >= settings.min_margin and better.text.strip() != worse.text.strip()
+    return margin > SAME_REWARD and margin >= settings.min_margin and better.judged_text != worse.judged_text

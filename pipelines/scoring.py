@@ -65,6 +65,8 @@ _FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest 
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's own limit is half an hour, in which a large model may not even be loaded, nor a part of a judge's be done."""
 _LEDGER_S = 30.0  # to answer in; it may have gone with its node
+_LITTLE_TEXT = 2**20
+"""Bytes of input, compressed or not, that one process prepares sooner than a second has imported a tokenizer's library."""
 _NAMED = 20  # of what may be thousands of files
 _PASSES = 3
 """One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
@@ -185,7 +187,7 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job], 
         drop_unreadable(run.parts, progress.noted)  # whoever asks again for what is complete may have met one
     for left in reversed(range(_PASSES)):
         if run.missing():
-            with ray_session():
+            with ray_session(run.settings.engine.engine == "vllm"):
                 _complete(run, flows, steps, progress)
         check_held()
         counts = run.audited()
@@ -310,8 +312,12 @@ def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> I
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, noted)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
-    prepared = read_units(run, units).map_batches(
-        functools.partial(prepare, preparation=run.preparation), batch_size=None, batch_format="pyarrow"
+    at_a_time = 1 if sum(file.size for file in run.manifest.files) < _LITTLE_TEXT else None
+    prepared = read_units(run, units, at_a_time).map_batches(
+        functools.partial(prepare, preparation=run.preparation),
+        batch_size=None,
+        batch_format="pyarrow",
+        concurrency=at_a_time,
     )
     # Blocks as they come: cut to a number of rows, each would leave a few rows for a call alone. `map_batches` wants a
     # number wherever there are GPUs, because an array of so many rows may not fit one; ours are text, which waits its turn.
@@ -328,15 +334,15 @@ def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> I
         placement.sweep()
 
 
-def read_units(run: Run, units: Sequence[Unit]) -> Dataset:
-    """The raw rows of units of work, in blocks of about a part."""
+def read_units(run: Run, units: Sequence[Unit], at_a_time: int | None = None) -> Dataset:
+    """The raw rows of units of work, in blocks of about a part; read by as many tasks at a time as there is room for."""
     context = DataContext.get_current()
     # A task is what an actor's death costs, and the least that an actor gets: about a part, not 128 MiB of them.
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # ours shows responses and reasons, theirs blocks and operators
     source = CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes)
-    return ray.data.read_datasource(source, override_num_blocks=len(units))
+    return ray.data.read_datasource(source, override_num_blocks=len(units), concurrency=at_a_time)
 
 
 def step_settings(run: Run) -> StepSettings:

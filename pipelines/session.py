@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 
+from actors import fork_server
 from actors.errors import RunStopped
 from actors.timeline import mark
 from pipelines import ray_files
@@ -26,8 +27,11 @@ _told_to_stop = threading.Event()
 
 
 @contextlib.contextmanager
-def ray_session() -> Iterator[None]:
-    """A Ray to run on. One that is there already is used and left as it is."""
+def ray_session(with_vllm: bool = False) -> Iterator[None]:
+    """A Ray to run on. One that is there already is used and left as it is.
+
+    `with_vllm`: engines will be started on it. Beside the start of a private Ray vLLM is imported for them.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if "RAY_ADDRESS" not in os.environ:
         # Ray guards a private cluster with a token. Without one from us it writes one into the user's home, which every
@@ -46,6 +50,8 @@ def ray_session() -> Iterator[None]:
     own = threading.current_thread() is threading.main_thread()
     before = {way: signal.getsignal(way) for way in (signal.SIGINT, signal.SIGTERM)}
     _told_to_stop.clear()
+    if private and with_vllm:
+        os.environ[fork_server.SWITCH] = fork_server.share()
     with _quiet_core():
         started = start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
     for way in before if own else ():

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from actors.fork_server import SWITCH, share
 from tests.conftest import REPOSITORY
 
 PROGRAM = ("-m", "pipelines")
@@ -25,7 +26,7 @@ def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess
     return subprocess.run(
         _command(arguments),
         cwd=REPOSITORY,
-        env=_environment(environment),
+        env=_environment({SWITCH: share(), **environment}),
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -143,5 +144,5 @@ def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) ->
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    """The tests' environment, less what would make the command join the tests' own Ray."""
-    return {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | more
+    """The tests' environment, less what would make the command use the tests' own Ray, and have its engines outside it."""
+    return {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", SWITCH)} | more

@@ -21,6 +21,7 @@ import uvicorn
 from ray import serve
 from ray.serve.config import HTTPOptions
 
+from actors.fork_server import SWITCH, share
 from actors.models import resolve
 from actors.online import OnlineScorer
 from actors.settings import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
@@ -126,7 +127,7 @@ def serving(*arguments: object, log: Path, **environment: str) -> Iterator[tuple
     """`assay serve` on a free port, once it is ready; its address, and its process."""
     port = free_port()
     command = [sys.executable, "-m", "pipelines", "serve", *map(str, arguments), "--port", str(port)]
-    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {SWITCH: share()}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

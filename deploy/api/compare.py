@@ -16,6 +16,7 @@ from actors.engine import Generation
 from actors.errors import Rejected, Unreadable
 from actors.judge import Judge
 from actors.models.genrm_boxed import EVEN
+from actors.reasoning import with_reasoning
 from actors.records import Message, Reason, Response, Said, Score, ScoreRequest, Status
 from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns
 from deploy.api.json_route import JsonRoute
@@ -105,13 +106,31 @@ def _context(turns: Turns) -> tuple[Message, ...]:
 
 
 def _text(responded: Responded) -> str | Reason:
-    """All parts of its messages, end to end; reasoning, which stands in items of its own, is none of them."""
+    """All parts of its messages, end to end, after the reasoning that stands in items of its own, between marks.
+
+    Gym drops the reasoning, which is what `--reasoning strip` does. An answer that calls a tool is judged nowhere.
+    """
+    if any("_call" in str(item.get("type")) for item in responded.output):  # function_call, web_search_call, ...
+        return Reason.TOOL_CALL
     messages = [item.get("content") for item in responded.output if item.get("type") == "message"]
     parts = [part for content in messages for part in (content if isinstance(content, list) else [content])]
     try:
-        return text([_part(part) for part in parts if not isinstance(part, dict) or part.get("type") == "output_text"])
+        content = text([_part(part) for part in parts if not isinstance(part, dict) or part.get("type") == "output_text"])
+        reasoning = "\n\n".join(_reasoning(item) for item in responded.output if item.get("type") == "reasoning")
+        return with_reasoning(content, {"reasoning": reasoning})
     except Rejected as rejected:
         return rejected.reason
+
+
+def _reasoning(item: Mapping[str, Any]) -> str:
+    """The reasoning itself, or else its summary; empty where a model shows none of it."""
+    texts = ("".join(_texts(item.get(name))) for name in ("content", "summary"))
+    return next(filter(str.strip, texts), "")
+
+
+def _texts(parts: object) -> Iterator[str]:
+    texts = (part.get("text") for part in (parts if isinstance(parts, list) else []) if isinstance(part, dict))
+    return (string for string in texts if isinstance(string, str))
 
 
 def _part(part: object) -> object:

@@ -145,3 +145,40 @@ def test_no_server_is_started_where_it_is_switched_off() -> None:
         [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
     ).stdout
     assert printed.strip() == "None"
+
+
+USER_OF_A_SHARED_SERVER = """
+import os
+from actors import fork_server
+
+fork_server._CORE, fork_server._CPU_WORKER = [], "signal"  # a server that imports nothing
+print(fork_server.call(os.getppid), flush=True)
+input()
+print(fork_server.call(os.getppid) == fork_server._SERVER.pid, flush=True)
+"""
+
+
+def test_a_server_is_shared_with_other_processes_while_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_CORE", [])
+    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
+    server: Any = fork_server._Server()
+    monkeypatch.setattr(fork_server, "_SERVER", server)
+    monkeypatch.delenv(fork_server.SWITCH, raising=False)
+    environment = os.environ | {fork_server.SWITCH: fork_server.share()}
+    process = subprocess.Popen(
+        [sys.executable, "-c", USER_OF_A_SHARED_SERVER],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) == server.pid
+    server._stop()
+    rest, _ = process.communicate("the server is gone\n")
+    assert rest == "True\n"
+
+
+def test_no_server_is_shared_where_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fork_server.SWITCH, "0")
+    assert fork_server.share() == "0"

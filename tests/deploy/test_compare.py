@@ -56,7 +56,7 @@ def compared(app: Any, *texts: str, status: int = 200, **more: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def scorers() -> Iterator[dict[str, OnlineScorer]]:
-    made = {name: scorer(name) for name in (HEAD, JUDGE, BOXED)}
+    made = {HEAD: scorer(HEAD, reasoning="strip"), **{name: scorer(name) for name in (JUDGE, BOXED)}}
     yield made
     for one in made.values():
         one.close()
@@ -130,14 +130,14 @@ def test_a_principle_is_followed_or_refused(app: Any, scorers: dict[str, OnlineS
     assert recording.asked[0].principles == ("brevity",)
 
 
-def test_only_the_text_of_messages_is_judged(scorers: dict[str, OnlineScorer]) -> None:
+def test_the_text_of_messages_is_judged_after_their_reasoning(scorers: dict[str, OnlineScorer]) -> None:
     recording = Recording(scorers[HEAD])
     objects = [answered("3 + 4 ", "= 7"), {"output": [{"type": "message", "content": "7"}]}]
     response = post(recorded(recording), "/compare", {"conversation_history": QUESTION, "response_objs": objects})
     assert response.json()["mask"] == [True, True]
     (request,) = recording.asked
     assert request.context == (user("What is 3 + 4?"),)
-    assert [one.content for one in request.responses] == ["3 + 4 = 7", "7"]
+    assert [one.content for one in request.responses] == ["<think>\nhm\n</think>\n\n3 + 4 = 7", "7"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ One endpoint for all tests here: a reward head and a judge, each on its vLLM, be
 import asyncio
 import json
 import math
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -22,7 +23,8 @@ from actors.family import Question
 from actors.models import resolve
 from actors.records import Message, Role
 from actors.settings import ModelSettings, RenderSettings
-from tests.commands import summary
+from actors.tether import VARIABLE, _marked
+from tests.commands import summary, title
 from tests.endpoints import serving, wait
 from tiny_models.synthetic import pairs
 
@@ -326,17 +328,19 @@ def exported(endpoint: str, pattern: str) -> bool:
     return re.search(pattern, answer.text) is not None
 
 
-def holds_head(process: psutil.Process) -> bool:
-    """Whether it is vLLM's engine core of the head: the one whose replica is the first deployment's."""
-    above = [" ".join(parent.cmdline()) for parent in process.parents()]
-    return "EngineCore" in " ".join(process.cmdline()) and any("model-0" in title for title in above)
+def cores_of_head(process: psutil.Process) -> list[psutil.Process]:
+    """vLLM's engine cores of the head: they carry the mark of the tether that the first deployment's replica holds."""
+    replicas = [below for below in process.children(recursive=True) if "model-0" in title(below)]
+    arguments = [own.cmdline()[-1] for replica in replicas for own in replica.children() if VARIABLE in title(own)]
+    marked = [psutil.Process(int(entry.name)) for argument in arguments for entry in _marked(os.fsencode(argument))]
+    return [own for own in marked if "EngineCore" in title(own)]
 
 
 def test_an_engine_that_is_killed_comes_back_by_itself(endpoint: str, process: psutil.Process) -> None:
     """vLLM's own process, under load. The last test here, for it takes a start of an engine."""
     expected = truth(endpoint)["reward"]
     body = {"model": HEAD, "conversations": [{"messages": answered("7")}]}
-    engines = [own for own in process.children(recursive=True) if holds_head(own)]
+    engines = cores_of_head(process)
     assert len(engines) == 1
 
     async def load() -> list[httpx.Response]:

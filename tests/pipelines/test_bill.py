@@ -25,7 +25,8 @@ TOKENS = {
 }
 LAYOUT = Layout(8, 2)
 LARGE = SIZES["nvidia/Nemotron-4-340B-Reward"]
-IDENTITY = {"model": "m", "revision": None, "weights": "w", "dtype": "bfloat16"}
+IDENTITY = {"model": "m", "revision": None, "weights": "w", "dtype": "bfloat16", "turns": "final"}
+MADE_WITH = {"tensor_parallel": 8, "pipeline_parallel": 2}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,13 @@ def test_a_judge_needs_both_speeds_and_answers_that_fit(judge: RewardModel) -> N
         billed(judge, answer_tokens=500)
 
 
-def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None, prompt_tokens: int = 50_000) -> str:
+def earlier(
+    folder: Path,
+    identity: dict[str, Any],
+    work: dict[str, Any] | None,
+    prompt_tokens: int = 50_000,
+    made_with: dict[str, Any] = MADE_WITH,
+) -> str:
     """A manifest, as far as it is looked at."""
     folder.mkdir()
     summary = {"responses": 100, "prompt_tokens": prompt_tokens, "completion_tokens": 700} | (
@@ -116,7 +123,7 @@ def earlier(folder: Path, identity: dict[str, Any], work: dict[str, Any] | None,
         "files": [],
         "carried_columns": base64.b64encode(pa.schema([]).serialize().to_pybytes()).decode(),
         "outputs": [],
-        "made_with": {},
+        "made_with": made_with,
         "summary": summary,
     }
     (folder / "manifest.json").write_text(json.dumps(document))
@@ -149,7 +156,8 @@ def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel
 @pytest.mark.parametrize(
     ("identity", "work", "message"),
     [
-        ({"weights": "others"}, WORK, "is of another model:\n  weights: 'others' there, 'w' now"),
+        ({"weights": "others"}, WORK, "is of another run:\n  weights: 'others' there, 'w' now"),
+        ({"turns": "all"}, WORK, "is of another run:\n  turns: 'all' there, 'final' now"),
         ({"engine": "fake"}, WORK, "was a rehearsal with --engine fake"),
         ({}, None, "how many engines worked how long wasn't noted"),
         ({}, WORK | {"seconds": None, "why": "a session was killed"}, "a session was killed; give --tokens-per-s"),
@@ -162,6 +170,18 @@ def test_a_run_that_doesnt_say_it(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         billed(head, like=earlier(tmp_path / "run", IDENTITY | identity, work))
+
+
+def test_a_run_whose_engines_were_laid_out_otherwise_doesnt_say_how_fast_it_is(tmp_path: Path, judge: RewardModel) -> None:
+    folder = earlier(tmp_path / "run", IDENTITY, WORK, made_with={"tensor_parallel": 4, "pipeline_parallel": 1})
+    message = r"engines of 4 x 1 GPUs, and here one takes 8 x 2: give --tensor-parallel 4 --pipeline-parallel 1"
+    with pytest.raises(SettingsError, match=message):
+        billed(judge, like=folder)
+    with pytest.raises(SettingsError, match=r"engines of 4 x 1 GPUs, and here one takes 1 x 1"):
+        billed(judge, layout=None, like=folder)
+    assert billed(judge, tokens_per_s=10_000, written_per_s=100, like=folder).written == Estimate(3500, 3500, 3500)
+    with pytest.raises(SettingsError, match="doesn't tell how many GPUs"):
+        billed(judge, like=earlier(tmp_path / "old", IDENTITY, WORK, made_with={}))
 
 
 def test_a_run_that_read_nothing_doesnt_say_it(tmp_path: Path, head: RewardModel) -> None:

@@ -83,7 +83,7 @@ def test_ranks_and_z_scores_by_hand() -> None:
     assert [one.candidate.reward for one in found] == [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]
 
 
-@pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0)])
+@pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0), (2.5, 2.5 + 1e-7, 2.5 - 1e-7)])
 def test_equals_have_no_z_score(rewards: tuple[float, ...]) -> None:
     assert [(one.rank, one.z_score) for one in standings(candidates(*rewards))] == [(1, None)] * len(rewards)
 
@@ -228,7 +228,7 @@ def test_the_one_that_most_judges_put_first() -> None:
 
 
 def test_a_vote_among_equals_goes_to_the_higher_reward() -> None:
-    own = votes((1.0, {"a": 3.0}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
+    own = votes((1.0, {"a": 3.0 + 1e-7}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
     assert places(own, keep="majority", voters=("a",)) == [1]
 
 

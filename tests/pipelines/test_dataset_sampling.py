@@ -11,6 +11,7 @@ from ray.data import Dataset
 
 from actors.errors import SettingsError, SourceError
 from pipelines import choose, export, keep, pairs, read_scored, sample, score
+from pipelines.known_datasets import reader_of
 from tests.candidates import rows_in
 from tests.corpora import lines, scored, write
 
@@ -143,6 +144,24 @@ def test_a_scored_dataset_too() -> None:
         pairs(made_up, "openrlhf")
     found = pairs(made_up, "openrlhf", fake_ok=True, **FEW).take_all()
     assert 0 < len(found) <= 30
+
+
+@pytest.mark.parametrize(
+    ("judge", "options", "stripped"),
+    [
+        ("tiny-attributes", {}, False),
+        ("tiny-attributes", {"reasoning": "keep"}, False),
+        ("tiny-attributes", {"reasoning": "strip"}, True),
+        ("tiny-genrm-json", {}, True),
+    ],
+)
+def test_whether_reasoning_was_stripped_is_known_of_a_dataset(judge: str, options: dict[str, Any], stripped: bool) -> None:
+    rows = ray.data.from_items([{"prompt": "q", "chosen": "a", "rejected": "b"}])
+    drawn = sample(ray.data.from_items(prompts(2)), **{**MODELS, "judge": judge, **options})
+    for dataset in (score(rows, model=judge, engine="fake", **options), drawn):
+        reader = reader_of(dataset)
+        assert reader is not None
+        assert reader.stripped is stripped
 
 
 def test_margins_by_label_are_there_whichever_pair_of_a_prompt_comes_first() -> None:

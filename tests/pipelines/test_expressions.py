@@ -295,6 +295,55 @@ def test_of_two_names_that_differ_in_case_ours_counts() -> None:
     assert evaluated("Reward > 1", rows) == [True, False]
 
 
+BOTH = pa.schema([("record", pa.large_binary()), ("Quality", pa.int64()), ("quality", pa.int64())])
+
+
+@pytest.mark.parametrize("name", ["quality", '"quality"', "Quality", '"Quality"', "QUALITY", "rows_of_the_filter.quality"])
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_name_that_two_columns_have_but_for_case_is_refused(name: str, is_json: bool) -> None:
+    """DuckDB would read the first of them, also for the exact name of the other one, in double quotes."""
+    columns = Columns(BOTH if is_json else pa.schema(list(BOTH)[1:]), ("score",), "")
+    for checked in (Condition, Ranking):
+        with pytest.raises(ExpressionError, match="'Quality' and 'quality'") as refusal:
+            checked.check(f"{name} > 3" if checked is Condition else name, columns.ours_first)
+        assert ("decode(record)->>" in str(refusal.value)) is is_json
+    assert Condition.check("reward > 3", columns.ours_first).columns == ("reward",)
+
+
+def test_the_record_tells_names_apart_that_differ_in_case() -> None:
+    columns = Columns(BOTH, ("score",), "")
+    with pytest.raises(ExpressionError) as refusal:
+        Condition.check('"quality" > 3', columns.ours_first)
+    (of_record,) = re.findall(r"try_cast\S+ as double\)", str(refusal.value))
+    condition = Condition.check(f"{of_record} > 3", columns.ours_first)
+    rows = pa.table({"record": pa.array([b'{"Quality": 5}', b'{"quality": 5}'], pa.large_binary())})
+    assert evaluator(condition)(rows).column("met").to_pylist() == [None, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["meta.quality > 3", "meta['Quality'] > 3", "(meta).quality > 3", "len(list_filter(many, lambda x: x.quality > 3)) > 0"],
+)
+def test_a_field_whose_name_another_has_but_for_case_is_refused(text: str) -> None:
+    both = pa.struct([("Quality", pa.int64()), ("quality", pa.int64()), ("n", pa.int64())])
+    columns = Columns(pa.schema([("meta", both), ("many", pa.list_(both))]), ("score",), "")
+    with pytest.raises(ExpressionError, match="'Quality' and 'quality'"):
+        Condition.check(text, columns.ours_first)
+    assert Condition.check("meta.n > 3", columns.ours_first).columns == ("meta",)
+
+
+def test_a_value_under_another_spelling_of_a_columns_name_is_no_null() -> None:
+    """The column is of the first rows' spelling."""
+    columns = Columns(pa.schema([("record", pa.large_binary()), ("Quality", pa.int64())]), ("score",), "")
+    records = [b'{"Quality": 5}', b'{"x": 1}', b'{"quality": null}', b'{"quality": 5}']
+    rows = pa.table({"record": pa.array(records, pa.large_binary()), "Quality": pa.array([5, None, None, None], pa.int64())})
+    condition = Condition.check("quality > 3", columns.ours_first)
+    evaluate = Evaluator({"met": condition.text}, condition.columns, condition.flat)
+    assert evaluate(rows.slice(0, 3)).column("met").to_pylist() == [True, None, None]
+    with pytest.raises(ExpressionError, match=re.escape("a row has 5 for quality, and the column is Quality")):
+        evaluate(rows)
+
+
 def test_rows_stay_in_order_in_whatever_pieces_they_come() -> None:
     numbers = table(n=pa.array(range(10_000)))
     pieces = pa.concat_tables([numbers.slice(at, 37) for at in range(0, 10_000, 37)])

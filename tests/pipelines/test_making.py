@@ -272,6 +272,41 @@ def test_columns_whose_names_differ_in_case_alone_are_read_each(tmp_path: Path, 
     assert [row["messages"] for row in rows_in(tmp_path / "out")] == [[user("q"), said("a")]]
 
 
+WAYS = [f"<think>way {at}</think>\n\n7" for at in range(4)]
+
+
+@PER
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize(("reasoning", "different"), [("strip", 1), ("keep", 4), ("reject", 4)])
+def test_where_reasoning_was_stripped_equal_answers_are_equal(
+    tmp_path: Path, per: str, ensemble: bool, reasoning: str, different: int
+) -> None:
+    """Of a judge that is sampled, whose rewards of equal answers differ. What is written is the whole text."""
+    rewarded = [(text, float(at)) for at, text in enumerate(WAYS)]
+    how: dict[str, Any] = {"reasoning": reasoning, "ensemble": ensemble}
+    from_policy = drawn_corpus(tmp_path / "drawn", [{"prompt": "q"}], [rewarded], prompts(), **how)
+    from_rows = answered(tmp_path / "rows", *(("q", text, reward) for text, reward in rewarded), **how)
+    for place, folder in (("drawn", from_policy), ("rows", from_rows)):
+        out = tmp_path / f"{place}-out"
+        one_per_row = place == "rows" and per == "row"
+        assert pair(folder, out / "pairs", pairs="all", per=per).rows == (0 if one_per_row or different == 1 else 6)
+        choose(folder, out / "best", keep="all", distinct=1.0, per=per)
+        assert sorted(texts(out / "best")) == (WAYS if one_per_row else WAYS[-different:])
+
+
+def test_an_ensemble_in_which_a_member_was_shown_the_reasoning_goes_by_the_whole_text(tmp_path: Path) -> None:
+    folder = answered(tmp_path / "in", *(("q", text, float(at)) for at, text in enumerate(WAYS)), ensemble=True)
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    (member,) = manifest.identity["members"].values()
+    both = {how: {**member, "identity": {**member["identity"], "reasoning": how}} for how in ("strip", "keep")}
+    stripped = [
+        Reader.of(replace(manifest, identity={**manifest.identity, "members": members})).stripped
+        for members in ({"a": both["strip"], "b": both["strip"]}, both)
+    ]
+    assert stripped == [True, False]
+
+
 @PER
 def test_a_judge_that_gave_a_prompt_no_score_has_no_vote_there(tmp_path: Path, per: str) -> None:
     """As z-scores are missing where all candidates are equal, in an ensemble that goes by another number."""
@@ -895,6 +930,17 @@ def test_pairs_against_the_labels_are_counted_and_left_out_where_that_is_asked(t
     assert sorted(margins) == pytest.approx(sorted(own["chosen"] - own["rejected"] for own in rewards.values()))
     shown = run("pairs", folder, tmp_path / "shown", "--fake-ok")
     assert f"Labels: {agree} pairs are as the corpus' own chosen and rejected, {20 - agree} are the other way round" in shown
+
+
+def test_a_margin_by_label_within_the_last_bits_of_a_batch_is_none(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{at}", "chosen": "good", "rejected": "bad"} for at in range(3)]
+    rewards: list[list[Given]] = [[2.5 + 1e-7, 2.5], [2.5, 2.5 + 1e-7], [2.5, 3.0]]
+    folder = judged_corpus(tmp_path / "in", rows, rewards, RowShape("preference"))
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    listing = Parts(folder).listing()
+    summary = summarise(Parts(folder), manifest.columns, sum((part.counts for part in listing), Counts()))
+    assert [summary.labels[name] for name in ("pairs", "agree", "disagree", "equal")] == [3, 0, 1, 2]
 
 
 def test_what_has_no_label_agrees_with_none(tmp_path: Path) -> None:

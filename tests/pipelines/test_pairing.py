@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.candidates import Candidate, Pair
+from pipelines.candidates import SAME_REWARD, Candidate, Pair
 from pipelines.make_settings import PairingSettings, PairsOf
 from pipelines.pairing import pairs
 from tests.candidates import candidate, candidates
@@ -45,7 +46,7 @@ def allowed(own: Sequence[Candidate], settings: PairingSettings) -> list[Pair]:
     return [
         Pair(one, other)
         for one, other in itertools.permutations(own, 2)
-        if one.reward > other.reward
+        if one.reward - other.reward > SAME_REWARD
         and one.reward - other.reward >= settings.min_margin
         and one.text.strip() != other.text.strip()
     ]
@@ -61,9 +62,8 @@ def sides(found: Sequence[Pair]) -> list[tuple[float, float]]:
 @given(st.lists(TOLD, max_size=7), SETTINGS)
 def test_a_pair_differs_in_reward_and_in_text(own: list[tuple[float, str]], settings: PairingSettings) -> None:
     for pair in pairs(told(*own), settings):
-        assert pair.chosen.reward > pair.rejected.reward
         assert pair.chosen.text.strip() != pair.rejected.text.strip()
-        assert pair.margin == pair.chosen.reward - pair.rejected.reward > 0
+        assert pair.margin == pair.chosen.reward - pair.rejected.reward > SAME_REWARD
         assert pair.margin >= settings.min_margin
 
 
@@ -157,6 +157,24 @@ def test_nobody_one_or_equals_make_no_pair(kind: PairsOf) -> None:
     for own in ([], candidates(1.0), candidates(1.0, 1.0, 1.0), candidates(0.0, -0.0)):
         assert made(own, pairs=kind) == []
     assert made(told((2.0, "same"), (1.0, " same\n")), pairs=kind) == []
+
+
+@pytest.mark.parametrize("kind", PairsOf)
+def test_rewards_that_differ_by_the_last_bits_of_a_batch_make_no_pair(kind: PairsOf) -> None:
+    assert made(candidates(*(2.5 + at * 1e-7 for at in range(4))), pairs=kind) == []
+    assert made(candidates(2.5, 2.5 + 1e-4), pairs=kind) == [(1, 0)]
+
+
+@pytest.mark.parametrize("kind", PairsOf)
+def test_equal_answers_after_different_reasoning_make_no_pair(kind: PairsOf) -> None:
+    """Where the reasoning was stripped: a judge that is sampled gives them other rewards by chance."""
+    own = [
+        replace(candidate(float(at), f"<think>way {at}</think>\n\n7", name=f"candidate[{at}]"), answer="7")
+        for at in range(4)
+    ]
+    assert made(own, pairs=kind) == []
+    other = replace(candidate(-1.0, "9", name="candidate[4]"), answer="9")
+    assert made([*own, other], pairs=kind) == ([(at, 4) for at in (3, 2, 1, 0)] if kind is PairsOf.ALL else [(3, 4)])
 
 
 def test_a_margin_of_just_as_much_is_enough() -> None:
