@@ -143,10 +143,10 @@ class Checkpoint:
     @cached_property
     def pad_token_id(self) -> int | None:
         """The token that the model's class in transformers takes for padding: config.json's, or else its type's."""
-        from transformers import AutoConfig  # seconds of import
-
         if "pad_token_id" in self.config:
             return self.config["pad_token_id"]
+        from transformers import AutoConfig  # seconds of import
+
         try:
             config = AutoConfig.from_pretrained(str(self.folder), trust_remote_code=False).get_text_config()
         except (OSError, ValueError, KeyError):  # no type of transformers', whose classes then can't be the model's authors'

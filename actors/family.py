@@ -234,7 +234,7 @@ class Family(ABC):
         return ()
 
     def register(self) -> None:  # noqa: B027  most need nothing
-        """Tell transformers of a configuration that it has no class for. Called wherever the checkpoint is loaded."""
+        """Tell transformers of a configuration that it has no class for. Called where it looks at the model's type."""
 
     def reading_by(self, settings: ReadSettings) -> Self:
         """The family that reads in this way. Raises `SettingsError` if it has no such way."""

@@ -53,8 +53,7 @@ class Renderer:
     def __init__(self, model: RewardModel, settings: RenderSettings) -> None:
         checkpoint = Checkpoint.find(model.model, model.revision)
         self._family: Family = model.family
-        self._family.register()
-        self._tokenizer = _tokenizer(checkpoint)
+        self._tokenizer = _tokenizer(checkpoint, self._family)
         self._appended = list(self._family.appended(checkpoint))
         self._settings = settings
         self._reasoning = self._family.reasoning_by(settings) or Reasoning.REJECT
@@ -489,7 +488,7 @@ class Renderer:
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:
     """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id."""
-    tokenizer = _tokenizer(Checkpoint.find(model.model, model.revision))
+    tokenizer = _tokenizer(Checkpoint.find(model.model, model.revision), model.family)
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
 
@@ -501,7 +500,7 @@ def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:
     return int(config.get("vocab_size") or text.get("vocab_size") or len(tokenizer))
 
 
-def _tokenizer(checkpoint: Checkpoint) -> Any:
+def _tokenizer(checkpoint: Checkpoint, family: Family) -> Any:
     """The checkpoint's tokenizer. Raises `ModelError` if it can't be loaded.
 
     As tokenizer.json has it, where there is one: by the model type alone, transformers 5 puts rules of its own in it.
@@ -509,6 +508,7 @@ def _tokenizer(checkpoint: Checkpoint) -> Any:
     if (checkpoint.folder / "tokenizer.json").exists():
         from transformers import PreTrainedTokenizerFast as Tokenizer  # a second of import, which --help does without
     else:
+        family.register()
         from transformers import AutoTokenizer as Tokenizer  # four, for it imports torch
     try:
         return Tokenizer.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
