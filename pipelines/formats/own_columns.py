@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message, Reason
-from pipelines.formats.content import answer, opened, question
+from actors.records import Message, Reason, Role
+from pipelines.formats.content import answer, asking, is_message, opened, question, reply
 from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
@@ -78,6 +78,8 @@ class OwnColumns:
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, or `response[0]`, `response[1]`, ... of a list; of several fields, by their names.
 
+        A list of turns that aren't all the assistant's is one response, with what goes before it.
+
         Raises `Rejected` if the only field isn't there, or a list in one has responses of another's name.
         """
         if isinstance(self.response, str):
@@ -97,7 +99,8 @@ class OwnColumns:
         return self._exchange(row, _at(row, path))
 
     def _exchange(self, row: Row, said: object) -> Exchange:
-        return Exchange(self._context(row, _at(row, self.prompt)), answer(said))
+        context = self._context(row, _at(row, self.prompt))
+        return reply(context, said) if _is_talk(said) else Exchange(asking(context), answer(said))
 
     def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
@@ -122,7 +125,14 @@ def judged_by(asked: RowRequests, row: object, path: str) -> RowRequests:
 
 
 def _listed(said: object) -> Sequence[object]:
-    return said if isinstance(said, list) else ()
+    return said if isinstance(said, list) and not _is_talk(said) else ()
+
+
+def _is_talk(said: object) -> bool:
+    """Whether this is one response, of several turns: of turns that are all the assistant's, each is a response."""
+    if not isinstance(said, list) or not all(map(is_message, said)):
+        return False
+    return any(turn["role"] != Role.ASSISTANT.value for turn in said)
 
 
 def _listed_at(row: Row, path: str) -> Sequence[object]:

@@ -18,6 +18,7 @@ from actors.records import Message, Role
 from pipelines.formats.content import (
     answer,
     append_turns,
+    asking,
     conversation,
     field,
     final,
@@ -55,15 +56,16 @@ def read(row: Row) -> RowRequests:
 def _exchange(row: Row, side: str) -> Exchange:
     value = field(row, side)
     if not isinstance(value, list):
-        return Exchange(prompt(row), answer(value))
+        return Exchange(asking(prompt(row)), answer(value))
     context, said = final(conversation(value))
-    whole = _whole(row.get("prompt"), context)
-    return Exchange(with_system(row, context) if whole else append_turns(prompt(row), context), said)
+    given = row.get("prompt")
+    if given is None:
+        return Exchange(with_system(row, context), said)
+    turns = with_system(row, context) if _whole(given, context) else append_turns(prompt(row), context)
+    return Exchange(asking(turns), said)
 
 
 def _whole(given: object, context: tuple[Message, ...]) -> bool:
-    if given is None:
-        return True
     if isinstance(given, list):
         start = question(given)
         return context[: len(start)] == start

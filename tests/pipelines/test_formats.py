@@ -307,6 +307,13 @@ def test_what_follows_a_prompt_may_have_several_turns() -> None:
     assert judged(asked) == PAIR
 
 
+def test_a_prompt_may_end_with_the_assistant_where_the_user_goes_on() -> None:
+    row = {"prompt": [user("q"), said("a")], "chosen": [user("r"), said("good")], "rejected": [user("r"), said("bad")]}
+    asked = requests(PREFERENCE, row)
+    assert contexts(asked) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
+    assert judged(asked) == PAIR
+
+
 SYSTEM = {"role": "system", "content": "s"}
 
 
@@ -318,7 +325,7 @@ SYSTEM = {"role": "system", "content": "s"}
         ([SYSTEM, user("q")], [user("q")]),
         ([user("r")], [user("q"), said("a"), user("r")]),
         ([user("q"), said("a"), user("r")], [user("r")]),
-        ([user("q"), said("a")], [SYSTEM, user("r")]),
+        ([user("q")], [SYSTEM, user("r")]),
     ],
     ids=str,
 )

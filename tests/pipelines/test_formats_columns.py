@@ -62,6 +62,29 @@ def test_a_list_of_responses_is_judged_one_by_one() -> None:
     assert refused(read({"prompt": "q", "response": []})) == {"final": Reason.EMPTY_CONTENT}
 
 
+def test_a_list_of_turns_is_one_response_with_what_goes_before_it() -> None:
+    turns = [said("a"), user("b"), said("c")]
+    asked = read({"prompt": "q", "response": turns})
+    before = [("user", "q"), ("assistant", "a"), ("user", "b")]
+    assert (contexts(asked), judged(asked), refused(asked)) == ([before], {"final": "c"}, {})
+    several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [said("x"), said("y")]})
+    assert judged(several) == {"a": "c", "b[0]": "x", "b[1]": "y"}
+    assert contexts(several) == [before, [("user", "q")]]
+    for told_again in ([user("q"), said("a")], [user("other"), said("a")]):
+        assert refused(read({"prompt": "q", "response": told_again})) == {"final": Reason.WRONG_TYPE}
+    assert refused(read({"prompt": "q", "response": [said("a"), user("b")]})) == {"final": Reason.NO_FINAL_ASSISTANT}
+
+
+def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
+    answered = [user("What is 3 + 4?"), said("7")]
+    row = {"prompt": answered, "response": "9", "responses": ["9", said("8")], "turns": [user("Sure?"), said("9")]}
+    assert refused(read(row)) == {"final": Reason.WRONG_TYPE}
+    assert refused(read(row, response="responses")) == dict.fromkeys(("response[0]", "response[1]"), Reason.WRONG_TYPE)
+    assert judged(read(row, response="turns")) == {"final": "9"}
+    unanswered = requests(OwnColumns("prompt", None).shape(), row)
+    assert contexts(unanswered) == [[("user", "What is 3 + 4?")]]
+
+
 @pytest.mark.parametrize("more", [{}, {"sys": None}, {"sys": " "}])
 def test_a_row_may_be_without_a_system_prompt(more: dict[str, Any]) -> None:
     assert contexts(read({"prompt": "q", "response": "a", **more}, system="sys")) == [[("user", "q")]]
