@@ -8,13 +8,14 @@ from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason, Role
-from pipelines.formats.content import answer, asking, is_message, opened, question, reply
+from pipelines.formats.content import answer, asking, is_message, opened, question, reply, with_system
 from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
 from pipelines.formats.shape import Shape
 
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d{1,9}\])*")
+_FIELD_END = re.compile(r"[.\[]")
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -26,6 +27,7 @@ class OwnColumns:
     response: str | tuple[str, ...] | None
     """Of several, each response has its field's name. None for prompts alone, which a policy is going to answer."""
     system: str | None = None
+    """If None, a row's `system` or `system_prompt` is one, unless it is named for something else."""
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
@@ -103,9 +105,12 @@ class OwnColumns:
         return reply(context, said) if _is_talk(said) else Exchange(asking(context), answer(said))
 
     def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
+        turns = question(asked)
+        if self.system is None:
+            named = {name for path in (self.prompt, *self.responses) for name in (path, _FIELD_END.split(path)[0])}
+            return with_system({name: value for name, value in row.items() if name not in named}, turns)
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
-        system = _at(row, self.system) if self.system is not None and _has(row, self.system) else None
-        return opened(system, question(asked))
+        return opened(_at(row, self.system) if _has(row, self.system) else None, turns)
 
 
 def check_column(rows: Sequence[object], path: str) -> None:
