@@ -5,8 +5,8 @@
 A string or a single message answers the prompt. A list of messages is, in this order of preference:
 - without a prompt, the whole conversation (TRL, implicit);
 - with a prompt of messages, the whole conversation if it begins with them, else what follows them (TRL, explicit);
-- with a prompt of text, what follows it if the assistant speaks first, else the whole conversation
-  (ultrafeedback_binarized, whose prompt repeats the first user turn).
+- with a prompt of text, what follows it if the assistant speaks first, else the whole conversation, of which the
+  prompt must be a turn (ultrafeedback_binarized, whose prompt repeats the first user turn).
 What follows a prompt may not begin with a system prompt, nor with the user where the prompt ends with them: it is the
 conversation in other words, and would be asked twice.
 `system` comes before all of it, unless it is there already.
@@ -14,7 +14,8 @@ conversation in other words, and would be asked twice.
 
 from functools import partial
 
-from actors.records import Message, Role
+from actors.errors import Rejected
+from actors.records import Message, Reason, Role
 from pipelines.formats.content import (
     answer,
     append_turns,
@@ -22,10 +23,12 @@ from pipelines.formats.content import (
     conversation,
     field,
     final,
+    is_blank,
     is_conversation,
     is_message,
     prompt,
     question,
+    text,
     with_system,
 )
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
@@ -69,7 +72,12 @@ def _whole(given: object, context: tuple[Message, ...]) -> bool:
     if isinstance(given, list):
         start = question(given)
         return context[: len(start)] == start
-    return bool(context) and context[0].role in (Role.SYSTEM, Role.USER)
+    if not context or context[0].role not in (Role.SYSTEM, Role.USER):
+        return False
+    turns = [turn.content.strip() for turn in context if turn.role in (Role.SYSTEM, Role.USER)]
+    if not is_blank(given) and text(given).strip() not in turns:
+        raise Rejected(Reason.WRONG_TYPE, "a conversation that doesn't hold the prompt beside it")
+    return True
 
 
 PREFERENCE = Shape(
