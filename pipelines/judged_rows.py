@@ -86,8 +86,7 @@ class Reader:
         if self.columns.drawn:
             context, text = self._prompt(response, asked), response[prefix + CANDIDATE]
         else:
-            found = ((one.context, own.content) for one in asked.requests for own in one.responses if own.name == name)
-            context, text = next(found)
+            context, text = self._judged(response, asked)
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
         row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
         answer = parted(text).answer if self.stripped else None
@@ -103,6 +102,18 @@ class Reader:
         raise SourceError(
             f"the row {response[self.columns.prefix + ROW]} isn't the prompt any more that its candidates answer "
             f"(prompt_hash {recorded}): it was changed, or read by another version of Assay; sample it again"
+        )
+
+    def _judged(self, response: Mapping[str, Any], asked: RowRequests) -> tuple[tuple[Message, ...], str]:
+        """What was scored. Raises `SourceError` if the row has no response of this name to the recorded prompt."""
+        row, name, recorded = (response[self.columns.prefix + column] for column in (ROW, RESPONSE, PROMPT_HASH))
+        for request in asked.requests:
+            for judged in request.responses:
+                if (judged.name, request.prompt_hash) == (name, recorded):
+                    return request.context, judged.content
+        raise SourceError(
+            f"{name} of the row {row} isn't what was scored any more (prompt_hash {recorded}): the row was changed, or read "
+            "by another version of Assay; score it again"
         )
 
     def _asked(self, response: Mapping[str, Any]) -> RowRequests:

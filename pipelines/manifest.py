@@ -25,7 +25,7 @@ from actors.models import RewardModel
 from actors.records import Reasoning
 from pipelines import storage
 from pipelines.columns import Columns
-from pipelines.formats import PROMPT_READER
+from pipelines.formats import PROMPT_READER, ROW_READER
 from pipelines.parts import MANIFEST, RUN
 from pipelines.planning import Plan
 from pipelines.settings import JudgingSettings, RunSettings
@@ -74,7 +74,7 @@ class Manifest:
             "shape": plan.preparation.shape,
             "own_columns": plan.preparation.own_columns and plan.preparation.own_columns.recorded(),
             **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),
-            **({"prompt_reader": PROMPT_READER} if plan.preparation.unanswered else {}),
+            **({"prompt_reader": PROMPT_READER} if plan.preparation.unanswered else {"row_reader": ROW_READER}),
             "turns": plan.preparation.turns.value,
             "render": settings.render.model_dump(mode="json", exclude={"reasoning"}),
             "reasoning": (model.reasoning_by(settings.render) or Reasoning.REJECT).value,

@@ -35,7 +35,9 @@ class RowSettings(Settings):
         default=None,
         description="field with the response to it, or a list of responses; of several, each names its response",
     )
-    system_column: str | None = Field(default=None, description="field with the system prompt, if there is one")
+    system_column: str | None = Field(
+        default=None, description="field with the system prompt, if it isn't `system` or `system_prompt`"
+    )
     principle_column: str | None = Field(
         default=None,
         description="field with what the row's responses are judged by: a principle or rubric, or a list of them",

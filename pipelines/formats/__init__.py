@@ -8,7 +8,7 @@ asked = requests(shape, row, turns="final")    # RowRequests: what to score, and
 from pipelines.formats.lines import MAX_DEPTH, parse
 from pipelines.formats.own_columns import OwnColumns, check_column, judged_by
 from pipelines.formats.prompts import CANDIDATE, PROMPT_READER, PROMPT_SHAPES
-from pipelines.formats.registry import SHAPES, Turns, detect, requests, why
+from pipelines.formats.registry import ROW_READER, SHAPES, Turns, detect, requests, why
 from pipelines.formats.row_shape import RowShape
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape
@@ -19,6 +19,7 @@ __all__ = [
     "ONLY_RESPONSE",
     "PROMPT_READER",
     "PROMPT_SHAPES",
+    "ROW_READER",
     "SHAPES",
     "OwnColumns",
     "Row",

@@ -146,9 +146,20 @@ def answer(value: object) -> str:
 def reply(context: tuple[Message, ...], value: object) -> Exchange:
     """A response in its context: its text, a message of the assistant's, or several turns that end with one."""
     if not isinstance(value, list):
-        return Exchange(context, answer(value))
+        return Exchange(asking(context), answer(value))
     more, said = final(conversation(value))
-    return Exchange(append_turns(context, more), said)
+    return Exchange(asking(append_turns(context, more)), said)
+
+
+def asking(turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns, for a response that stands apart from them. Raises `Rejected` if the assistant has answered already.
+
+    It may be one of the candidates, and nobody is judged in a context that they answered. In rows that are one list of
+    turns this isn't asked: there, an assistant who speaks twice has done so.
+    """
+    if turns and turns[-1].role is Role.ASSISTANT:
+        raise Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant")
+    return turns
 
 
 def append_turns(context: tuple[Message, ...], turns: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -7,14 +7,15 @@ from functools import partial
 from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message, Reason
-from pipelines.formats.content import answer, opened, question
+from actors.records import Message, Reason, Role
+from pipelines.formats.content import answer, asking, is_message, opened, question, reply, with_system
 from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
 from pipelines.formats.shape import Shape
 
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d{1,9}\])*")
+_FIELD_END = re.compile(r"[.\[]")
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -26,6 +27,7 @@ class OwnColumns:
     response: str | tuple[str, ...] | None
     """Of several, each response has its field's name. None for prompts alone, which a policy is going to answer."""
     system: str | None = None
+    """If None, a row's `system` or `system_prompt` is one, unless it is named for something else."""
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
@@ -78,6 +80,8 @@ class OwnColumns:
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, or `response[0]`, `response[1]`, ... of a list; of several fields, by their names.
 
+        A list of turns that aren't all the assistant's is one response, with what goes before it.
+
         Raises `Rejected` if the only field isn't there, or a list in one has responses of another's name.
         """
         if isinstance(self.response, str):
@@ -97,12 +101,16 @@ class OwnColumns:
         return self._exchange(row, _at(row, path))
 
     def _exchange(self, row: Row, said: object) -> Exchange:
-        return Exchange(self._context(row, _at(row, self.prompt)), answer(said))
+        context = self._context(row, _at(row, self.prompt))
+        return reply(context, said) if _is_talk(said) else Exchange(asking(context), answer(said))
 
     def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
+        turns = question(asked)
+        if self.system is None:
+            named = {name for path in (self.prompt, *self.responses) for name in (path, _FIELD_END.split(path)[0])}
+            return with_system({name: value for name, value in row.items() if name not in named}, turns)
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
-        system = _at(row, self.system) if self.system is not None and _has(row, self.system) else None
-        return opened(system, question(asked))
+        return opened(_at(row, self.system) if _has(row, self.system) else None, turns)
 
 
 def check_column(rows: Sequence[object], path: str) -> None:
@@ -122,7 +130,14 @@ def judged_by(asked: RowRequests, row: object, path: str) -> RowRequests:
 
 
 def _listed(said: object) -> Sequence[object]:
-    return said if isinstance(said, list) else ()
+    return said if isinstance(said, list) and not _is_talk(said) else ()
+
+
+def _is_talk(said: object) -> bool:
+    """Whether this is one response, of several turns: of turns that are all the assistant's, each is a response."""
+    if not isinstance(said, list) or not all(map(is_message, said)):
+        return False
+    return any(turn["role"] != Role.ASSISTANT.value for turn in said)
 
 
 def _listed_at(row: Row, path: str) -> Sequence[object]:

@@ -5,8 +5,8 @@
 A string or a single message answers the prompt. A list of messages is, in this order of preference:
 - without a prompt, the whole conversation (TRL, implicit);
 - with a prompt of messages, the whole conversation if it begins with them, else what follows them (TRL, explicit);
-- with a prompt of text, what follows it if the assistant speaks first, else the whole conversation
-  (ultrafeedback_binarized, whose prompt repeats the first user turn).
+- with a prompt of text, what follows it if the assistant speaks first, else the whole conversation, of which the
+  prompt must be a turn (ultrafeedback_binarized, whose prompt repeats the first user turn).
 What follows a prompt may not begin with a system prompt, nor with the user where the prompt ends with them: it is the
 conversation in other words, and would be asked twice.
 `system` comes before all of it, unless it is there already.
@@ -14,17 +14,21 @@ conversation in other words, and would be asked twice.
 
 from functools import partial
 
-from actors.records import Message, Role
+from actors.errors import Rejected
+from actors.records import Message, Reason, Role
 from pipelines.formats.content import (
     answer,
     append_turns,
+    asking,
     conversation,
     field,
     final,
+    is_blank,
     is_conversation,
     is_message,
     prompt,
     question,
+    text,
     with_system,
 )
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
@@ -55,19 +59,25 @@ def read(row: Row) -> RowRequests:
 def _exchange(row: Row, side: str) -> Exchange:
     value = field(row, side)
     if not isinstance(value, list):
-        return Exchange(prompt(row), answer(value))
+        return Exchange(asking(prompt(row)), answer(value))
     context, said = final(conversation(value))
-    whole = _whole(row.get("prompt"), context)
-    return Exchange(with_system(row, context) if whole else append_turns(prompt(row), context), said)
+    given = row.get("prompt")
+    if given is None:
+        return Exchange(with_system(row, context), said)
+    turns = with_system(row, context) if _whole(given, context) else append_turns(prompt(row), context)
+    return Exchange(asking(turns), said)
 
 
 def _whole(given: object, context: tuple[Message, ...]) -> bool:
-    if given is None:
-        return True
     if isinstance(given, list):
         start = question(given)
         return context[: len(start)] == start
-    return bool(context) and context[0].role in (Role.SYSTEM, Role.USER)
+    if not context or context[0].role not in (Role.SYSTEM, Role.USER):
+        return False
+    turns = [turn.content.strip() for turn in context if turn.role in (Role.SYSTEM, Role.USER)]
+    if not is_blank(given) and text(given).strip() not in turns:
+        raise Rejected(Reason.WRONG_TYPE, "a conversation that doesn't hold the prompt beside it")
+    return True
 
 
 PREFERENCE = Shape(

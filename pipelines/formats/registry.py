@@ -36,6 +36,9 @@ SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ALL}
 
 Turns = Literal["final", "all"]
 
+ROW_READER = 1
+"""How scored rows are read, for a run's identity: raise it whenever a row becomes another request than before."""
+
 STRAY = 0.1
 """The share of the rows with a shape that may have another one than the file's: they are rejected one by one."""
 

@@ -6,9 +6,7 @@ is {"from", "value"} or {"role", "content"}.
 
 from functools import partial
 
-from actors.errors import Rejected
-from actors.records import Reason, Role
-from pipelines.formats.content import answer, conversation, entries, field, with_system
+from pipelines.formats.content import answer, asking, conversation, entries, field, with_system
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.sharegpt import is_talk, is_turn, openai
@@ -34,10 +32,7 @@ def read(row: Row) -> RowRequests:
 
 def _exchange(row: Row, side: str) -> Exchange:
     turns = conversation([openai(entry) for entry in entries(field(row, _key(row)))])
-    if turns[-1].role is Role.ASSISTANT:
-        # It may be one of the two sides already: nobody would be judged in the context that they answered.
-        raise Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant")
-    return Exchange(with_system(row, turns), answer(openai(field(row, side))))
+    return Exchange(asking(with_system(row, turns)), answer(openai(field(row, side))))
 
 
 SHAREGPT_PREFERENCE = Shape(

@@ -307,6 +307,13 @@ def test_what_follows_a_prompt_may_have_several_turns() -> None:
     assert judged(asked) == PAIR
 
 
+def test_a_prompt_may_end_with_the_assistant_where_the_user_goes_on() -> None:
+    row = {"prompt": [user("q"), said("a")], "chosen": [user("r"), said("good")], "rejected": [user("r"), said("bad")]}
+    asked = requests(PREFERENCE, row)
+    assert contexts(asked) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
+    assert judged(asked) == PAIR
+
+
 SYSTEM = {"role": "system", "content": "s"}
 
 
@@ -318,7 +325,7 @@ SYSTEM = {"role": "system", "content": "s"}
         ([SYSTEM, user("q")], [user("q")]),
         ([user("r")], [user("q"), said("a"), user("r")]),
         ([user("q"), said("a"), user("r")], [user("r")]),
-        ([user("q"), said("a")], [SYSTEM, user("r")]),
+        ([user("q")], [SYSTEM, user("r")]),
     ],
     ids=str,
 )
@@ -333,6 +340,29 @@ def test_turns_that_cant_follow_a_prompt_are_refused(prompt: list[object], befor
         ("nemo-rl", {"context": prompt, "completions": [{"rank": 0, "completion": answered}]}),
     ):
         assert set(refused(requests(SHAPES[shape], row)).values()) == {Reason.WRONG_TYPE}, shape
+
+
+@pytest.mark.parametrize("before", [[user("Hello")], [SYSTEM, user("Hello")], [user("Be terse."), said("Be terse. Why?")]])
+def test_a_conversation_that_does_not_hold_the_prompt_of_text_beside_it_is_refused(before: list[object]) -> None:
+    """What the prompt asks wouldn't be asked."""
+    row = {"prompt": "Be terse. Why?", "chosen": [*before, user("x"), said("good")], "rejected": [*before, said("bad")]}
+    assert refused(requests(PREFERENCE, row)) == dict.fromkeys(("chosen", "rejected"), Reason.WRONG_TYPE)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [user("r ")],
+        [user("q"), said("a"), user("r")],
+        [user("r"), said("a"), user("q")],
+        [SYSTEM | {"content": "r"}, user("q")],
+    ],
+)
+@pytest.mark.parametrize("prompt", ["r", "\nr", "", None])
+def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it(prompt: object, before: list[object]) -> None:
+    row = {"prompt": prompt, "chosen": [*before, said("good")], "rejected": [*before, said("bad")]}
+    asked = requests(PREFERENCE, row)
+    assert (judged(asked), len(asked.requests[0].context)) == (PAIR, len(before))
 
 
 @pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])

@@ -5,6 +5,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as tried
@@ -12,10 +14,13 @@ from hypothesis import strategies as st
 
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason
+from pipelines import readers
 from pipelines.formats import OwnColumns, RowRequests, requests
 from pipelines.manifest import Manifest
 from pipelines.planning import Plan, plan
+from pipelines.preparing import asked_of
 from pipelines.settings import ScoreSettings
+from pipelines.sources import Range, Unit
 from tests.asked import account, contexts, judged, refused, said, user
 from tests.corpora import lines, settings, write
 
@@ -62,6 +67,29 @@ def test_a_list_of_responses_is_judged_one_by_one() -> None:
     assert refused(read({"prompt": "q", "response": []})) == {"final": Reason.EMPTY_CONTENT}
 
 
+def test_a_list_of_turns_is_one_response_with_what_goes_before_it() -> None:
+    turns = [said("a"), user("b"), said("c")]
+    asked = read({"prompt": "q", "response": turns})
+    before = [("user", "q"), ("assistant", "a"), ("user", "b")]
+    assert (contexts(asked), judged(asked), refused(asked)) == ([before], {"final": "c"}, {})
+    several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [said("x"), said("y")]})
+    assert judged(several) == {"a": "c", "b[0]": "x", "b[1]": "y"}
+    assert contexts(several) == [before, [("user", "q")]]
+    for told_again in ([user("q"), said("a")], [user("other"), said("a")]):
+        assert refused(read({"prompt": "q", "response": told_again})) == {"final": Reason.WRONG_TYPE}
+    assert refused(read({"prompt": "q", "response": [said("a"), user("b")]})) == {"final": Reason.NO_FINAL_ASSISTANT}
+
+
+def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
+    answered = [user("What is 3 + 4?"), said("7")]
+    row = {"prompt": answered, "response": "9", "responses": ["9", said("8")], "turns": [user("Sure?"), said("9")]}
+    assert refused(read(row)) == {"final": Reason.WRONG_TYPE}
+    assert refused(read(row, response="responses")) == dict.fromkeys(("response[0]", "response[1]"), Reason.WRONG_TYPE)
+    assert judged(read(row, response="turns")) == {"final": "9"}
+    unanswered = requests(OwnColumns("prompt", None).shape(), row)
+    assert contexts(unanswered) == [[("user", "What is 3 + 4?")]]
+
+
 @pytest.mark.parametrize("more", [{}, {"sys": None}, {"sys": " "}])
 def test_a_row_may_be_without_a_system_prompt(more: dict[str, Any]) -> None:
     assert contexts(read({"prompt": "q", "response": "a", **more}, system="sys")) == [[("user", "q")]]
@@ -69,6 +97,37 @@ def test_a_row_may_be_without_a_system_prompt(more: dict[str, Any]) -> None:
 
 def test_a_system_prompt_that_is_no_text_is_refused() -> None:
     assert refused(read({"prompt": "q", "response": "a", "sys": 5}, system="sys")) == {"final": Reason.CONTENT_NOT_TEXT}
+
+
+SYSTEMS = {"system": "Be brief.", "system_prompt": "Be brief."}
+
+
+@pytest.mark.parametrize("beside", [{"system": "Be brief."}, {"system_prompt": "Be brief."}, SYSTEMS], ids=str)
+@pytest.mark.parametrize("turns", ["q", [user("q")], [{"role": "system", "content": "Be brief."}, user("q")]], ids=str)
+def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked(
+    beside: dict[str, str], turns: object
+) -> None:
+    row = {"question": turns, "chosen": "good", "rejected": "bad", **beside}
+    pair = OwnColumns("question", ("chosen", "rejected"))
+    before = [[("system", "Be brief."), ("user", "q")]]
+    assert contexts(requests(pair.shape(), row)) == before
+    assert contexts(requests(OwnColumns("question", None).shape(), row)) == before
+    other = {"system": "Be brief.", "system_prompt": "Be long."}
+    assert refused(requests(pair.shape(), row | other)) == dict.fromkeys(pair.responses, Reason.TWO_SYSTEM_PROMPTS)
+
+
+def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
+    row = {"q": "q", "a": "a", "s": "Be kind.", **SYSTEMS}
+    assert contexts(read(row, "q", "a", "s")) == [[("system", "Be kind."), ("user", "q")]]
+
+
+def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None:
+    row = {"q": "q", "system": "a", "system_prompt": "b"}
+    responses = OwnColumns("q", ("system", "system_prompt")).shape()
+    assert contexts(requests(responses, row)) == [[("user", "q")]]
+    assert judged(read({"q": "q", "system": {"answers": ["a"]}}, "q", "system.answers[0]")) == {"final": "a"}
+    assert contexts(read(row, "system_prompt", "q", "system")) == [[("system", "a"), ("user", "b")]]
+    assert contexts(requests(OwnColumns("system_prompt", None).shape(), {"system_prompt": "b"})) == [[("user", "b")]]
 
 
 VALUES = st.recursive(
@@ -126,6 +185,17 @@ def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path)
     recorded = Manifest.of(made, told).identity["own_columns"]
     assert recorded == json.loads(json.dumps(recorded)) == {"prompt": "q", "response": names, "system": None}
     assert OwnColumns.read(recorded) == made.preparation.own_columns
+
+
+def test_a_parquet_table_has_its_system_prompts_beside_the_columns(tmp_path: Path) -> None:
+    row = {"question": "q", "chosen": "good", "rejected": "bad", "system": "Be brief.", "id": 1}
+    pq.write_table(pa.Table.from_pylist([row]), path := tmp_path / "c.parquet")
+    made = plan(settings(path, tmp_path / "out", prompt_column="question", response_column=["chosen", "rejected"]))
+    assert "system" in made.preparation.columns.carried.names
+    (table,) = readers.read(Unit(made.files[0], Range(0, 1)), 2**20, lambda *_: None)
+    (asked,), _ = asked_of(table, made.preparation)
+    assert asked is not None
+    assert contexts(asked) == [[("system", "Be brief."), ("user", "q")]]
 
 
 def test_responses_that_would_have_one_name_are_refused() -> None:

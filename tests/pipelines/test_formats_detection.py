@@ -110,6 +110,47 @@ def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged(name: str, r
         assert not asked.requests
 
 
+ANSWERED = [user("What is 3 + 4?"), said("7")]
+APART: list[tuple[str, dict[str, Any]]] = [
+    ("prompt-response", {"prompt": ANSWERED, "response": "9"}),
+    ("prompt-completion", {"prompt": ANSWERED, "completion": "9"}),
+    ("prompt-completion", {"prompt": ANSWERED, "completion": [said("9")]}),
+    ("prompt-completion", {"prompt": ANSWERED[:1], "completion": [said("7"), said("9")]}),
+    ("input-output", {"input": ANSWERED, "output": "9"}),
+    ("preference", {"prompt": ANSWERED, "chosen": "9", "rejected": said("8")}),
+    ("preference", {"prompt": ANSWERED, "chosen": [said("9")], "rejected": [*ANSWERED, said("8")]}),
+    ("sharegpt-preference", {"messages": ANSWERED, "chosen": said("9"), "rejected": said("8")}),
+    ("nemo-preference", {"prompt": ANSWERED, "chosen_response": "9", "rejected_response": "8"}),
+    (
+        "nemo-preference",
+        {"prompt": NEMO + "7" + NEMO[-len("\n<extra_id_1>Assistant\n") :], "response": "9", "preference": "chosen"},
+    ),
+    ("nemo-rl", {"context": ANSWERED, "completions": [{"rank": 0, "completion": [said("9")]}]}),
+    ("helpsteer2", {"prompt": ANSWERED, "response": "9", **RATED}),
+    ("helpsteer3", {"context": ANSWERED, "response1": "9", "response2": "8", **COMPARED}),
+    ("helpsteer3", {"context": ANSWERED, "response": "9", "principle": "p"}),
+    ("ultrafeedback", {"instruction": ANSWERED, "completions": [{"response": "9"}]}),
+    ("judgebench", {"question": ANSWERED, "response_A": "9", "response_B": "8"}),
+    ("rm-bench", {"prompt": ANSWERED, "chosen": ["9"], "rejected": ["8"]}),
+]
+TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "nemo-text"}
+"""Their turns are one list."""
+ENDING_WITH_THE_USER = {"alpaca"}
+"""Their prompt can't end with anyone else."""
+
+
+def test_every_shape_with_a_prompt_apart_has_a_row_whose_prompt_is_answered() -> None:
+    assert {name for name, _ in APART} == SHAPES.keys() - TOLD_WHOLE - ENDING_WITH_THE_USER
+
+
+@pytest.mark.parametrize(("name", "row"), APART, ids=str)
+def test_nobody_is_judged_after_another_answer_to_the_prompt(name: str, row: dict[str, Any]) -> None:
+    for more in ({}, {"system": "Be brief."}):
+        asked = requests(SHAPES[name], {**row, **more})
+        assert set(refused(asked).values()) == {Reason.WRONG_TYPE}
+        assert not asked.requests
+
+
 PROMPTS: list[tuple[str, dict[str, Any]]] = [
     ("messages", {"messages": [user("q")]}),
     ("sharegpt", {"conversations": TURNS[:1]}),

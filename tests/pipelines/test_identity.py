@@ -11,7 +11,7 @@ from actors.checkpoint import Adapter
 from actors.engine_arguments import OURS, SAME_NUMBERS
 from actors.settings_base import Settings
 from pipelines import planning, policies, refining, sampling
-from pipelines.formats import PROMPT_READER
+from pipelines.formats import PROMPT_READER, ROW_READER
 from pipelines.manifest import Manifest
 from pipelines.options import build, leaves
 from pipelines.refine_step import Tree
@@ -120,9 +120,10 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     return found
 
 
-def test_how_prompts_are_read_is_in_the_identity_of_what_a_policy_writes(tmp_path: Path) -> None:
-    read = [identity(kind, base_of(kind), tmp_path).get("prompt_reader") for kind in CLASSES]
-    assert read == [None, PROMPT_READER, PROMPT_READER]
+def test_how_rows_are_read_is_in_the_identity_and_how_prompts_are_of_what_a_policy_writes(tmp_path: Path) -> None:
+    found = [identity(kind, base_of(kind), tmp_path) for kind in CLASSES]
+    assert [run.get("row_reader") for run in found] == [ROW_READER, None, None]
+    assert [run.get("prompt_reader") for run in found] == [None, PROMPT_READER, PROMPT_READER]
 
 
 def kind_of(name: str) -> type[Settings]:

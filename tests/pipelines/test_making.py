@@ -337,6 +337,28 @@ def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch
         choose(folder, tmp_path / "out", keep="best")
 
 
+@pytest.mark.parametrize(
+    ("row", "earlier"),
+    [
+        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_system", lambda row, turns: turns)),
+        ({"q": [user("q"), said("x")], "a": ["a", "b"]}, ("asking", lambda turns: turns)),
+    ],
+    ids=["another prompt", "no response now"],
+)
+def test_a_response_that_was_scored_as_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], earlier: tuple[str, Callable[..., object]]
+) -> None:
+    """As one whose row another version of Assay read otherwise."""
+    name, read = earlier
+    shape = RowShape("columns", own_columns=OwnColumns("q", "a"))
+    with monkeypatch.context() as version:
+        version.setattr(f"pipelines.formats.own_columns.{name}", read)
+        folder = judged_corpus(tmp_path / "in", [row], [[1.0, 2.0]], shape)
+        assert choose(folder, tmp_path / "earlier", keep="best").rows == 1
+    with pytest.raises(SourceError, match=r"response\[\d\] of the row c:0 isn't what was scored any more .*score it again"):
+        choose(folder, tmp_path / "out", keep="best")
+
+
 # --- trainers --------------------------------------------------------------------------------------------------------
 
 
