@@ -199,6 +199,17 @@ def test_an_answer_to_nothing_has_no_number(path: str) -> None:
     assert [(one["reward"], one["reason"]) for one in own["responses"]] == [(None, "no_messages")]
 
 
+def test_nobody_is_judged_after_another_answer_to_the_prompt(app: Any) -> None:
+    """As in batch, with a reason in place of each number."""
+    turns = [{"role": "response_1", "content": "8"}, {"role": "response_2", "content": "9"}]
+    for own in ({"messages": ANSWERED, "responses": ["8", "9"]}, {"messages": [*ANSWERED, *turns]}):
+        (judged,) = asked(app, conversations=[own])["data"]
+        assert {(one["reward"], one["reason"]) for one in judged["responses"]} == {(None, "wrong_type")}
+    items = [{"output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]} for text in "89"]
+    compared = {"model": "tiny-attributes", "conversation_history": ANSWERED, "response_objs": items}
+    assert error(post(app, "/compare", compared), 400)["code"] == "wrong_type"
+
+
 def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
     (own,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
     assert [one["name"] for one in own["responses"]] == ["response_1", "response_2"]
