@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import pkgutil
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import actors.models
-from actors.checkpoint import Checkpoint
+from actors.checkpoint import BUILT_IN, Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError, SettingsError
 from actors.family import Family, KnownModel
@@ -273,6 +274,19 @@ def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) 
     assert "attributes:" not in message, "only those that could read it are named"
     named = resolve(ModelSettings(model=str(tmp_path / "model"), family="first-logit"), RenderSettings())
     assert (named.family_name, named.labels) == ("first-logit", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("internlm2", "internlm2"), ("math-rm", "math-reward"), ("math-prm", "math-process")]
+)
+def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, name: str, family: str) -> None:
+    foreign, known = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
+    for folder in (foreign, known):
+        shutil.copytree(BUILT_IN / name, folder)
+    with pytest.raises(ModelError, match=rf"nor how it is read: if it is one, say which with --family: {family}: "):
+        reward_model(foreign)
+    assert resolve(ModelSettings(model=str(foreign), family=family), RenderSettings()).family_name == family
+    assert reward_model(known).family_name == reward_model(f"tiny-{name}").family_name == family
 
 
 def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:

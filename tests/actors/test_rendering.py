@@ -574,7 +574,7 @@ PADDED = [
     (SCALAR_CONFIG, {}),
     ({**SCALAR_CONFIG, "id2label": {"0": "mean", "1": "log_std"}}, {"family": "mean-variance"}),
     ({**SCALAR_CONFIG, "id2label": {str(label): "" for label in range(5)}}, {"family": "five-class"}),
-    ({**SCALAR_CONFIG, "architectures": ["Qwen2ForRewardModel"], "model_type": "qwen2"}, {}),
+    ({**SCALAR_CONFIG, "architectures": ["Qwen2ForRewardModel"], "model_type": "qwen2"}, {"family": "math-reward"}),
 ]
 
 
