@@ -420,6 +420,38 @@ def test_a_length_beyond_the_models_own_is_refused() -> None:
     assert reward_model(SCALAR, max_model_len=8192).max_model_len == 8192
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 4096},
+        {"rope_scaling": {"type": "su"}, "original_max_position_embeddings": 4096},
+        {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 4096}},
+        {
+            "rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 131_072},
+            "original_max_position_embeddings": 4096,
+        },
+    ],
+)
+def test_longrope_is_read_with_its_short_factors_alone(tmp_path: Path, config: Mapping[str, Any]) -> None:
+    """With a longer limit the engine takes the long ones for every prompt, transformers for long prompts alone."""
+    path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, "max_position_embeddings": 131_072, **config})
+    assert reward_model(path).max_model_len == 4096
+    with pytest.raises(ModelError, match=r"--max-model-len 8192 is more than .* takes \(4096\)"):
+        reward_model(path, max_model_len=8192)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_scaling": None, "original_max_position_embeddings": 4096},
+        {"rope_scaling": {"rope_type": "llama3", "original_max_position_embeddings": 4096}},
+        {"rope_scaling": {"rope_type": "longrope"}},
+    ],
+)
+def test_other_scaled_positions_are_read_to_their_end(tmp_path: Path, config: Mapping[str, Any]) -> None:
+    assert reward_model(write_model(tmp_path / "model", config={**SCALAR_CONFIG, **config})).max_model_len == 8192
+
+
 def test_a_length_that_the_config_doesnt_say_is_asked_for(tmp_path: Path) -> None:
     config = {key: value for key, value in SCALAR_CONFIG.items() if key != "max_position_embeddings"}
     assert "give --max-model-len" in refusal(tmp_path, config)
