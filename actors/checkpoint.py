@@ -19,6 +19,7 @@ CONVERTED_FROM = "assay_model"
 """And what it was made of."""
 _INDEX = "model.safetensors.index.json"
 _SAMPLE = 4096
+_LONG_ROPE = {"longrope", "su"}
 _CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
 """Decoders that reward models are made of. One that is missing here is only slower over all turns of a conversation."""
 
@@ -109,8 +110,16 @@ class Checkpoint:
 
     @property
     def max_model_len(self) -> int | None:
-        """The longest prompt in tokens, if the config says it."""
+        """The longest prompt in tokens, if the config says it.
+
+        Of a LongRoPE model, the length up to which its short factors hold: told of a longer limit, vLLM takes the long ones
+        for every prompt, where transformers takes them for longer prompts alone.
+        """
         length = self.config.get("max_position_embeddings")
+        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        if (rope.get("rope_type") or rope.get("type")) in _LONG_ROPE:
+            original = "original_max_position_embeddings"
+            length = self.config.get(original) or rope.get(original) or length
         return length if isinstance(length, int) else None
 
     def known_as(self, model: str) -> str:

@@ -64,6 +64,9 @@ class Renderer:
         self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
+        by_template = self._family.roles() is None and Role.SYSTEM in self._roles
+        self._later_system = not by_template or self._prints_later_system()
+        self._several_systems = not by_template or self._prints_several_systems()
         self._longest_text = self._find_longest_text()
         self._bound = TextBound(self._tokenizer, self._limit)
         self._delimiters = Delimiters({*self._family.delimiters, *self._probed_delimiters()})
@@ -216,6 +219,9 @@ class Renderer:
         for message in question.context:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
+        systems = [at for at, message in enumerate(question.context) if message.role is Role.SYSTEM]
+        if (any(systems) and not self._later_system) or (len(systems) > 1 and not self._several_systems):
+            raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, "a system turn after the first turn")
         return replace(
             question,
             context=tuple(Message(message.role, clean(message.content)) for message in question.context),
@@ -386,6 +392,16 @@ class Renderer:
                 "say, so no conversation can be judged with it; the checkpoint needs one for plain conversations"
             )
         return roles
+
+    def _prints_later_system(self) -> bool:
+        """Whether the template prints a system turn that isn't the first turn."""
+        question, answer = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
+        return self._prints((question, answer, Message(Role.SYSTEM, _PROBE), question))
+
+    def _prints_several_systems(self) -> bool:
+        """Whether it prints each of two system turns: one may take the other's place."""
+        probe, other = Message(Role.SYSTEM, _PROBE), Message(Role.SYSTEM, "other")
+        return all(self._prints((*systems, Message(Role.USER, "question"))) for systems in ((probe, other), (other, probe)))
 
     def _probed_delimiters(self) -> set[str]:
         """What stands around everybody's text in the family's own prompts, if it doesn't know that by itself."""

@@ -62,6 +62,9 @@ class InternLM2(OneLogit):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture == "InternLM2ForRewardModel"
 
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return False  # POLAR shares the class, and is asked about a trajectory beside a reference
+
     def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         super().check(checkpoint, known, tensor_parallel)
         if not isinstance(checkpoint.config.get(_TOKEN), int):

@@ -54,6 +54,9 @@ class MathProcess(Family):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture == "Qwen2ForProcessRewardModel"
 
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return False  # others share the class, and needn't be trained on the card's system turn and step token
+
     def labels(self, checkpoint: Checkpoint) -> int:
         return 2
 

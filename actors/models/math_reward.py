@@ -48,6 +48,9 @@ class MathReward(OneLogit):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture == "Qwen2ForRewardModel"
 
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return False  # others share the class, and aren't trained on the card's system turn
+
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template(with_system(question.messages))
 

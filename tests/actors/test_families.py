@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import pkgutil
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import actors.models
-from actors.checkpoint import Checkpoint
+from actors.checkpoint import BUILT_IN, Checkpoint
 from actors.engine import Task
 from actors.errors import ModelError, SettingsError
 from actors.family import Family, KnownModel
@@ -275,6 +276,19 @@ def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) 
     assert (named.family_name, named.labels) == ("first-logit", 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "family"), [("internlm2", "internlm2"), ("math-rm", "math-reward"), ("math-prm", "math-process")]
+)
+def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, name: str, family: str) -> None:
+    foreign, known = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
+    for folder in (foreign, known):
+        shutil.copytree(BUILT_IN / name, folder)
+    with pytest.raises(ModelError, match=rf"nor how it is read: if it is one, say which with --family: {family}: "):
+        reward_model(foreign)
+    assert resolve(ModelSettings(model=str(foreign), family=family), RenderSettings()).family_name == family
+    assert reward_model(known).family_name == reward_model(f"tiny-{name}").family_name == family
+
+
 def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="--family nonsense is none that Assay knows; there are attributes, first-logit, "):
         resolve(ModelSettings(model=SCALAR, family="nonsense"), RenderSettings())
@@ -404,6 +418,38 @@ def test_a_length_beyond_the_models_own_is_refused() -> None:
     with pytest.raises(ModelError, match="--max-model-len 8193 is more than tiny-scalar takes"):
         reward_model(SCALAR, max_model_len=8193)
     assert reward_model(SCALAR, max_model_len=8192).max_model_len == 8192
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 4096},
+        {"rope_scaling": {"type": "su"}, "original_max_position_embeddings": 4096},
+        {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 4096}},
+        {
+            "rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 131_072},
+            "original_max_position_embeddings": 4096,
+        },
+    ],
+)
+def test_longrope_is_read_with_its_short_factors_alone(tmp_path: Path, config: Mapping[str, Any]) -> None:
+    """With a longer limit the engine takes the long ones for every prompt, transformers for long prompts alone."""
+    path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, "max_position_embeddings": 131_072, **config})
+    assert reward_model(path).max_model_len == 4096
+    with pytest.raises(ModelError, match=r"--max-model-len 8192 is more than .* takes \(4096\)"):
+        reward_model(path, max_model_len=8192)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_scaling": None, "original_max_position_embeddings": 4096},
+        {"rope_scaling": {"rope_type": "llama3", "original_max_position_embeddings": 4096}},
+        {"rope_scaling": {"rope_type": "longrope"}},
+    ],
+)
+def test_other_scaled_positions_are_read_to_their_end(tmp_path: Path, config: Mapping[str, Any]) -> None:
+    assert reward_model(write_model(tmp_path / "model", config={**SCALAR_CONFIG, **config})).max_model_len == 8192
 
 
 def test_a_length_that_the_config_doesnt_say_is_asked_for(tmp_path: Path) -> None:

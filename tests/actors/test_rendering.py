@@ -278,6 +278,39 @@ def test_a_system_turn_that_the_template_would_drop_is_rejected(tmp_path: Path) 
     assert reason_of(dropped) is Reason.ROLE_NOT_IN_TEMPLATE
 
 
+HOISTED = (
+    "{{ bos_token }}{% set ns = namespace(system='') %}{% for message in messages %}{% if message.role == 'system' %}"
+    "{% set ns.system = message.content %}{% endif %}{% endfor %}{{ ns.system }}<|end|>"
+    "{% for message in messages %}{% if message.role != 'system' %}" + LINE + "{% endif %}{% endfor %}"
+)
+HOISTED_FIRST = HOISTED.replace("{% if message.role == 'system' %}", "{% if message.role == 'system' and not ns.system %}")
+FIRST_ALONE = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{{ messages[0].content }}<|end|>{% endif %}"
+    "{% for message in messages %}{% if message.role in ('user', 'assistant') %}" + LINE + "{% endif %}{% endfor %}"
+)
+TALK = (user("Hello"), assistant("Hi"))
+
+
+@pytest.mark.parametrize(
+    ("template", "later", "several"),
+    [(TEMPLATE, True, True), (HOISTED, True, False), (HOISTED_FIRST, True, False), (FIRST_ALONE, False, False)],
+    ids=["all", "hoists the last", "hoists the first", "the first alone"],
+)
+def test_a_system_turn_that_the_template_leaves_out_is_rejected(
+    tmp_path: Path, template: str, later: bool, several: bool
+) -> None:
+    asked = {
+        request(system("One"), user("Hello")): True,
+        request(*TALK, system("One"), user("So?")): later,
+        request(system("One"), system("Two"), user("Hello")): several,
+        request(system("One"), *TALK, system("Two"), user("So?")): several,
+    }
+    path = write_model(tmp_path / "model", template=template)
+    for rendered, (one, whole) in zip(renderer(path).render(list(asked)), asked.items(), strict=True):
+        assert reason_of(rendered) is (None if whole else Reason.ROLE_NOT_IN_TEMPLATE)
+        assert not whole or all(turn.content in text_of(path, rendered) for turn in one.context)
+
+
 def test_attributes_refuse_a_response_to_a_system_turn_that_they_dont_show() -> None:
     assert reason_of(render(ATTRIBUTES, request(system("s")))) is Reason.NO_MESSAGES
     assert reason_of(render(SCALAR, request(system("s")))) is None
@@ -574,7 +607,7 @@ PADDED = [
     (SCALAR_CONFIG, {}),
     ({**SCALAR_CONFIG, "id2label": {"0": "mean", "1": "log_std"}}, {"family": "mean-variance"}),
     ({**SCALAR_CONFIG, "id2label": {str(label): "" for label in range(5)}}, {"family": "five-class"}),
-    ({**SCALAR_CONFIG, "architectures": ["Qwen2ForRewardModel"], "model_type": "qwen2"}, {}),
+    ({**SCALAR_CONFIG, "architectures": ["Qwen2ForRewardModel"], "model_type": "qwen2"}, {"family": "math-reward"}),
 ]
 
 

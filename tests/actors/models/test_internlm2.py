@@ -117,7 +117,7 @@ def templated(folder: Path, ending: str) -> Path:
 
 def changed(folder: Path, change: Mapping[str, Any]) -> Path:
     """The built-in model with another config."""
-    copy = folder / "model"
+    copy = folder / MODEL
     shutil.copytree(BUILT_IN / "internlm2", copy)
     config = json.loads((copy / "config.json").read_text()) | change
     (copy / "config.json").write_text(json.dumps(config))
