@@ -74,7 +74,7 @@ test: $(READY)
 	$(PYTEST) $(ARGS)
 
 test-all: $(READY)
-	$(PYTEST) -m 'not chaos' $(ARGS)
+	$(PYTEST) -m 'not chaos' --hypothesis-profile ci $(ARGS)
 
 # Those that failed the last time, one file after the other: nothing runs beside them. None to be run is an error, too.
 FAILED := .pytest_cache/v/cache/lastfailed

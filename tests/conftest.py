@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
+
+import tests.examples  # noqa: F401  registers hypothesis' profiles
 
 # Before Ray and vLLM are imported: they read these once.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -31,9 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 pytest.register_assert_rewrite("tests.contract")
 pytest_plugins = ["tests.engines", "tests.object_store"]
 
-# Machines are shared: how long an example takes says nothing about the code.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared")
+settings.load_profile("dev")  # unless --hypothesis-profile names another
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -14,6 +14,7 @@ from actors.records import Reason, ScoreRequest
 from actors.rendering import MOST_PROMPTS, Renderer
 from actors.settings import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
 from actors.stems import Stems
+from tests.examples import examples
 from tests.models import ATTRIBUTES, SCALAR, assistant, renderer, request, user
 
 LETTERS = "ab ▁\n\té é<|>＜endx"
@@ -96,7 +97,7 @@ def test_ids_are_those_of_the_whole_text_whatever_the_tokenizer_does_at_a_border
     )
     text = st.lists(piece, max_size=6).map("".join)
 
-    @settings(deadline=None, max_examples=150)
+    @examples(150)
     @given(text, text, st.lists(text, min_size=1, max_size=5))
     def check(context: str, middle: str, endings: list[str]) -> None:
         texts = [f"{context}{end}{own}" for ending in endings for own in (ending, f"{middle}{end}{ending}")]

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from actors.checkpoint import locate
 from actors.text_bound import TextBound
+from tests.examples import examples
 
 TOKENIZERS = ["tiny-attributes", "tiny-genrm", "tiny-math-prm"]
 """One of each sort that is shipped: without a normalizer, with one, and trained on other texts."""
@@ -36,7 +37,7 @@ def test_what_is_refused_has_too_many_tokens(model: str) -> None:
         [*richest(model), "a\u0301", "e\u0301\u0302", "\ufb01", "\uac00", " ", "\n", "---", "7", "Q", "\U0001f642"]
     )
 
-    @settings(deadline=None, max_examples=300)
+    @examples(300)
     @given(st.lists(pieces, max_size=60).map("".join) | st.text(max_size=200), st.integers(1, 8))
     def holds(text: str, limit: int) -> None:
         if TextBound(tokenizer(model), limit).is_passed(text):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engine import Generation
@@ -20,6 +20,7 @@ from actors.settings import JudgeSettings, ReadSettings
 from actors.verdict_token import difference
 from tests.dialects import answer_tag, boxed, final_judgement, json_grades, listwise, rated, rubric_readers
 from tests.dialects.final_judgement import MARK, NO, YES, made
+from tests.examples import examples
 
 Case = tuple[str, str, int, Verdict | Reason]
 
@@ -368,7 +369,7 @@ SHOWN = {name: sorted({case[2] for case in cases}) for name, cases in CASES.item
 
 @pytest.mark.parametrize("name", JUDGES)
 @given(text=TEXTS)
-@settings(max_examples=60)
+@examples(60)
 def test_any_text_has_a_verdict_that_stands_in_it_or_none(name: str, text: str) -> None:
     for shown in SHOWN[name]:
         read = outcome(JUDGES[name], said(text), shown)
@@ -377,7 +378,7 @@ def test_any_text_has_a_verdict_that_stands_in_it_or_none(name: str, text: str) 
 
 
 @given(BENT)
-@settings(max_examples=400)
+@examples(400)
 def test_a_good_text_that_is_bent_has_a_verdict_that_stands_in_it_or_none(
     of: tuple[tuple[str, str, int, Verdict], list[tuple[int, int, str]]],
 ) -> None:
@@ -407,7 +408,7 @@ def test_a_text_that_goes_round_in_circles_is_read_in_no_time(stuck: str) -> Non
 
 
 @given(st.sampled_from(GOOD), TEXTS)
-@settings(max_examples=300)
+@examples(300)
 def test_what_was_thought_before_changes_nothing(good: tuple[str, str, int, Verdict], thought: str) -> None:
     name, text, shown, read = good
     assert outcome(JUDGES[name], said(f"<think>{thought}</think>{text}"), shown) == read

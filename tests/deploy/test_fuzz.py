@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import schemathesis
 from fastapi.routing import APIRoute
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 
 from deploy import api
 from tests.endpoints import application, listening, scorer
+from tests.examples import examples
 
 EXAMPLES = 15
 ROUTES = [
@@ -38,7 +39,7 @@ def document(request: pytest.FixtureRequest) -> Iterator[Any]:
 )
 def test_no_route_answers_with_a_mistake_of_ours(document: Any, path: str, method: str, mode: GenerationMode) -> None:
     @given(case=document[path][method].as_strategy(generation_mode=mode))
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @examples(EXAMPLES, suppress_health_check=list(HealthCheck))
     def ask(case: Any) -> None:
         case.call_and_validate(checks=[not_a_server_error])
 

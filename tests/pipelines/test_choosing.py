@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import SettingsError
@@ -16,6 +16,7 @@ from pipelines.candidates import Candidate
 from pipelines.choosing import check, choose, standings
 from pipelines.make_settings import ChoiceOfCandidates
 from tests.candidates import candidate, candidates
+from tests.examples import examples
 
 REWARDS = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6), max_size=8)
 
@@ -173,7 +174,7 @@ def test_a_draw_is_of_its_seed_and_its_prompt() -> None:
     assert alone == draws[0][17], "other prompts are no matter"
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(REWARDS, st.integers(1, 9), st.floats(0.01, 100.0))
 def test_a_draw_is_without_replacement_and_tells_the_better_ones_first(rewards: list[float], k: int, heat: float) -> None:
     kept = choose(candidates(*rewards), ChoiceOfCandidates(keep="softmax", k=k, softmax_temperature=heat))

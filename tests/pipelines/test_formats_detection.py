@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as tried
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import SourceError
@@ -13,6 +12,7 @@ from actors.records import Reason
 from pipelines.formats import SHAPES, Turns, detect, requests, why
 from pipelines.formats.prompts import PROMPT_SHAPES
 from tests.asked import account, chat, contexts, refused, said, shared_data, user
+from tests.examples import examples
 
 CHAT = chat(user("q"), said("a"))
 TURNS = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
@@ -220,7 +220,7 @@ def damage(draw: st.DrawFn, place: Any) -> None:
             place.append(copied(place[key]))
 
 
-@tried(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@examples(300)
 @given(damaged_rows())
 def test_no_damaged_row_fails_and_no_response_vanishes(row: dict[str, Any]) -> None:
     for shape in SHAPES.values():

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.errors import SourceError
@@ -23,8 +23,9 @@ from pipelines.parts import gaps
 from pipelines.planning import block_bytes
 from pipelines.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.sources import InputFile, Kind, Range, Unit, cut, find
+from tests.examples import examples
 
-any_speed = settings(deadline=None, max_examples=60)
+any_speed = examples(60)
 PLENTY = 2**20
 TOO_LARGE = "record_too_large"
 

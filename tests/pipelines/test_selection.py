@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.selection import (
@@ -32,6 +32,7 @@ from pipelines.selection import (
     local_best,
     partition,
 )
+from tests.examples import examples
 
 Target = Top | TopFraction | Quantile
 Chunk = tuple[Values, Words]
@@ -361,7 +362,7 @@ rows_of_groups = st.lists(st.tuples(groups, value), max_size=40).flatmap(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     rows_of_groups,
     st.integers(1, 4),
