@@ -6,9 +6,9 @@ as soon as both imports are, the next start without any. The server holds no thr
 safe; one that initialised CUDA is refused.
 
 What a spawned process would inherit is handed to the forked process: environment, standard output and error, and the
-tether's mark. It ends with the server, and the server with the process that started it: the one that asks for engines, or
-the command that starts a Ray of its own. There the import runs beside Ray's start, all engines share the server, and the
-tether ends those of a process that has died. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
+tether's mark. It ends with the process that asked for it and with the server, and the server with the process that started
+it: the one that asks, or the command that starts a Ray of its own. There the import runs beside Ray's start, and all engines
+share the server. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
@@ -64,9 +65,13 @@ class _Server(ForkServer):
         # What an engine core needs beside its model. Nothing else of Assay: that comes from where the asking process has it.
         self.set_forkserver_preload([_WITHOUT_COLLECTION, _CPU_WORKER if _is_cpu_build() else _GPU_WORKER, *_CORE])
         mark = os.environ.pop(VARIABLE, None)  # of an engine that is starting: it shall not end the server of others
+        resource_tracker.ensure_running()  # before the signal is blocked: it would be unblocked after its start
+        # A Ctrl-C in a terminal goes to all processes there. The command ends its engines, when they have done their work.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.ensure_running()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             if mark is not None:
                 os.environ[VARIABLE] = mark
 
@@ -114,10 +119,18 @@ def share() -> str:
 def _server() -> _Server | _SharedServer:
     """The server that is shared with this process, while it lives, else the process's own, started unless it runs."""
     pid, _, address = os.environ.get(SWITCH, "").partition(":")
-    if address and int(pid) != _SERVER._forkserver_pid and Path("/proc", pid).exists() and Path(address).exists():
+    if address and int(pid) != _SERVER._forkserver_pid and _runs(pid):
         return _shared_server(int(pid), address)
     _SERVER.start()
     return _SERVER
+
+
+def _runs(pid: str) -> bool:
+    """Whether there is such a process, and it isn't one that has ended and waits for its parent to see it."""
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def _is_cpu_build() -> bool:
@@ -143,7 +156,10 @@ class _Popen(popen_forkserver.Popen):
             reduction.dump(process, pickled)
         finally:
             context.set_spawning_popen(None)
-        self.sentinel, writer = server.connect_to_new_process(self._fds)
+        try:
+            self.sentinel, writer = server.connect_to_new_process(self._fds)
+        except OSError as error:
+            raise EngineError(f"the process that engines are forked from is gone: {error}") from error
         # The forked process watches this end of the pipe, to know whether we are alive.
         self.finalizer = util.Finalize(self, _close_all, (os.dup(writer), self.sentinel))
         try:
@@ -177,6 +193,7 @@ class ForkedProcess(context.ForkServerProcess):
     def run(self) -> None:
         """In the forked process: take over what was handed, then do the work."""
         _end_with_server(self._server_pid)
+        threading.Thread(target=_end_with_starter, daemon=True).start()
         for number, output in enumerate(self._outputs, 1):
             os.dup2(output.detach(), number)
         _change_environment(self._environment)
@@ -249,3 +266,11 @@ def _end_with_server(server_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server_pid:  # it ended before
         os._exit(1)
+
+
+def _end_with_starter() -> None:
+    """Be killed when the process ends that asked for this one: the server, which others use as well, lives on."""
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+    starter.join()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -22,7 +22,7 @@ from actors import fork_server
 fork_server._CORE, fork_server._CPU_WORKER = [], "signal"  # a server that imports nothing
 process = fork_server.ForkedProcess(target=signal.pause)
 process.start()
-print(process.pid, fork_server._SERVER.pid, flush=True)
+print(process.pid, process._server_pid, flush=True)
 signal.pause()
 """
 
@@ -174,9 +174,46 @@ def test_a_server_is_shared_with_other_processes_while_it_lives(monkeypatch: pyt
     )
     assert process.stdout is not None
     assert int(process.stdout.readline()) == server.pid
-    server._stop()
+    os.kill(server.pid, signal.SIGKILL)
+    until(lambda: not running(server.pid))  # but it is there, until we ask how it ended
     rest, _ = process.communicate("the server is gone\n")
+    server._stop()
     assert rest == "True\n"
+
+
+def test_a_ctrl_c_in_the_terminal_is_not_for_the_server_or_what_is_forked_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that starts them gets it, too, and ends them when they have done their work."""
+    monkeypatch.setattr(fork_server, "_CORE", [])
+    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
+    monkeypatch.setattr(fork_server, "_SERVER", fork_server._Server())
+    monkeypatch.delenv(fork_server.SWITCH, raising=False)
+
+    def blocked() -> bool:
+        return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    assert fork_server.call(blocked)
+    assert not blocked()
+    os.kill(fork_server._SERVER.pid, signal.SIGINT)
+    assert fork_server.call(blocked), "the server is still there"
+    fork_server._SERVER._stop()
+
+
+def test_a_forked_process_ends_with_the_process_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tether may be killed with its process, as all below a Ray are that ends; the server is somebody else's."""
+    monkeypatch.setattr(fork_server, "_CORE", [])
+    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
+    monkeypatch.setattr(fork_server, "_SERVER", fork_server._Server())
+    monkeypatch.delenv(fork_server.SWITCH, raising=False)
+    environment = os.environ | {fork_server.SWITCH: fork_server.share()}
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER], env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    forked, _ = map(int, process.stdout.readline().split())
+    assert psutil.Process(forked).ppid() == fork_server._SERVER.pid
+    process.kill()
+    process.communicate()
+    until(lambda: not running(forked))
+    assert running(fork_server._SERVER.pid)
+    fork_server._SERVER._stop()
 
 
 def test_no_server_is_shared_where_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
