@@ -18,7 +18,7 @@ from pipelines.formats.sharegpt import is_talk, openai
 CANDIDATE = "candidate"
 """The name of what a policy is going to answer."""
 
-PROMPT_READER = 3
+PROMPT_READER = 4
 """How prompts are read, for a run's identity: raise it whenever a row becomes another conversation than before."""
 
 _FIELDS = ("prompt", "question", "problem", "query", "input")

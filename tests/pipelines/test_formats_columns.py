@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason
 from pipelines import readers
-from pipelines.formats import OwnColumns, RowRequests, requests
+from pipelines.formats import OwnColumns, RowRequests, RowShape, requests
 from pipelines.manifest import Manifest
 from pipelines.planning import Plan, plan
 from pipelines.preparing import asked_of
@@ -128,6 +128,34 @@ def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None
     assert judged(read({"q": "q", "system": {"answers": ["a"]}}, "q", "system.answers[0]")) == {"final": "a"}
     assert contexts(read(row, "system_prompt", "q", "system")) == [[("system", "a"), ("user", "b")]]
     assert contexts(requests(OwnColumns("system_prompt", None).shape(), {"system_prompt": "b"})) == [[("user", "b")]]
+
+
+@pytest.mark.parametrize("name", ["system", "system_prompt"])
+@pytest.mark.parametrize("path", ["", ".rubric"])
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_what_a_row_is_judged_by_is_no_system_prompt_too(name: str, path: str, unanswered: bool) -> None:
+    row = {"prompt": "q", "chosen": "a", "rejected": "b", name: {"rubric": "Be brief."} if path else "Be brief."}
+    own = OwnColumns("prompt", None if unanswered else "chosen")
+    for shape in (
+        RowShape("columns", own_columns=own, principle_column=name + path, unanswered=unanswered),
+        RowShape("prompt" if unanswered else "preference", principle_column=name + path, unanswered=unanswered),
+    ):
+        asked = shape.requests(row)
+        assert contexts(asked) == [[("user", "q")]]
+        assert asked.requests[0].principles == ("Be brief.",)
+        other = "system" if name == "system_prompt" else "system_prompt"
+        assert contexts(shape.requests({**row, other: "Be kind."})) == [[("system", "Be kind."), ("user", "q")]]
+
+
+def test_a_field_that_holds_principles_is_still_read_for_what_else_it_is_named_for() -> None:
+    row = {"system": {"rubric": "Be brief.", "text": "Be kind.", "q": "q"}, "a": "a", "system_prompt.rubric": "Be long."}
+    shape = RowShape("columns", own_columns=OwnColumns("system.q", "a", "system.text"), principle_column="system.rubric")
+    assert contexts(shape.requests(row)) == [[("system", "Be kind."), ("user", "q")]]
+    assert shape.requests(row).requests[0].principles == ("Be brief.",)
+    dotted = RowShape("columns", own_columns=OwnColumns("system.q", "a"), principle_column="system_prompt.rubric")
+    asked = dotted.requests({**row, "system_prompt": "Be kind."})
+    assert contexts(asked) == [[("system", "Be kind."), ("user", "q")]]
+    assert asked.requests[0].principles == ("Be long.",)
 
 
 VALUES = st.recursive(
