@@ -41,7 +41,7 @@ def _messages(row: Row) -> RowRequests:
 
 def _sharegpt(row: Row) -> RowRequests:
     def read() -> tuple[Message, ...]:
-        if row.get("mask") is not None:
+        if isinstance(row.get("mask"), str):
             turns = steerlm.talk(row)
         else:
             turns = [openai(entry) for entry in entries(field(row, "conversations"))]
