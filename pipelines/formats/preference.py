@@ -75,7 +75,7 @@ def _whole(given: object, context: tuple[Message, ...]) -> bool:
         return context[: len(start)] == start
     if not context or context[0].role not in (Role.SYSTEM, Role.USER):
         return False
-    asked = given.get("content") if is_message(given) else given
+    asked = given.get("content") if isinstance(given, dict) and is_message(given) else given
     turns = [turn.content.strip() for turn in context if turn.role in (Role.SYSTEM, Role.USER)]
     if not is_blank(asked) and text(asked).strip() not in turns:
         raise Rejected(Reason.WRONG_TYPE, "a conversation that doesn't hold the prompt beside it")
