@@ -14,6 +14,9 @@ from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
 from pipelines.formats.shape import Shape
 
+NO_SYSTEM = ""
+"""Stands for the system prompt's field where rows have none: what is called so there is something else."""
+
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d{1,9}\])*")
 _FIELD_END = re.compile(r"[.\[]")
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -27,7 +30,7 @@ class OwnColumns:
     response: str | tuple[str, ...] | None
     """Of several, each response has its field's name. None for prompts alone, which a policy is going to answer."""
     system: str | None = None
-    """If None, a row's `system` or `system_prompt` is one, unless it is named for something else."""
+    """If None, a row's `system` or `system_prompt` is one, unless it is named for something else; if "", no field is."""
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
@@ -66,8 +69,9 @@ class OwnColumns:
 
     def check(self, rows: Sequence[object]) -> None:
         """Raise `SourceError` if there is a column that none of the rows has: it must be a slip of the pen."""
-        for path in (self.prompt, *self.responses, self.system):
-            if path is not None and rows:
+        system = (self.system,) if self.system else ()
+        for path in (self.prompt, *self.responses, *system):
+            if rows:
                 check_column(rows, path)
 
     def _asks(self, row: Row) -> bool:
@@ -114,6 +118,8 @@ class OwnColumns:
         turns = question(asked)
         if self.system is None:
             return with_system({name: value for name, value in row.items() if name not in self.fields}, turns)
+        if self.system == NO_SYSTEM:
+            return turns
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
         return opened(_at(row, self.system) if _has(row, self.system) else None, turns)
 

@@ -121,6 +121,29 @@ def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
     assert contexts(read(row, "q", "a", "s")) == [[("system", "Be kind."), ("user", "q")]]
 
 
+@pytest.mark.parametrize("name", ["system", "system_prompt", ""])
+@pytest.mark.parametrize("value", [3, "gpt-4"])
+@pytest.mark.parametrize("response", ["a", None])
+def test_an_empty_system_column_says_that_no_field_is_the_system_prompt(
+    name: str, value: object, response: str | None
+) -> None:
+    row = {"q": "q", "a": "a", name: value}
+    own = OwnColumns("q", response, "")
+    own.check([row])
+    with pytest.raises(SourceError, match="none of the 1 rows looked at has ''"):
+        OwnColumns("", response, "").check([{"q": "q", "a": "a"}])
+    assert own.shape().looks_like(row)
+    assert contexts(requests(own.shape(), row)) == [[("user", "q")]]
+    assert OwnColumns.read(own.recorded()) == own != OwnColumns("q", response)
+
+
+def test_an_empty_system_column_reaches_the_workers(tmp_path: Path) -> None:
+    _, made = planned(
+        tmp_path, [{"q": "q", "a": "a", "system": 3}], prompt_column="q", response_column="a", system_column=""
+    )
+    assert made.preparation.own_columns == OwnColumns("q", "a", "")
+
+
 def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None:
     row = {"q": "q", "system": "a", "system_prompt": "b"}
     responses = OwnColumns("q", ("system", "system_prompt")).shape()
@@ -238,6 +261,7 @@ def test_responses_that_would_have_one_name_are_refused() -> None:
         ({"prompt_column": "a"}, "go together"),
         ({"response_column": "a"}, "go together"),
         ({"system_column": "a"}, "go together"),
+        ({"system_column": ""}, "go together"),
         (COLUMNS | {"format": "messages"}, "--format messages"),
         (COLUMNS | {"turns": "all"}, "--turns all"),
     ],
