@@ -16,20 +16,24 @@ def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, qua
     That is the reward of the chosen response less that of the rejected one, below 0 where they disagree; `quantile` is the
     function of DuckDB's that finds them. A pair answers one prompt: of a row whose sides have contexts of their own there is
     none. Rewards that differ by no more than `SAME_REWARD` are equal. `left_out` counts the prompts of rows with a side that
-    isn't in a pair. Without a pair the margin is null. Empty if no response is called `chosen`.
+    isn't in a pair; a side that couldn't be read counts for the prompt of the other one. Without a pair the margin is null.
+    Empty if no response is called `chosen`.
     """
     row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
     if not connection.execute(f"select exists(select 1 from parts where {name} = 'chosen')").fetchall()[0][0]:
         return {}
     (found,) = connection.execute(
         f"""
-        with margins as (
+        with sides as (
+            select *, coalesce({prompt}, max({prompt}) over (partition by {row})) as answered
+            from parts where {name} in ('chosen', 'rejected')
+        ), margins as (
             select any_value({reward}) filter ({name} = 'chosen')
                 - any_value({reward}) filter ({name} = 'rejected') as margin
-            from parts where {name} in ('chosen', 'rejected') group by {row}, {prompt}
+            from sides group by {row}, answered
         )
-        select count(margin), count_if(margin is null), count_if(margin > {SAME_REWARD}),
-            count_if(margin < -{SAME_REWARD}), count_if(abs(margin) <= {SAME_REWARD}),
+        select count(margin), count(*) - count(margin), count(*) filter (margin > {SAME_REWARD}),
+            count(*) filter (margin < -{SAME_REWARD}), count(*) filter (abs(margin) <= {SAME_REWARD}),
             {quantile}(margin, {list(_QUANTILES[1:-1])}), min(margin), max(margin) from margins
         """
     ).fetchall()

@@ -36,7 +36,7 @@ class RowSettings(Settings):
         description="field with the response to it, or a list of responses; of several, each names its response",
     )
     system_column: str | None = Field(
-        default=None, description="field with the system prompt, if it isn't `system` or `system_prompt`"
+        default=None, description="field with the system prompt, if it isn't `system` or `system_prompt`; '' if none is"
     )
     principle_column: str | None = Field(
         default=None,

@@ -17,6 +17,9 @@ ROLES = {
     "function": Role.TOOL,
 }
 
+SYSTEMS = ("system_prompt", "system")
+"""The fields that may hold a system prompt beside the turns."""
+
 _CALLS = ("tool_calls", "function_call", "function_calls")
 """Where a message has what it calls: OpenAI's, OpenAI's before, OLMo's and Dolci's."""
 
@@ -121,9 +124,9 @@ def is_repeated(system: Message, turn: Message) -> bool:
     return turn.role is system.role and turn.content.strip() == system.content.strip()
 
 
-def systems(row: Row) -> tuple[object, object]:
+def systems(row: Row) -> tuple[object, ...]:
     """What the row may have for a system prompt beside its turns."""
-    return row.get("system_prompt"), row.get("system")
+    return tuple(map(row.get, SYSTEMS))
 
 
 def with_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:

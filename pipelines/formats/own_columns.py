@@ -1,18 +1,21 @@
 """A shape of the user's own: which fields of a row hold the prompt, the response and the system prompt."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason, Role
-from pipelines.formats.content import answer, asking, is_message, opened, question, reply, with_system
+from pipelines.formats.content import SYSTEMS, answer, asking, is_message, opened, question, reply, with_system
 from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
 from pipelines.formats.shape import Shape
+
+NO_SYSTEM = ""
+"""Stands for the system prompt's field where rows have none: what is called so there is something else."""
 
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d{1,9}\])*")
 _FIELD_END = re.compile(r"[.\[]")
@@ -27,7 +30,7 @@ class OwnColumns:
     response: str | tuple[str, ...] | None
     """Of several, each response has its field's name. None for prompts alone, which a policy is going to answer."""
     system: str | None = None
-    """If None, a row's `system` or `system_prompt` is one, unless it is named for something else."""
+    """If None, a row's `system` or `system_prompt` is one, unless it is named for something else; if "", no field is."""
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
@@ -46,6 +49,12 @@ class OwnColumns:
         """All fields with responses."""
         return (self.response,) if isinstance(self.response, str) else self.response or ()
 
+    @property
+    def fields(self) -> set[str]:
+        """The fields of a row that are named, or that a path begins with."""
+        paths = [path for path in (self.prompt, *self.responses, self.system) if path is not None]
+        return {name for path in paths for name in (path, _first_field(path))}
+
     def shape(self) -> Shape:
         """The shape that these columns make, named `columns`."""
         if self.response is None:
@@ -60,8 +69,9 @@ class OwnColumns:
 
     def check(self, rows: Sequence[object]) -> None:
         """Raise `SourceError` if there is a column that none of the rows has: it must be a slip of the pen."""
-        for path in (self.prompt, *self.responses, self.system):
-            if path is not None and rows:
+        system = (self.system,) if self.system else ()
+        for path in (self.prompt, *self.responses, *system):
+            if rows:
                 check_column(rows, path)
 
     def _asks(self, row: Row) -> bool:
@@ -107,8 +117,9 @@ class OwnColumns:
     def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
         turns = question(asked)
         if self.system is None:
-            named = {name for path in (self.prompt, *self.responses) for name in (path, _FIELD_END.split(path)[0])}
-            return with_system({name: value for name, value in row.items() if name not in named}, turns)
+            return with_system({name: value for name, value in row.items() if name not in self.fields}, turns)
+        if self.system == NO_SYSTEM:
+            return turns
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
         return opened(_at(row, self.system) if _has(row, self.system) else None, turns)
 
@@ -127,6 +138,20 @@ def judged_by(asked: RowRequests, row: object, path: str) -> RowRequests:
     if not all(isinstance(principle, str) and principle.strip() for principle in principles):
         return RowRequests(asked.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in asked.names))
     return replace(asked, requests=tuple(replace(request, principles=principles) for request in asked.requests))
+
+
+def without_principles(row: object, path: str, kept: Collection[str]) -> object:
+    """The row without the field that holds its principles, if it would be read as a system prompt, too, and isn't `kept`."""
+    if not isinstance(row, Mapping):
+        return row
+    name = path if path in row else _first_field(path)
+    if name not in SYSTEMS or name in kept:
+        return row
+    return {key: value for key, value in row.items() if key != name}
+
+
+def _first_field(path: str) -> str:
+    return _FIELD_END.split(path)[0]
 
 
 def _listed(said: object) -> Sequence[object]:

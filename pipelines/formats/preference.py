@@ -6,7 +6,8 @@ A string or a single message answers the prompt. A list of messages is, in this 
 - without a prompt, the whole conversation (TRL, implicit);
 - with a prompt of messages, the whole conversation if it begins with them, else what follows them (TRL, explicit);
 - with a prompt of text, what follows it if the assistant speaks first, else the whole conversation, of which the
-  prompt must be a turn (ultrafeedback_binarized, whose prompt repeats the first user turn).
+  prompt must be a turn (ultrafeedback_binarized, whose prompt repeats the first user turn);
+- with a prompt of one message, the same where it is the whole conversation.
 What follows a prompt may not begin with a system prompt, nor with the user where the prompt ends with them: it is the
 conversation in other words, and would be asked twice.
 `system` comes before all of it, unless it is there already.
@@ -74,8 +75,9 @@ def _whole(given: object, context: tuple[Message, ...]) -> bool:
         return context[: len(start)] == start
     if not context or context[0].role not in (Role.SYSTEM, Role.USER):
         return False
+    asked = given.get("content") if isinstance(given, dict) and is_message(given) else given
     turns = [turn.content.strip() for turn in context if turn.role in (Role.SYSTEM, Role.USER)]
-    if not is_blank(given) and text(given).strip() not in turns:
+    if not is_blank(asked) and text(asked).strip() not in turns:
         raise Rejected(Reason.WRONG_TYPE, "a conversation that doesn't hold the prompt beside it")
     return True
 

@@ -18,7 +18,7 @@ from pipelines.formats.sharegpt import is_talk, openai
 CANDIDATE = "candidate"
 """The name of what a policy is going to answer."""
 
-PROMPT_READER = 3
+PROMPT_READER = 4
 """How prompts are read, for a run's identity: raise it whenever a row becomes another conversation than before."""
 
 _FIELDS = ("prompt", "question", "problem", "query", "input")
@@ -41,7 +41,7 @@ def _messages(row: Row) -> RowRequests:
 
 def _sharegpt(row: Row) -> RowRequests:
     def read() -> tuple[Message, ...]:
-        if row.get("mask") is not None:
+        if isinstance(row.get("mask"), str):
             turns = steerlm.talk(row)
         else:
             turns = [openai(entry) for entry in entries(field(row, "conversations"))]

@@ -36,7 +36,7 @@ SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ALL}
 
 Turns = Literal["final", "all"]
 
-ROW_READER = 1
+ROW_READER = 2
 """How scored rows are read, for a run's identity: raise it whenever a row becomes another request than before."""
 
 STRAY = 0.1

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipelines.formats.own_columns import OwnColumns, judged_by
+from pipelines.formats.own_columns import OwnColumns, judged_by, without_principles
 from pipelines.formats.prompts import PROMPT_SHAPES
 from pipelines.formats.registry import SHAPES, Turns, requests
 from pipelines.formats.rows import RowRequests
@@ -26,5 +26,8 @@ class RowShape:
         known = (PROMPT_SHAPES if self.unanswered else SHAPES).get(self.name)
         shape = self.own_columns.shape() if self.own_columns else known
         assert shape is not None
-        found = requests(shape, row, self.turns)
-        return found if self.principle_column is None else judged_by(found, row, self.principle_column)
+        if self.principle_column is None:
+            return requests(shape, row, self.turns)
+        kept = self.own_columns.fields if self.own_columns else ()
+        asked = requests(shape, without_principles(row, self.principle_column, kept), self.turns)
+        return judged_by(asked, row, self.principle_column)

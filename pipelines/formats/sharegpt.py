@@ -21,7 +21,11 @@ TOOL_CALLS = ("function_call", "tool_call")
 
 def looks_like(row: Row) -> bool:
     """A list of turns, in a row that is no preference pair and doesn't tell the roles by a `mask`, as NeMo does."""
-    return is_talk(row.get("conversations")) and row.get("mask") is None and not ("chosen" in row and "rejected" in row)
+    return (
+        is_talk(row.get("conversations"))
+        and not isinstance(row.get("mask"), str)
+        and not ("chosen" in row and "rejected" in row)
+    )
 
 
 def is_turn(value: object) -> bool:

@@ -365,6 +365,19 @@ def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it(prompt
     assert (judged(asked), len(asked.requests[0].context)) == (PAIR, len(before))
 
 
+@pytest.mark.parametrize("content", ["q ", [{"type": "text", "text": "q"}], "", None])
+def test_a_conversation_is_whole_beside_a_prompt_of_one_message(content: object) -> None:
+    row = {
+        "prompt": {"role": "user", "content": content},
+        "chosen": [user("q"), said("good")],
+        "rejected": [user("q"), said("bad")],
+    }
+    asked = requests(PREFERENCE, row)
+    assert (judged(asked), contexts(asked)) == (PAIR, [[("user", "q")]])
+    for other, reason in ((user("r"), Reason.WRONG_TYPE), ({"text": "q"}, Reason.CONTENT_NOT_TEXT)):
+        assert set(refused(requests(PREFERENCE, {**row, "prompt": other})).values()) == {reason}
+
+
 @pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
 def test_a_prompt_of_text_that_its_answer_repeats_is_refused(shape: str) -> None:
     asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]

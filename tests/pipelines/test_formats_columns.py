@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason
 from pipelines import readers
-from pipelines.formats import OwnColumns, RowRequests, requests
+from pipelines.formats import OwnColumns, RowRequests, RowShape, requests
 from pipelines.manifest import Manifest
 from pipelines.planning import Plan, plan
 from pipelines.preparing import asked_of
@@ -121,6 +121,29 @@ def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
     assert contexts(read(row, "q", "a", "s")) == [[("system", "Be kind."), ("user", "q")]]
 
 
+@pytest.mark.parametrize("name", ["system", "system_prompt", ""])
+@pytest.mark.parametrize("value", [3, "gpt-4"])
+@pytest.mark.parametrize("response", ["a", None])
+def test_an_empty_system_column_says_that_no_field_is_the_system_prompt(
+    name: str, value: object, response: str | None
+) -> None:
+    row = {"q": "q", "a": "a", name: value}
+    own = OwnColumns("q", response, "")
+    own.check([row])
+    with pytest.raises(SourceError, match="none of the 1 rows looked at has ''"):
+        OwnColumns("", response, "").check([{"q": "q", "a": "a"}])
+    assert own.shape().looks_like(row)
+    assert contexts(requests(own.shape(), row)) == [[("user", "q")]]
+    assert OwnColumns.read(own.recorded()) == own != OwnColumns("q", response)
+
+
+def test_an_empty_system_column_reaches_the_workers(tmp_path: Path) -> None:
+    _, made = planned(
+        tmp_path, [{"q": "q", "a": "a", "system": 3}], prompt_column="q", response_column="a", system_column=""
+    )
+    assert made.preparation.own_columns == OwnColumns("q", "a", "")
+
+
 def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None:
     row = {"q": "q", "system": "a", "system_prompt": "b"}
     responses = OwnColumns("q", ("system", "system_prompt")).shape()
@@ -128,6 +151,34 @@ def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None
     assert judged(read({"q": "q", "system": {"answers": ["a"]}}, "q", "system.answers[0]")) == {"final": "a"}
     assert contexts(read(row, "system_prompt", "q", "system")) == [[("system", "a"), ("user", "b")]]
     assert contexts(requests(OwnColumns("system_prompt", None).shape(), {"system_prompt": "b"})) == [[("user", "b")]]
+
+
+@pytest.mark.parametrize("name", ["system", "system_prompt"])
+@pytest.mark.parametrize("path", ["", ".rubric"])
+@pytest.mark.parametrize("unanswered", [False, True])
+def test_what_a_row_is_judged_by_is_no_system_prompt_too(name: str, path: str, unanswered: bool) -> None:
+    row = {"prompt": "q", "chosen": "a", "rejected": "b", name: {"rubric": "Be brief."} if path else "Be brief."}
+    own = OwnColumns("prompt", None if unanswered else "chosen")
+    for shape in (
+        RowShape("columns", own_columns=own, principle_column=name + path, unanswered=unanswered),
+        RowShape("prompt" if unanswered else "preference", principle_column=name + path, unanswered=unanswered),
+    ):
+        asked = shape.requests(row)
+        assert contexts(asked) == [[("user", "q")]]
+        assert asked.requests[0].principles == ("Be brief.",)
+        other = "system" if name == "system_prompt" else "system_prompt"
+        assert contexts(shape.requests({**row, other: "Be kind."})) == [[("system", "Be kind."), ("user", "q")]]
+
+
+def test_a_field_that_holds_principles_is_still_read_for_what_else_it_is_named_for() -> None:
+    row = {"system": {"rubric": "Be brief.", "text": "Be kind.", "q": "q"}, "a": "a", "system_prompt.rubric": "Be long."}
+    shape = RowShape("columns", own_columns=OwnColumns("system.q", "a", "system.text"), principle_column="system.rubric")
+    assert contexts(shape.requests(row)) == [[("system", "Be kind."), ("user", "q")]]
+    assert shape.requests(row).requests[0].principles == ("Be brief.",)
+    dotted = RowShape("columns", own_columns=OwnColumns("system.q", "a"), principle_column="system_prompt.rubric")
+    asked = dotted.requests({**row, "system_prompt": "Be kind."})
+    assert contexts(asked) == [[("system", "Be kind."), ("user", "q")]]
+    assert asked.requests[0].principles == ("Be long.",)
 
 
 VALUES = st.recursive(
@@ -210,6 +261,7 @@ def test_responses_that_would_have_one_name_are_refused() -> None:
         ({"prompt_column": "a"}, "go together"),
         ({"response_column": "a"}, "go together"),
         ({"system_column": "a"}, "go together"),
+        ({"system_column": ""}, "go together"),
         (COLUMNS | {"format": "messages"}, "--format messages"),
         (COLUMNS | {"turns": "all"}, "--turns all"),
     ],

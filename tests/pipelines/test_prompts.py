@@ -202,7 +202,6 @@ def test_what_stays_of_a_template_is_no_prompt(name: str, prompt: str, reason: R
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"mask": 5}, Reason.WRONG_TYPE),
         ({"mask": "nobody"}, Reason.UNKNOWN_ROLE),
         ({"mask": "Ann", "system": "s", "system_prompt": "t"}, Reason.TWO_SYSTEM_PROMPTS),
     ],
@@ -213,6 +212,13 @@ def test_a_mask_tells_who_asks(more: dict[str, Any], reason: Reason) -> None:
     assert contexts(asked({**row, "mask": "Ann"})) == ASKED
     assert contexts(requests(SHAPES["steerlm"], {**row, "mask": "Ann"})) == ASKED
     assert refused(asked({**row, **more})) == {CANDIDATE: reason}
+
+
+@pytest.mark.parametrize("mask", [[0, 1], 5, True, {}, None], ids=str)
+def test_a_mask_that_names_nobody_is_none(mask: object) -> None:
+    row = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "mask": mask}
+    assert detect([row], PROMPT_SHAPES).name == detect([row]).name == "sharegpt"
+    assert contexts(asked(row)) == contexts(requests(SHAPES["sharegpt"], row)) == ASKED
 
 
 # --- which shape -----------------------------------------------------------------------------------------------------

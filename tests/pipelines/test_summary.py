@@ -246,5 +246,20 @@ def test_sides_that_answer_different_prompts_are_no_pair(tmp_path: Path, capsys:
     assert "0 equal ones; 2 prompts have" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("hashes", [("h", None), (None, "h"), (None, None)])
+def test_a_row_with_a_side_that_was_not_read_is_left_out_once(tmp_path: Path, hashes: tuple[str | None, str | None]) -> None:
+    """Such a side has no prompt that it would be known by."""
+    run = Parts(str(tmp_path))
+    run.create()
+    rows = [
+        (f"f:{at}", side, prompt_hash, Score.rejected(Reason.EMPTY_CONTENT) if prompt_hash is None else scored(9.0))
+        for at in range(2)
+        for side, prompt_hash in zip(("chosen", "rejected"), hashes, strict=True)
+    ]
+    part = Part(0, Range(0, 2), Counts.of(2, [score for *_, score in rows]))
+    assert run.commit(part, TWO_SIDES.table(pa.table([[b"{}"] * 4], schema=CARRIED), rows), {})
+    assert summarise(run, TWO_SIDES, part.counts).labels["left_out"] == 2
+
+
 def test_without_labels_nothing_is_said_of_them(tmp_path: Path) -> None:
     assert summary_of(tmp_path, ONE, [scored(1.0), scored(2.0)]).labels == {}
