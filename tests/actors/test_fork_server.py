@@ -185,7 +185,8 @@ def test_a_ctrl_c_in_the_terminal_is_not_for_the_server_or_what_is_forked_from_i
     """The command that starts them gets it, too, and ends them when they have done their work."""
     monkeypatch.setattr(fork_server, "_CORE", [])
     monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
-    monkeypatch.setattr(fork_server, "_SERVER", fork_server._Server())
+    server: Any = fork_server._Server()
+    monkeypatch.setattr(fork_server, "_SERVER", server)
     monkeypatch.delenv(fork_server.SWITCH, raising=False)
 
     def blocked() -> bool:
@@ -193,27 +194,28 @@ def test_a_ctrl_c_in_the_terminal_is_not_for_the_server_or_what_is_forked_from_i
 
     assert fork_server.call(blocked)
     assert not blocked()
-    os.kill(fork_server._SERVER.pid, signal.SIGINT)
+    os.kill(server.pid, signal.SIGINT)
     assert fork_server.call(blocked), "the server is still there"
-    fork_server._SERVER._stop()
+    server._stop()
 
 
 def test_a_forked_process_ends_with_the_process_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tether may be killed with its process, as all below a Ray are that ends; the server is somebody else's."""
     monkeypatch.setattr(fork_server, "_CORE", [])
     monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
-    monkeypatch.setattr(fork_server, "_SERVER", fork_server._Server())
+    server: Any = fork_server._Server()
+    monkeypatch.setattr(fork_server, "_SERVER", server)
     monkeypatch.delenv(fork_server.SWITCH, raising=False)
     environment = os.environ | {fork_server.SWITCH: fork_server.share()}
     process = subprocess.Popen([sys.executable, "-c", SLEEPER], env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     forked, _ = map(int, process.stdout.readline().split())
-    assert psutil.Process(forked).ppid() == fork_server._SERVER.pid
+    assert psutil.Process(forked).ppid() == server.pid
     process.kill()
     process.communicate()
     until(lambda: not running(forked))
-    assert running(fork_server._SERVER.pid)
-    fork_server._SERVER._stop()
+    assert running(server.pid)
+    server._stop()
 
 
 def test_no_server_is_shared_where_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
