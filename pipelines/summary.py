@@ -83,7 +83,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
         if held != counts:
             raise AuditError(f"the parts' names say {counts}, and they hold {held}")
         truncated, tokens = _row(
-            connection, f'count_if("{columns.prefix}{TRUNCATED}"), sum("{columns.prefix}{PROMPT_TOKENS}")'
+            connection, f'count(*) filter ("{columns.prefix}{TRUNCATED}"), sum("{columns.prefix}{PROMPT_TOKENS}")'
         )
         reasons = connection.execute(
             f'select "{columns.prefix}{REASON}", count(*) as n from parts where "{columns.prefix}{REASON}" is not null '
