@@ -401,7 +401,7 @@ DEFECTS = (
     Defect(
         "a pair of equal rewards",
         "pipelines/pairing.py",
-        "return margin > 0 and margin >= settings.min_margin",
+        "return margin > SAME_REWARD and margin >= settings.min_margin",
         "return margin >= settings.min_margin",
         "tests/pipelines/test_pairing.py::test_nobody_one_or_equals_make_no_pair",
     ),
