@@ -64,8 +64,8 @@ class _Server(ForkServer):
     def start(self) -> None:
         # What an engine core needs beside its model. Nothing else of Assay: that comes from where the asking process has it.
         self.set_forkserver_preload([_WITHOUT_COLLECTION, _CPU_WORKER if _is_cpu_build() else _GPU_WORKER, *_CORE])
-        mark = os.environ.pop(VARIABLE, None)  # of an engine that is starting: it shall not end the server of others
         resource_tracker.ensure_running()  # before the signal is blocked: it would be unblocked after its start
+        mark = os.environ.pop(VARIABLE, None)  # of an engine that is starting: it shall not end the server of others
         # A Ctrl-C in a terminal goes to all processes there. The command ends its engines, when they have done their work.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:

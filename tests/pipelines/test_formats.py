@@ -91,6 +91,14 @@ def test_any_bytes_are_parsed_or_rejected(line: bytes) -> None:
 # --- text ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["prompt-response", "alpaca", "helpsteer2"])
+def test_several_texts_are_not_one_response(name: str) -> None:
+    """Two answers would be judged as one, end to end."""
+    both = ["good", "bad"]
+    row = {"prompt": "q", "instruction": "q", "response": both, "output": both}
+    assert set(refused(requests(SHAPES[name], row)).values()) == {Reason.WRONG_TYPE}
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
