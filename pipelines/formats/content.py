@@ -142,7 +142,7 @@ def prompt(row: Row) -> tuple[Message, ...]:
 
 
 def answer(value: object) -> str:
-    """A response: its text, or a message of the assistant's. Several texts are several responses, and none of them this one."""
+    """A response: its text, or a message of the assistant's. Several texts are several responses, and rejected."""
     if isinstance(value, list) and sum(isinstance(part, str) for part in value) > 1:
         raise Rejected(Reason.WRONG_TYPE, "a list of texts where one response is expected")
     return final((message(value),)).answer if isinstance(value, dict) else text(value)
