@@ -7,10 +7,11 @@ safe; one that initialised CUDA is refused.
 
 What a spawned process would inherit is handed to the forked process: environment, standard output and error, and the
 tether's mark. It ends with the process that asked for it and with the server, and the server with the process that started
-it: the one that asks, or the command that starts a Ray of its own. There the import runs beside Ray's start, and all engines
-share the server. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
+it: the one that asks, or, on CPUs, the command that starts a Ray of its own. There the import runs beside Ray's start, and
+all engines share the server. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
 """
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -20,7 +21,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
 from multiprocessing.forkserver import ForkServer, _forkserver, read_signed
@@ -67,11 +68,11 @@ class _Server(ForkServer):
         resource_tracker.ensure_running()  # before the signal is blocked: it would be unblocked after its start
         mark = os.environ.pop(VARIABLE, None)  # of an engine that is starting: it shall not end the server of others
         # A Ctrl-C in a terminal goes to all processes there. The command ends its engines, when they have done their work.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.ensure_running()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             if mark is not None:
                 os.environ[VARIABLE] = mark
 
@@ -105,27 +106,51 @@ _shared_server = functools.cache(_SharedServer)
 def start() -> None:
     """Start the server, if there is none, and return at once: it imports while the caller does."""
     if enabled():
-        _server()
+        _find_server()
 
 
 def share() -> str:
-    """Start the server, if there is none; the value of `SWITCH` with which processes of this machine use it, too."""
+    """Start the server, if there is none; the value of `SWITCH` with which processes of this machine use it, too.
+
+    Empty where each is to have its own.
+    """
     if not enabled():
         return "0"
-    server = _server()
+    if not _is_cpu_build():
+        return ""  # the environment of a GPU's engine says which GPUs it has, from the import on: each actor has a server
+    with _silence():  # what it says while it imports is nothing for who reads this command's output
+        server = _find_server()
     return f"{server.pid}:{server.address}"
 
 
-def _server() -> _Server | _SharedServer:
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Give processes that are started inside no place to write to."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    outputs = {number: os.dup(number) for number in (1, 2)}
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in outputs:
+            os.dup2(nowhere, number)
+        yield
+    finally:
+        for number, output in outputs.items():
+            os.dup2(output, number)
+            os.close(output)
+        os.close(nowhere)
+
+
+def _find_server() -> _Server | _SharedServer:
     """The server that is shared with this process, while it lives, else the process's own, started unless it runs."""
     pid, _, address = os.environ.get(SWITCH, "").partition(":")
-    if address and int(pid) != _SERVER._forkserver_pid and _runs(pid):
+    if address and int(pid) != _SERVER._forkserver_pid and _is_running(pid):
         return _shared_server(int(pid), address)
     _SERVER.start()
     return _SERVER
 
 
-def _runs(pid: str) -> bool:
+def _is_running(pid: str) -> bool:
     """Whether there is such a process, and it isn't one that has ended and waits for its parent to see it."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
@@ -146,7 +171,7 @@ class _Popen(popen_forkserver.Popen):
     _fds: list[int]  # the type stubs leave it out
 
     def _launch(self, process: BaseProcess) -> None:
-        server = _server()
+        server = _find_server()
         process._server_pid = server.pid  # type: ignore[attr-defined]
         preparation = spawn.get_preparation_data(process.name)
         pickled = io.BytesIO()

@@ -220,7 +220,8 @@ class Renderer:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
         systems = [at for at, message in enumerate(question.context) if message.role is Role.SYSTEM]
-        if (any(systems) and not self._later_system) or (len(systems) > 1 and not self._several_systems):
+        is_later, are_several = max(systems, default=0) > 0, len(systems) > 1
+        if (is_later and not self._later_system) or (are_several and not self._several_systems):
             raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, "a system turn after the first turn")
         return replace(
             question,

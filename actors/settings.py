@@ -183,6 +183,11 @@ class EngineSettings(Settings):
     )
     engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")
 
+    @property
+    def is_vllm(self) -> bool:
+        """Whether the numbers are a model's, and vLLM is imported for them."""
+        return self.engine == "vllm"
+
 
 class PolicySettings(Settings):
     """Which model answers, and how. An endpoint is asked for what a checkpoint's engine would be."""

@@ -36,7 +36,7 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
     os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # what a Ray of this command's own starts inherits it
     with (
         reserved(address.host, address.port) as port,
-        ray_session(any(model.engine.engine == "vllm" for model in settings.models)),
+        ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)),
     ):
         _check_alone()
         application = build(settings, keys)

@@ -15,7 +15,6 @@ from ray.data import ActorPoolStrategy, Dataset
 from actors.errors import SettingsError, SourceError
 from actors.models import resolve
 from actors.placement import cluster_gpus, engine_gpus
-from actors.records import Reasoning
 from pipelines import made, making, planning, policies
 from pipelines.asking import Asking
 from pipelines.candidates import Candidate
@@ -28,7 +27,7 @@ from pipelines.known_datasets import reader_of, remember, schema_of
 from pipelines.make_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
 from pipelines.making import Job
 from pipelines.options import build
-from pipelines.preparing import Preparation, reasoning_of
+from pipelines.preparing import Preparation, strips_reasoning
 from pipelines.row_sampling import RowSampleStep, ask_rows
 from pipelines.row_step import conformed
 from pipelines.settings import DatasetSampleSettings
@@ -74,8 +73,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         num_cpus=0.25,
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
-    made_up, stripped = settings.engine.engine == "fake", reasoning_of(preparation) is Reasoning.STRIP
-    reader = Reader(columns, preparation.row_shape, system, made_up=made_up, stripped=stripped)
+    stripped = strips_reasoning(preparation)
+    reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
     return remember(sampled, columns.schema, reader)
 
 

@@ -22,7 +22,6 @@ from ray.data import Dataset
 
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.models import resolve
-from actors.records import Reasoning
 from pipelines import filtering, planning, selecting, storage
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.datasource import PartsSource
@@ -33,7 +32,7 @@ from pipelines.judged_rows import Reader
 from pipelines.known_datasets import known_schema, reader_of, remember, schema_of
 from pipelines.options import build
 from pipelines.parts import Parts
-from pipelines.preparing import Preparation, reasoning_of
+from pipelines.preparing import Preparation, strips_reasoning
 from pipelines.readers import PREPARED
 from pipelines.row_step import ROW_ID, RowStep, conformed, prepare_rows
 from pipelines.scoring import why
@@ -75,8 +74,9 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
-    made_up, stripped = settings.engine.engine == "fake", reasoning_of(preparation) is Reasoning.STRIP
-    return remember(scored, columns.schema, Reader(columns, preparation.row_shape, made_up=made_up, stripped=stripped))
+    stripped = strips_reasoning(preparation)
+    reader = Reader(columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
+    return remember(scored, columns.schema, reader)
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:

@@ -111,6 +111,11 @@ def reasoning_of(preparation: Preparation) -> Reasoning:
     return preparation.model.reasoning_by(preparation.render) or Reasoning.REJECT
 
 
+def strips_reasoning(preparation: Preparation) -> bool:
+    """Whether rewards are of the answers alone."""
+    return reasoning_of(preparation) is Reasoning.STRIP
+
+
 def renderer(model: RewardModel, render: RenderSettings) -> Renderer:
     """One renderer per process and model: a tokenizer takes seconds to load."""
     return _renderer_of(pickle.dumps((model, render)))

@@ -110,7 +110,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
         work = _Sampling(asking, settings)
         if not run.missing():  # as `carry_out` looks, but before it is known whether there is anything to draw
             drop_unreadable(run.parts, counting.noted)
-        with ray_session(settings.engine.engine == "vllm") if run.missing() else nullcontext():
+        with ray_session(with_vllm=settings.engine.is_vllm) if run.missing() else nullcontext():
             run.parts.repair()
             if run.missing() and _goes_in_turns(run, settings, counting):
                 _draw_first(run, work, counting)

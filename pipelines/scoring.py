@@ -187,7 +187,7 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job], 
         drop_unreadable(run.parts, progress.noted)  # whoever asks again for what is complete may have met one
     for left in reversed(range(_PASSES)):
         if run.missing():
-            with ray_session(run.settings.engine.engine == "vllm"):
+            with ray_session(with_vllm=run.settings.engine.is_vllm):
                 _complete(run, flows, steps, progress)
         check_held()
         counts = run.audited()
@@ -312,12 +312,12 @@ def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> I
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, noted)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
-    at_a_time = 1 if sum(file.size for file in run.manifest.files) < _LITTLE_TEXT else None
-    prepared = read_units(run, units, at_a_time).map_batches(
+    task_limit = 1 if sum(file.size for file in run.manifest.files) < _LITTLE_TEXT else None
+    prepared = read_units(run, units, task_limit).map_batches(
         functools.partial(prepare, preparation=run.preparation),
         batch_size=None,
         batch_format="pyarrow",
-        concurrency=at_a_time,
+        concurrency=task_limit,
     )
     # Blocks as they come: cut to a number of rows, each would leave a few rows for a call alone. `map_batches` wants a
     # number wherever there are GPUs, because an array of so many rows may not fit one; ours are text, which waits its turn.
@@ -334,15 +334,18 @@ def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> I
         placement.sweep()
 
 
-def read_units(run: Run, units: Sequence[Unit], at_a_time: int | None = None) -> Dataset:
-    """The raw rows of units of work, in blocks of about a part; read by as many tasks at a time as there is room for."""
+def read_units(run: Run, units: Sequence[Unit], task_limit: int | None = None) -> Dataset:
+    """The raw rows of units of work, in blocks of about a part.
+
+    `task_limit` is how many tasks read at a time at most; without it, as many as there is room for.
+    """
     context = DataContext.get_current()
     # A task is what an actor's death costs, and the least that an actor gets: about a part, not 128 MiB of them.
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # ours shows responses and reasons, theirs blocks and operators
     source = CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes)
-    return ray.data.read_datasource(source, override_num_blocks=len(units), concurrency=at_a_time)
+    return ray.data.read_datasource(source, override_num_blocks=len(units), concurrency=task_limit)
 
 
 def step_settings(run: Run) -> StepSettings:

@@ -11,7 +11,7 @@ from actors.reasoning import with_reasoning
 from actors.records import Message, Reason, Response, ScoreRequest, Shown
 from deploy.errors import BadRequest, unscored
 from deploy.service import Service
-from pipelines.formats.content import asking, conversation, final, text
+from pipelines.formats.content import conversation, final, refuse_answered, text
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ def asked(turns: Sequence[Turn], principles: Sequence[str] = ()) -> ScoreRequest
     context = conversation([turn.model_dump() for turn in said])
     by = (*given, *principles)
     if compared:
-        return ScoreRequest(asking(context), tuple(Response(turn.role, _response(turn)) for turn in compared), by)
+        return ScoreRequest(refuse_answered(context), tuple(Response(turn.role, _response(turn)) for turn in compared), by)
     before, answer = final(context)
     if not before:  # no reward model was trained to judge an answer to nothing
         raise Rejected(Reason.NO_MESSAGES)

@@ -23,7 +23,7 @@ from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest
 from deploy.service import ServedModel
 from deploy.work import off_loop
-from pipelines.formats.content import asking, conversation, is_blank, text
+from pipelines.formats.content import conversation, is_blank, refuse_answered, text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
@@ -99,7 +99,7 @@ def _name(at: int) -> str:
 
 def _context(turns: Turns) -> tuple[Message, ...]:
     try:
-        return asking(conversation([turn.model_dump() for turn in turns]))
+        return refuse_answered(conversation([turn.model_dump() for turn in turns]))
     except Rejected as rejected:
         told = f"the conversation can't be judged: {rejected.reason}"
         raise BadRequest(told, "conversation_history", rejected.reason) from None

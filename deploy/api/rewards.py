@@ -16,7 +16,7 @@ from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns, asked
 from deploy.api.json_route import JsonRoute
 from deploy.metrics import tokens_of
 from deploy.work import off_loop
-from pipelines.formats.content import asking, conversation, text
+from pipelines.formats.content import conversation, refuse_answered, text
 
 router = APIRouter(tags=["rewards"], route_class=JsonRoute)
 
@@ -128,7 +128,7 @@ def _asked(own: Conversation) -> _Asked:
         return _in_messages(own)
     names = [f"response[{at}]" for at in range(len(own.responses))]
     try:
-        context = asking(conversation([turn.model_dump() for turn in own.messages]))
+        context = refuse_answered(conversation([turn.model_dump() for turn in own.messages]))
         principles = tuple(map(text, own.principles))
     except Rejected as rejected:
         return _Asked(names, dict.fromkeys(names, rejected.reason), None)

@@ -151,12 +151,12 @@ def answer(value: object) -> str:
 def reply(context: tuple[Message, ...], value: object) -> Exchange:
     """A response in its context: its text, a message of the assistant's, or several turns that end with one."""
     if not isinstance(value, list):
-        return Exchange(asking(context), answer(value))
+        return Exchange(refuse_answered(context), answer(value))
     more, said = final(conversation(value))
-    return Exchange(asking(append_turns(context, more)), said)
+    return Exchange(refuse_answered(append_turns(context, more)), said)
 
 
-def asking(turns: tuple[Message, ...]) -> tuple[Message, ...]:
+def refuse_answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """The turns, for a response that stands apart from them. Raises `Rejected` if the assistant has answered already.
 
     It may be one of the candidates, and nobody is judged in a context that they answered. In rows that are one list of

@@ -8,7 +8,7 @@ Strings are written in NeMo's template: a prompt ends with the assistant's heade
 
 from functools import partial
 
-from pipelines.formats.content import answer, asking, conversation, field, opened, prompt, text, with_system
+from pipelines.formats.content import answer, conversation, field, opened, prompt, refuse_answered, text, with_system
 from pipelines.formats.extra_ids import asked_talk, is_template, without_end
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
@@ -35,11 +35,11 @@ def read(row: Row) -> RowRequests:
 def _exchange(row: Row, key: str) -> Exchange:
     asked, value = field(row, "prompt"), field(row, key)
     if not (isinstance(asked, str) and is_template(asked)):
-        said = value.removesuffix("\n<extra_id_1>") if isinstance(value, str) else value
-        return Exchange(asking(prompt(row)), answer(said))
+        response = value.removesuffix("\n<extra_id_1>") if isinstance(value, str) else value
+        return Exchange(refuse_answered(prompt(row)), answer(response))
     system, turns = asked_talk(asked)
     context = with_system(row, opened(system, conversation(turns)))
-    return Exchange(asking(context), text(without_end(answer(value))))
+    return Exchange(refuse_answered(context), text(without_end(answer(value))))
 
 
 NEMO_PREFERENCE = Shape(

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason, Role
-from pipelines.formats.content import SYSTEMS, answer, asking, is_message, opened, question, reply, with_system
+from pipelines.formats.content import SYSTEMS, answer, is_message, opened, question, refuse_answered, reply, with_system
 from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
@@ -112,7 +112,7 @@ class OwnColumns:
 
     def _exchange(self, row: Row, said: object) -> Exchange:
         context = self._context(row, _at(row, self.prompt))
-        return reply(context, said) if _is_talk(said) else Exchange(asking(context), answer(said))
+        return reply(context, said) if _is_talk(said) else Exchange(refuse_answered(context), answer(said))
 
     def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
         turns = question(asked)

@@ -20,7 +20,6 @@ from actors.records import Message, Reason, Role
 from pipelines.formats.content import (
     answer,
     append_turns,
-    asking,
     conversation,
     field,
     final,
@@ -29,6 +28,7 @@ from pipelines.formats.content import (
     is_message,
     prompt,
     question,
+    refuse_answered,
     text,
     with_system,
 )
@@ -60,13 +60,13 @@ def read(row: Row) -> RowRequests:
 def _exchange(row: Row, side: str) -> Exchange:
     value = field(row, side)
     if not isinstance(value, list):
-        return Exchange(asking(prompt(row)), answer(value))
+        return Exchange(refuse_answered(prompt(row)), answer(value))
     context, said = final(conversation(value))
     given = row.get("prompt")
     if given is None:
         return Exchange(with_system(row, context), said)
     turns = with_system(row, context) if _whole(given, context) else append_turns(prompt(row), context)
-    return Exchange(asking(turns), said)
+    return Exchange(refuse_answered(turns), said)
 
 
 def _whole(given: object, context: tuple[Message, ...]) -> bool:

@@ -1,6 +1,6 @@
 """A prompt and its one response: {"prompt": str | messages, "response": str | message, "system"?: str}."""
 
-from pipelines.formats.content import answer, asking, field, is_conversation, is_message, prompt
+from pipelines.formats.content import answer, field, is_conversation, is_message, prompt, refuse_answered
 from pipelines.formats.helpsteer2 import is_rated
 from pipelines.formats.nemo_preference import is_kto
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
@@ -19,7 +19,7 @@ def looks_like(row: Row) -> bool:
 
 def read(row: Row) -> RowRequests:
     """The response, named `final`."""
-    return gather({ONLY_RESPONSE: lambda: Exchange(asking(prompt(row)), answer(field(row, "response")))})
+    return gather({ONLY_RESPONSE: lambda: Exchange(refuse_answered(prompt(row)), answer(field(row, "response")))})
 
 
 PROMPT_RESPONSE = Shape(

@@ -7,7 +7,7 @@ string, but not both: that is a preference pair.
 from collections.abc import Callable
 from functools import partial
 
-from pipelines.formats.content import asking, field, is_conversation, prompt, text
+from pipelines.formats.content import field, is_conversation, prompt, refuse_answered, text
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -37,7 +37,7 @@ def _responses(row: Row, side: str) -> dict[str, Callable[[], Exchange]]:
 
 
 def _exchange(row: Row, value: object) -> Exchange:
-    return Exchange(asking(prompt(row)), text(value))
+    return Exchange(refuse_answered(prompt(row)), text(value))
 
 
 RM_BENCH = Shape(

@@ -84,11 +84,19 @@ def test_a_server_that_has_initialised_cuda_is_refused(monkeypatch: pytest.Monke
         adapt_to_environment()
 
 
-def test_a_server_that_was_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A server of the test's own, which imports nothing, for this process to use once it is started."""
     monkeypatch.setattr(fork_server, "_CORE", [])
-    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")  # a server that imports nothing
-    server: Any = fork_server._Server()
-    monkeypatch.setattr(fork_server, "_SERVER", server)
+    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
+    quick: Any = fork_server._Server()
+    monkeypatch.setattr(fork_server, "_SERVER", quick)
+    monkeypatch.delenv(fork_server.SWITCH, raising=False)
+    yield quick
+    quick._stop()
+
+
+def test_a_server_that_was_killed_is_started_again(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server.start()
     killed = server.pid
     os.kill(killed, signal.SIGKILL)
@@ -102,7 +110,6 @@ def test_a_server_that_was_killed_is_started_again(monkeypatch: pytest.MonkeyPat
     finally:
         process.kill()
         process.join()
-        server._stop()
 
 
 def test_a_forked_process_carries_the_mark_by_which_the_tether_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,12 +165,7 @@ print(fork_server.call(os.getppid) == fork_server._SERVER.pid, flush=True)
 """
 
 
-def test_a_server_is_shared_with_other_processes_while_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_server, "_CORE", [])
-    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
-    server: Any = fork_server._Server()
-    monkeypatch.setattr(fork_server, "_SERVER", server)
-    monkeypatch.delenv(fork_server.SWITCH, raising=False)
+def test_a_server_is_shared_with_other_processes_while_it_lives(server: Any) -> None:
     environment = os.environ | {fork_server.SWITCH: fork_server.share()}
     process = subprocess.Popen(
         [sys.executable, "-c", USER_OF_A_SHARED_SERVER],
@@ -177,17 +179,11 @@ def test_a_server_is_shared_with_other_processes_while_it_lives(monkeypatch: pyt
     os.kill(server.pid, signal.SIGKILL)
     until(lambda: not running(server.pid))  # but it is there, until we ask how it ended
     rest, _ = process.communicate("the server is gone\n")
-    server._stop()
     assert rest == "True\n"
 
 
-def test_a_ctrl_c_in_the_terminal_is_not_for_the_server_or_what_is_forked_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ctrl_c_in_the_terminal_is_not_for_the_server_or_what_is_forked_from_it(server: Any) -> None:
     """The command that starts them gets it, too, and ends them when they have done their work."""
-    monkeypatch.setattr(fork_server, "_CORE", [])
-    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
-    server: Any = fork_server._Server()
-    monkeypatch.setattr(fork_server, "_SERVER", server)
-    monkeypatch.delenv(fork_server.SWITCH, raising=False)
 
     def blocked() -> bool:
         return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -196,16 +192,10 @@ def test_a_ctrl_c_in_the_terminal_is_not_for_the_server_or_what_is_forked_from_i
     assert not blocked()
     os.kill(server.pid, signal.SIGINT)
     assert fork_server.call(blocked), "the server is still there"
-    server._stop()
 
 
-def test_a_forked_process_ends_with_the_process_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_ends_with_the_process_that_asked_for_it(server: Any) -> None:
     """A tether may be killed with its process, as all below a Ray are that ends; the server is somebody else's."""
-    monkeypatch.setattr(fork_server, "_CORE", [])
-    monkeypatch.setattr(fork_server, "_CPU_WORKER", "signal")
-    server: Any = fork_server._Server()
-    monkeypatch.setattr(fork_server, "_SERVER", server)
-    monkeypatch.delenv(fork_server.SWITCH, raising=False)
     environment = os.environ | {fork_server.SWITCH: fork_server.share()}
     process = subprocess.Popen([sys.executable, "-c", SLEEPER], env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -215,7 +205,24 @@ def test_a_forked_process_ends_with_the_process_that_asked_for_it(monkeypatch: p
     process.communicate()
     until(lambda: not running(forked))
     assert running(server.pid)
-    server._stop()
+
+
+def test_what_a_shared_server_says_while_it_imports_is_not_for_the_person_at_the_command(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nor for the program that reads what the command prints."""
+    monkeypatch.setattr(fork_server, "_CORE", ["this"])  # prints when it is imported
+    fork_server.share()
+    fork_server.call(lambda: None)
+    print("what the command says")
+    printed = capfd.readouterr()
+    assert "Zen of Python" not in printed.out + printed.err
+    assert printed.out.endswith("what the command says\n")
+
+
+def test_on_gpus_each_actor_has_a_server_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_is_cpu_build", lambda: False)
+    assert not fork_server.share()
 
 
 def test_no_server_is_shared_where_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
