@@ -42,7 +42,7 @@ def opened(own: ScoreSettings) -> Run:
 def score(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `score` does, with numbers made up here; gives what was told."""
     monkeypatch.setattr(scoring, "_complete", lambda run, *_: commit_missing(run))
-    monkeypatch.setattr(scoring, "ray_session", nullcontext)
+    monkeypatch.setattr(scoring, "ray_session", lambda **_: nullcontext())
     notes, run = Notes(), opened(own)
     carry_out(run, scoring._scoring, notes)
     return notes.all
@@ -154,7 +154,7 @@ def test_a_part_that_is_always_unreadable_ends_the_run(
         path.write_bytes(path.read_bytes()[:-30])
 
     monkeypatch.setattr(scoring, "_complete", complete)
-    monkeypatch.setattr(scoring, "ray_session", nullcontext)
+    monkeypatch.setattr(scoring, "ray_session", lambda **_: nullcontext())
     with pytest.raises(SourceError, match="can't be read"):
         carry_out(opened(asked(corpus, tmp_path / "out")), scoring._scoring, Notes())
 
