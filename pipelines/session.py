@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from actors import fork_server
 from actors.errors import RunStopped
 from actors.timeline import mark
-from pipelines import ray_files
+from pipelines import ray_files, ray_worker
 
 _ATTEMPTS = 3
 _THREADS = ("StreamingExecutor-", "iter_threaded")
@@ -126,9 +127,24 @@ def start_ray(**options: Any) -> Any:
     mark("Ray")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return ray.init(**options)
+            with _forked_workers():
+                return ray.init(**options)
         except Exception as error:
             ray.shutdown()
             if attempt == _ATTEMPTS:
                 raise RunStopped(f"Ray doesn't start: {error}") from error
     raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _forked_workers() -> Iterator[None]:
+    """A Ray that is started in this block starts its workers by our program.
+
+    The program's name is joined to a folder of Ray's; joined to any folder, an absolute path is itself.
+    """
+    program = ray_constants.SETUP_WORKER_FILENAME
+    ray_constants.SETUP_WORKER_FILENAME = str(Path(ray_worker.__file__).resolve())
+    try:
+        yield
+    finally:
+        ray_constants.SETUP_WORKER_FILENAME = program
