@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import ray_constants
 
 from actors import fork_server
-from actors.errors import RunStopped
-from actors.timeline import mark
-from pipelines import ray_files, ray_worker
+from pipelines import ray_files
+from pipelines.ray_start import start_ray
 
-_ATTEMPTS = 3
 _THREADS = ("StreamingExecutor-", "iter_threaded")
 """Ray Data's threads that ask Ray for something: the one that runs a dataset, and the one that fetches what comes out."""
 _THREADS_END_S = 30.0
@@ -117,34 +114,3 @@ def _quiet_core() -> Iterator[None]:
         os.dup2(shown, 2)
         os.close(shown)
         del os.environ["RAY_BACKEND_LOG_LEVEL"]
-
-
-def start_ray(**options: Any) -> Any:
-    """`ray.init`, more than once: it gives a new cluster 30 s to start, and a busy machine takes longer.
-
-    Returns what Ray says of it. Raises `RunStopped` if Ray doesn't start.
-    """
-    mark("Ray")
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            with _forked_workers():
-                return ray.init(**options)
-        except Exception as error:
-            ray.shutdown()
-            if attempt == _ATTEMPTS:
-                raise RunStopped(f"Ray doesn't start: {error}") from error
-    raise AssertionError("unreachable")
-
-
-@contextlib.contextmanager
-def _forked_workers() -> Iterator[None]:
-    """A Ray that is started in this block starts its workers by our program.
-
-    The program's name is joined to a folder of Ray's; joined to any folder, an absolute path is itself.
-    """
-    program = ray_constants.SETUP_WORKER_FILENAME
-    ray_constants.SETUP_WORKER_FILENAME = str(Path(ray_worker.__file__).resolve())
-    try:
-        yield
-    finally:
-        ray_constants.SETUP_WORKER_FILENAME = program

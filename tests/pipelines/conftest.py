@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from actors import fork_server
-from pipelines.session import start_ray
+from pipelines.ray_start import start_ray
 
 
 @pytest.fixture(scope="session")
