@@ -8,6 +8,8 @@ import threading
 import psutil
 import ray
 
+from tests.processes import family
+
 OBJECT_STORE_BYTES = 300 * 10**6
 SAMPLE_EVERY_S = 1.0
 
@@ -65,7 +67,7 @@ def _role(process: psutil.Process) -> str:
 def _processes() -> list[psutil.Process]:
     """The driver and its workers; the object store's shared memory isn't unique to any of them."""
     own = psutil.Process()
-    return [own, *(child for child in own.children(recursive=True) if "ray::" in _title(child))]
+    return [own, *(child for child in family(own) if "ray::" in _title(child))]
 
 
 def _title(process: psutil.Process) -> str:

@@ -15,6 +15,7 @@ import psutil
 
 from actors.fork_server import SWITCH, share
 from tests.conftest import REPOSITORY
+from tests.processes import family, title
 
 PROGRAM = ("-m", "pipelines")
 PATIENCE_S = 300.0
@@ -56,12 +57,12 @@ def running(*arguments: object, program: Sequence[str] = PROGRAM, **environment:
     try:
         yield driver
     finally:
-        family = _family(driver)
+        members = family(driver)
         process.kill()
         process.wait()
-        for member in family:
+        for member in members:
             kill(member)
-        psutil.wait_procs(family, timeout=PATIENCE_S)
+        psutil.wait_procs(members, timeout=PATIENCE_S)
 
 
 def kill(process: psutil.Process) -> None:
@@ -83,7 +84,7 @@ def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
 def _told(driver: psutil.Process) -> str:
     """What a command does, and what its processes are, for the message of a test that failed."""
     status = driver.status() if driver.is_running() else "gone"
-    return f"{status}, with {', '.join(title(process)[-60:] for process in _family(driver)) or 'no process'} below it"
+    return f"{status}, with {', '.join(title(process)[-60:] for process in family(driver)) or 'no process'} below it"
 
 
 def parts_of(folder: Path) -> list[Path]:
@@ -104,7 +105,7 @@ def exported(scored: Path, folder: Path) -> bytes:
 
 def actors_of(driver: psutil.Process) -> list[psutil.Process]:
     """The processes of a command that hold an engine."""
-    return [process for process in _family(driver) if ENGINE_ACTOR in title(process)]
+    return [process for process in family(driver) if ENGINE_ACTOR in title(process)]
 
 
 def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
@@ -116,27 +117,12 @@ def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
     found: list[psutil.Process] = []
 
     def there() -> bool:
-        found[:] = [process for process in _family(driver) if "EngineCore" in title(process)]
+        found[:] = [process for process in family(driver) if "EngineCore" in title(process)]
         return len(found) == count
 
     wait_until(there, driver)
     assert len(found) == count, f"the command is {_told(driver)}"
     return found
-
-
-def _family(driver: psutil.Process) -> list[psutil.Process]:
-    try:
-        return driver.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def title(process: psutil.Process) -> str:
-    """The command line of a process; nothing of one that has ended."""
-    try:
-        return " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return ""
 
 
 def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) -> list[str]:

@@ -32,6 +32,7 @@ from deploy.service import ServedModel, Service
 from deploy.settings import EndpointSettings, LimitSettings
 from deploy.web import create_app
 from tests.conftest import REPOSITORY
+from tests.processes import family
 
 QUESTION = [{"role": "user", "content": "What is 3 + 4?"}]
 ANSWERED = [*QUESTION, {"role": "assistant", "content": "7"}]
@@ -215,16 +216,16 @@ def answers(url: str) -> bool:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """As a user does it; what is left then is killed."""
-    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    members = family(psutil.Process(process.pid)) if process.poll() is None else []
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
-    for member in family:
+    for member in members:
         if member.is_running():
             member.kill()
-    psutil.wait_procs(family, 30)
+    psutil.wait_procs(members, 30)
 
 
 def wait(condition: Any) -> None:

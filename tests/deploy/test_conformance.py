@@ -24,8 +24,9 @@ from actors.models import resolve
 from actors.records import Message, Role
 from actors.settings import ModelSettings, RenderSettings
 from actors.tether import VARIABLE, _marked
-from tests.commands import summary, title
+from tests.commands import summary
 from tests.endpoints import serving, wait
+from tests.processes import family, title
 from tiny_models.synthetic import pairs
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
@@ -330,7 +331,7 @@ def exported(endpoint: str, pattern: str) -> bool:
 
 def cores_of_head(process: psutil.Process) -> list[psutil.Process]:
     """vLLM's engine cores of the head: they carry the mark of the tether that the first deployment's replica holds."""
-    replicas = [below for below in process.children(recursive=True) if "model-0" in title(below)]
+    replicas = [below for below in family(process) if "model-0" in title(below)]
     arguments = [own.cmdline()[-1] for replica in replicas for own in replica.children() if VARIABLE in title(own)]
     marked = [psutil.Process(int(entry.name)) for argument in arguments for entry in _marked(os.fsencode(argument))]
     return [own for own in marked if "EngineCore" in title(own)]

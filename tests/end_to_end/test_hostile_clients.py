@@ -18,8 +18,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.commands import title
 from tests.endpoints import QUESTION, application, deploy, head, post, raw, ray_serve, rewards, scorer, wait
+from tests.processes import family, title
 
 MODEL = "tiny-attributes"
 KEY = "a-key-of-more-than-sixteen"
@@ -198,7 +198,7 @@ def processes(address: str) -> list[psutil.Process]:
     wanted = ("ray::ProxyActor", "ray::ServeReplica:assay:ingress", "ray::ServeReplica:assay:model-0")
 
     def found() -> list[list[psutil.Process]]:
-        running = [(own, title(own)) for own in psutil.Process().children(recursive=True)]
+        running = [(own, title(own)) for own in family(psutil.Process())]
         return [[own for own, name in running if name.startswith(asked)] for asked in wanted]
 
     # Those of an earlier Ray of this process may need a moment to end.

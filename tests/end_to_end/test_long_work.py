@@ -13,6 +13,7 @@ import pytest
 from tests.commands import assay, parts_of, summary, wait_until
 from tests.conftest import REPOSITORY
 from tests.corpora import lines, rows, write
+from tests.processes import family
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.5")
 SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
@@ -25,7 +26,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         driver = psutil.Process(process.pid)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 3, driver)
-        family = driver.children(recursive=True)
+        members = family(driver)
         process.send_signal(way)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -33,7 +34,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path
     assert "SIGTERM" not in told
     *_, last = told.splitlines()
     assert last == "  " + shlex.join(["python", "-m", "pipelines", *command[3:-1]]), "--overwrite would start again"
-    assert psutil.wait_procs(family, timeout=60)[1] == [], "nothing is left behind"
+    assert psutil.wait_procs(members, timeout=60)[1] == [], "nothing is left behind"
 
     before = parts_of(tmp_path / "out")
     stopped = json.loads(assay("status", tmp_path / "out", "--json").stdout)

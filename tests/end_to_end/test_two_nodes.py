@@ -33,6 +33,7 @@ from tests.commands import summary
 from tests.conftest import REPOSITORY
 from tests.corpora import lines, scored, settings, write
 from tests.endpoints import deploy, free_port, wait
+from tests.processes import family
 from tiny_models.synthetic import pairs
 
 pytestmark = pytest.mark.long
@@ -97,7 +98,7 @@ def test_what_the_cluster_hasnt_is_refused_at_once(corpus: Path, two_nodes: Any,
         EngineError, match="TP 4 x PP 2 needs 2 times 4 GPUs, each time of one node, and the cluster has 2 no"
     ):
         score(wrong)
-    assert not [process for process in psutil.Process().children(recursive=True) if "EngineCore" in process.name()]
+    assert not [process for process in family(psutil.Process()) if "EngineCore" in process.name()]
 
 
 def test_a_replica_over_two_nodes_gives_the_same_numbers(corpus: Path, expected: list[float], two_nodes: Any) -> None:

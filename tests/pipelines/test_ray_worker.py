@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 import pytest
 import ray
 
 from pipelines import ray_worker
 from tests.conftest import REPOSITORY
 from tests.engines import running, until
+from tests.processes import family
 
 PRELOADED = """
 import importlib, os, sys, threading
@@ -83,6 +85,8 @@ def test_workers_are_forks_of_one_process_and_share_no_group_and_no_random_numbe
     facts: list[Facts] = ray.get([worker.facts.remote() for worker in workers])
     assert len({worker.pid for worker in facts}) == len({worker.group for worker in facts}) == 3
     assert len({worker.parent for worker in facts}) == 1
+    below = {process.pid for process in family(psutil.Process())}
+    assert below >= {facts[0].parent, *(worker.pid for worker in facts)}, "tests that kill workers must find them"
     assert facts[0].parent not in (1, os.getpid())
     for kind in range(2):
         assert len({worker.numbers[kind] for worker in facts}) == 3

@@ -1,0 +1,40 @@
+"""What processes a command has, wherever they are: the workers of its own Ray aren't below it."""
+
+import psutil
+
+from pipelines import ray_worker
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """The processes that a process has started, and the workers of its Ray with their server; none of one that has ended."""
+    try:
+        below = process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    members = {member.pid: member for member in below}
+    for server in psutil.process_iter():
+        if ray_worker.__file__ in title(server) and _raylet_of(server) in members:
+            members |= {member.pid: member for member in (server, *_children(server))}
+    return list(members.values())
+
+
+def title(process: psutil.Process) -> str:
+    """The command line of a process; nothing of one that has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+        return ""
+
+
+def _raylet_of(server: psutil.Process) -> int | None:
+    try:
+        return int(server.environ()["RAY_RAYLET_PID"])
+    except (psutil.Error, OSError, KeyError):
+        return None
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
