@@ -95,9 +95,9 @@ def _start_as_ray_does(arguments: Sequence[str]) -> None:
 
 def _may_be_forked(arguments: Sequence[str]) -> bool:
     context = json.loads(_value(arguments, "--serialized-runtime-env-context") or "{}")
-    unlike = {name: value for name, value in context.items() if value and (name, value) != ("py_executable", sys.executable)}
+    special = [name for name, value in context.items() if value and (name, value) != ("py_executable", sys.executable)]
     return (
-        not unlike
+        not special
         and sys.platform == "linux"
         and os.environ.get(SWITCH) != "0"
         and bool(os.environ.get("RAY_RAYLET_PID"))

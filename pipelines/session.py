@@ -45,14 +45,14 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
         if "RAY_ADDRESS" in os.environ
         else {"address": "local", "num_cpus": max(2, os.cpu_count() or 2), "include_dashboard": False}
     )
-    own = threading.current_thread() is threading.main_thread()
+    in_main_thread = threading.current_thread() is threading.main_thread()
     before = {way: signal.getsignal(way) for way in (signal.SIGINT, signal.SIGTERM)}
     _told_to_stop.clear()
     if private and with_vllm:
         os.environ[fork_server.SWITCH] = fork_server.share()
     with _quiet_core():
         started = start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
-    for way in before if own else ():
+    for way in before if in_main_thread else ():
         # Ray's own for SIGTERM prints a stack trace. A cluster's way to stop a job is the same as a person's.
         signal.signal(way, _stop)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it tells of every dataset's plan; an error is raised, too
@@ -62,7 +62,7 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
         finally:
             _end_executions()
             ray.shutdown()
-            for way, handler in before.items() if own else ():
+            for way, handler in before.items() if in_main_thread else ():
                 signal.signal(way, handler)
 
 
