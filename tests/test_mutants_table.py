@@ -30,3 +30,14 @@ def test_a_defects_test_is_there(defect: Defect) -> None:
     written = (REPOSITORY / file).read_text()
     assert names, "a whole file is more than the cheapest test"
     assert all(re.search(rf"^ *(?:class|def) {name}\b", written, re.MULTILINE) for name in names), defect.test
+
+
+@EACH
+def test_make_test_runs_a_defects_test(defect: Defect) -> None:
+    file, *names = defect.test.split("::")
+    written = (REPOSITORY / file).read_text()
+    assert not re.search(r"^pytestmark = pytest\.mark\.(?:long|chaos)", written, re.MULTILINE), defect.test
+    for name in names:
+        decorators = re.search(rf"((?:^ *@.*\n)*)^ *(?:class|def) {name}\b", written, re.MULTILINE)
+        assert decorators is not None, defect.test
+        assert not re.search(r"mark\.(?:long|chaos)", decorators[1]), f"{defect.test} is not in `make test`"

@@ -182,6 +182,7 @@ def test_a_server_is_shared_with_other_processes_while_it_lives(server: Any) -> 
     assert rest == "True\n"
 
 
+@pytest.mark.long
 def test_a_ctrl_c_in_the_terminal_is_not_for_the_server_or_what_is_forked_from_it(server: Any) -> None:
     """The command that starts them gets it, too, and ends them when they have done their work."""
 

@@ -337,6 +337,7 @@ def cores_of_head(process: psutil.Process) -> list[psutil.Process]:
     return [own for own in marked if "EngineCore" in title(own)]
 
 
+@pytest.mark.long
 def test_an_engine_that_is_killed_comes_back_by_itself(endpoint: str, process: psutil.Process) -> None:
     """vLLM's own process, under load. The last test here, for it takes a start of an engine."""
     expected = truth(endpoint)["reward"]

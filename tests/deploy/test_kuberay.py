@@ -383,6 +383,7 @@ def test_there_are_as_many_gpus_as_replicas_ask_for() -> None:
     assert least == gpu.gpus * gpu.spec["minReplicas"]
 
 
+@pytest.mark.long
 def test_the_endpoint_asks_for_its_gpus_on_a_cluster_that_has_none_yet(tmp_path: Path) -> None:
     config = copy.deepcopy(CONFIG)
     config["http_options"] |= {"host": "127.0.0.1", "port": free_port()}

@@ -26,6 +26,7 @@ def dashboard() -> Iterator[str]:
         yield own
 
 
+@pytest.mark.long
 def test_the_file_that_ships_is_deployed(tmp_path: Path, dashboard: str) -> None:
     config: Any = yaml.safe_load((REPOSITORY / "deploy" / "serve.yaml").read_text())
     port = config["http_options"]["port"] = free_port()

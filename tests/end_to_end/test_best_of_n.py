@@ -95,6 +95,7 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
     assert fewer >= all_of - 0.05
 
 
+@pytest.mark.long
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
     more = ("--policy-max-tokens", 48, "--drafts", 3, "--feedbacks", 2, "--limit", 12, "--keep", "best")

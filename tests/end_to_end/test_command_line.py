@@ -51,6 +51,7 @@ def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
     assert counts["kept"] + sum(counts["not_kept"].values()) == 101
 
 
+@pytest.mark.long
 def test_standard_output_is_the_summary_alone_even_when_engines_die(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
     done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "die_after=60", "--json")
@@ -170,6 +171,7 @@ def test_a_model_whose_numbers_are_others_fails_its_check() -> None:
     assert "conversation 1 should have the reward 3.495 (give or take 0.2), and has" in done.stderr
 
 
+@pytest.mark.long
 def test_a_complete_run_is_told_again_without_ray(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(30)))
     first = assay("score", corpus, tmp_path / "scored", *FAKE)
@@ -179,6 +181,7 @@ def test_a_complete_run_is_told_again_without_ray(tmp_path: Path) -> None:
     assert "starting the engines" not in again.stderr
 
 
+@pytest.mark.long
 def test_a_principle_is_taken_as_it_is_written(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"prompt": "a", "response": "b"}\n')

@@ -98,6 +98,7 @@ def tokens_under_way() -> float:
     return float(found["tokens"])
 
 
+@pytest.mark.long
 def test_a_replacement_under_load_fails_nobody(address: str, expected: Callable[[int], list[float]]) -> None:
     two = {"min_replicas": 2, "max_replicas": 2}
     deploy(MODEL, ingresses=2, scaling=two)
@@ -115,6 +116,7 @@ def test_a_replacement_under_load_fails_nobody(address: str, expected: Callable[
     assert not load.broken
 
 
+@pytest.mark.long
 def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expected: Callable[[int], list[float]]) -> None:
     deploy(MODEL, engine={"engine_args": {"die_after": 200}})
     load = Load(address)
@@ -179,6 +181,7 @@ def test_there_are_more_replicas_under_load_and_fewer_after_it(address: str, exp
     assert httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60).status_code == 200
 
 
+@pytest.mark.long
 def test_a_model_that_nobody_asks_is_scaled_to_zero_and_back(address: str) -> None:
     deploy(MODEL, scaling={"min_replicas": 0, "max_replicas": 1, "upscale_delay_s": 0.0, "downscale_delay_s": 1.0})
     wait(lambda: replicas() == 0)

@@ -5,10 +5,13 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.commands import PATIENCE_S
 from tests.conftest import REPOSITORY
 
 
+@pytest.mark.long
 def test_compose_runs_and_says_what_it_did() -> None:
     done = subprocess.run(
         [sys.executable, "examples/compose.py", "--engine", "fake"],

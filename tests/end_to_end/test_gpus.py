@@ -49,6 +49,7 @@ def gpus_free() -> float:
     return free.get("GPU", 0.0)
 
 
+@pytest.mark.long
 def test_a_dataset_is_scored_on_gpus(corpus: Path, expected: list[float], two_gpus: None) -> None:
     wait(lambda: gpus_free() == 2)
     dataset = pipelines.score(ray.data.read_json(str(corpus)), model=MODEL, replicas=1)
@@ -81,6 +82,7 @@ def test_a_model_that_cant_fit_is_refused_before_anything_starts(
     assert gpus_free() == 2
 
 
+@pytest.mark.long
 def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
     corpus: Path, expected: list[float], two_gpus: None, tmp_path: Path
 ) -> None:

@@ -21,6 +21,8 @@ import pytest
 from tests.endpoints import QUESTION, application, deploy, head, post, raw, ray_serve, rewards, scorer, wait
 from tests.processes import family, title
 
+pytestmark = pytest.mark.long  # tests/deploy/test_limits.py shows the same limits without sockets
+
 MODEL = "tiny-attributes"
 KEY = "a-key-of-more-than-sixteen"
 KEYED = {"Authorization": f"Bearer {KEY}"}

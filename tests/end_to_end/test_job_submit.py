@@ -152,6 +152,7 @@ def until_stopped(name: str) -> None:
     assert job(name)["status"] == "STOPPED"
 
 
+@pytest.mark.long
 def test_rays_line_of_the_readme(tmp_path: Path) -> None:
     write(tmp_path / "corpus.jsonl", lines(rows(50)))
     (line,) = re.findall(r"^(ray job submit .*)$", README, re.MULTILINE)
@@ -222,6 +223,7 @@ def test_without_the_token_nothing_is_taken(tmp_path: Path, given: dict[str, str
 FAILING = {"engine": "fake", "engine_args": {"latency_s": 0.5}, "request_timeout_s": 0.01}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("inputs", "engine", "code", "told"),
     [
@@ -249,6 +251,7 @@ def test_exit_codes_come_through(tmp_path: Path, inputs: str, engine: dict[str, 
     assert (again.returncode, "there is a job" in again.stderr) == (2, True), again.stderr
 
 
+@pytest.mark.long
 def test_rays_command_tells_the_exit_code_and_paths_that_would_be_lost_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "corpus.jsonl", lines(rows(10)))
     paths = [f"{tmp_path}/corpus.jsonl scored", f"README.md {tmp_path}/scored", f"{tmp_path}/corpus.jsonl $PWD/scored"]
@@ -265,6 +268,7 @@ def test_rays_command_tells_the_exit_code_and_paths_that_would_be_lost_are_refus
     assert not (tmp_path / "scored").exists()
 
 
+@pytest.mark.long
 def test_no_wait_and_the_environments_address(tmp_path: Path) -> None:
     recipe(tmp_path, {"engine": "fake"}, "/nowhere.jsonl")
     done = command(BIN / "assay", "submit", "recipe.yaml", "--no-wait", cwd=tmp_path)
@@ -272,6 +276,7 @@ def test_no_wait_and_the_environments_address(tmp_path: Path) -> None:
     assert job(done.stdout.strip())["entrypoint"] == "python -m pipelines run recipe.yaml"
 
 
+@pytest.mark.long
 def test_an_address_that_is_given_counts_more_than_the_environments(tmp_path: Path) -> None:
     recipe(tmp_path, {"engine": "fake"}, "/nowhere.jsonl")
     elsewhere = trusted(RAY_API_SERVER_ADDRESS="http://127.0.0.1:1", RAY_ADDRESS="127.0.0.1:1")
@@ -282,7 +287,8 @@ def test_an_address_that_is_given_counts_more_than_the_environments(tmp_path: Pa
     assert "there is no cluster that takes jobs at http://127.0.0.1:1" in nobody.stderr
 
 
-@pytest.mark.parametrize("way", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_only_the_following(tmp_path: Path, way: signal.Signals) -> None:
     recipe(tmp_path, SLOW)
     with following(tmp_path) as submitted:

@@ -50,9 +50,8 @@ def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> None
     summary(*score(corpus, output))
 
 
-@pytest.mark.parametrize(
-    ("name", "seed", "kills"), [("c.jsonl", 1, 3), pytest.param("c.jsonl.gz", 2, 2, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "seed", "kills"), [("c.jsonl", 1, 3), ("c.jsonl.gz", 2, 2)])
 def test_killed_runs_end_as_calm_ones(tmp_path: Path, name: str, seed: int, kills: int) -> None:
     _compare(tmp_path, name, seed, kills)
 
@@ -82,6 +81,7 @@ def _counts(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in ("quantiles", "work")}
 
 
+@pytest.mark.long
 def test_a_folder_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(400))), tmp_path / "out"
     with running(*score(corpus, out, *SLOW, "--part-rows", 20)) as first:

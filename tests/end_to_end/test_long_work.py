@@ -19,7 +19,8 @@ FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "late
 SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
 
 
-@pytest.mark.parametrize("way", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path: Path, way: signal.Signals) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(1500)))
     command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(tmp_path / "out"), *SLOW, "--overwrite"]

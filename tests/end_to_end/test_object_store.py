@@ -75,6 +75,7 @@ def test_parquet_in_a_bucket(s3: Any, tmp_path: Path) -> None:
         assert pq.read_table(stream).select(table.column_names).cast(table.schema) == table
 
 
+@pytest.mark.long
 def test_a_store_that_cant_be_reached_is_told_in_words(tmp_path: Path) -> None:
     done = assay("score", f"{BUCKET}/in", tmp_path / "scored", *FAKE, **unreachable())
     assert done.returncode == 2

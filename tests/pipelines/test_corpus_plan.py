@@ -144,7 +144,9 @@ def test_a_knock_out_asks_one_comparison_less_than_there_are_players(tmp_path: P
     assert every.totals["prompts"].value == 3 * 2 * 10
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize(
+    "kind", ["jsonl", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("jsonl.gz", "parquet"))]
+)
 def test_the_bounds_hold_the_fact_on_judgebench(tmp_path: Path, shared_data: Path, kind: str) -> None:
     """With seeds as they come: 95 % of such bounds hold, so one sample may err, in all that goes with its rows."""
     source = shared_data / "judgebench" / "gpt-4o.jsonl"
@@ -170,6 +172,7 @@ def test_the_bounds_hold_the_fact_on_judgebench(tmp_path: Path, shared_data: Pat
     assert len({seed for seed, _ in missed}) <= 1, missed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "longest"), [("chat_filtered.json", 700), ("code_filtered.json", 1500)])
 def test_the_bounds_hold_the_fact_on_rm_bench(shared_data: Path, name: str, longest: int) -> None:
     path = shared_data / "rm-bench" / name

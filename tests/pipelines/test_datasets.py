@@ -211,6 +211,7 @@ def test_a_scored_folder_and_its_dataset_choose_the_same(tmp_path: Path) -> None
         pipelines.read_scored(str(tmp_path / "nowhere"))
 
 
+@pytest.mark.long
 def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(5)))
     assert summary("score", corpus, f"{BUCKET}/scored", "--model", "tiny-attributes", "--engine", "fake")["scored"] == 5

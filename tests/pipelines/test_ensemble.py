@@ -333,6 +333,7 @@ def test_a_member_may_have_settings_of_its_own() -> None:
 # --- the command line ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(6, 7)))
     flags = ["--model", "tiny-scalar", "--model", "tiny-attributes", "--engine", "fake", "--suspect-disagreement", "1.2"]

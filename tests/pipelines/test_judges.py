@@ -125,6 +125,7 @@ def test_datasets_are_judged_as_folders_are(tmp_path: Path, corpus: Path, folder
     assert own == {(row["prompt"], row["response_name"]): (row["reward"], row["votes"]) for row in scored(tmp_path / "out")}
 
 
+@pytest.mark.long
 def test_a_rubric_is_a_file_on_the_command_line(tmp_path: Path, corpus: Path, folder: Path) -> None:
     rubric = tmp_path / "mine.yaml"
     rubric.write_text(RUBRIC)

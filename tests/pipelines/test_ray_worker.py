@@ -119,11 +119,13 @@ def test_a_worker_with_variables_of_its_own_is_started_as_ray_does() -> None:
         ray.kill(worker)
 
 
+@pytest.mark.long
 def test_the_server_ends_with_its_ray() -> None:
     (server,) = output_of(ENDED)
     until(lambda: not running(int(server)))
 
 
+@pytest.mark.long
 def test_a_variable_has_workers_started_as_ray_does() -> None:
     (parent,) = output_of(ENDED, **{ray_worker.SWITCH: "0"})
     until(lambda: not running(int(parent)))  # the raylet's, not ours

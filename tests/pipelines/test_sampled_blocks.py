@@ -22,6 +22,7 @@ from tests.corpora import lines, write
 
 ROW_BYTES, MOST_BYTES, TOO_LONG = 300.0, 2**20, 2000
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet")
+QUICK = ("jsonl", "parquet")  # by lines and by row groups; the others are read through as one of these is
 
 
 def count(table: pa.Table) -> Tally:
@@ -84,7 +85,7 @@ def test_all_rows_are_counted_once_if_all_are_asked_for(tmp_path: Path, kind: st
     assert sample.lengths == Counter(length for length in itertools.chain(*own) if length <= TOO_LONG)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.long) for kind in KINDS])
 def test_totals_are_within_their_bounds(tmp_path: Path, kind: str) -> None:
     """And right on the average: a corpus of three unlike files, of which a sixth is looked at."""
     own = [skewed(900, 1), [40] * 800, skewed(300, 3)[::-1]]

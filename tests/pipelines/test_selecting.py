@@ -200,6 +200,7 @@ def test_settings_that_dont_go_together_are_told(tmp_path: Path, asked: dict[str
         select(str(tmp_path), **asked)
 
 
+@pytest.mark.long
 def test_a_million_rewards_with_many_ties(tmp_path: Path, local_ray: None) -> None:
     luck = np.random.default_rng(8)
     rewards = luck.integers(1, 6, 1_000_000).astype(float)

@@ -43,6 +43,7 @@ except RunStopped:
 """
 
 
+@pytest.mark.long
 def test_what_ray_data_has_under_way_ends_before_ray_does() -> None:
     """Else Ray ends the process with 1, now and then, when a thread comes too late."""
     command = [sys.executable, "-c", STOPPED_EARLY]

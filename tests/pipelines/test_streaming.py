@@ -239,6 +239,7 @@ choose:
 """
 
 
+@pytest.mark.long
 def test_a_recipe_generates_scores_filters_and_pairs_in_one_run(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(corpus=corpus, folder=tmp_path, where=FAIR))
     done = assay("run", tmp_path / "recipe.yaml", "--json")
