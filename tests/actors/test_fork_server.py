@@ -165,6 +165,7 @@ print(fork_server.call(os.getppid) == fork_server._SERVER.pid, flush=True)
 """
 
 
+@pytest.mark.long
 def test_a_server_is_shared_with_other_processes_while_it_lives(server: Any) -> None:
     environment = os.environ | {fork_server.SWITCH: fork_server.share()}
     process = subprocess.Popen(

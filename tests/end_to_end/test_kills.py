@@ -142,6 +142,7 @@ def test_a_late_writer_of_another_model_counts_for_nothing(tmp_path: Path) -> No
     assert exported(out, tmp_path / "kept") == exported(calm, tmp_path / "kept-calm")
 
 
+@pytest.mark.long
 def test_a_planted_gap_and_a_planted_overlap_are_noticed(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
     summary(*score(corpus, tmp_path / "out", "--part-rows", 10))

@@ -128,6 +128,7 @@ def test_the_first_rows_being_unlike_the_rest_makes_no_more_work(tmp_path: Path,
     assert totals(sample.strata, AMOUNTS, COUNTS)["rows"].holds(20_020)
 
 
+@pytest.mark.long
 def test_many_files_that_must_be_read_through_are_drawn_by_their_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
