@@ -45,8 +45,8 @@ export VLLM_NO_USAGE_STATS := 1
 
 help:
 	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
-	@echo 'make test    the tests of every behaviour; ARGS= goes to pytest'
-	@echo 'make test-all     those that take long, too: kills, clusters that grow, several nodes'
+	@echo 'make test    the tests without the long ones; ARGS= goes to pytest'
+	@echo 'make test-all     the long ones, too: kills, clusters that grow, several nodes, shared GPUs'
 	@echo 'make test-failed  those of the tests that failed the last time, once more'
 	@echo 'make check   format, lint, types, import layers; make format repairs the first two'
 	@echo 'make chaos   the tests that kill processes'

@@ -38,6 +38,7 @@ def test_make_test_runs_a_defects_test(defect: Defect) -> None:
     written = (REPOSITORY / file).read_text()
     assert not re.search(r"^pytestmark = pytest\.mark\.(?:long|chaos)", written, re.MULTILINE), defect.test
     for name in names:
-        decorators = re.search(rf"((?:^ *@.*\n)*)^ *(?:class|def) {name}\b", written, re.MULTILINE)
+        # From the blank line before: a decorator may take several lines.
+        decorators = re.search(rf"((?:^.+\n)*)^ *(?:class|def) {name}\b", written, re.MULTILINE)
         assert decorators is not None, defect.test
         assert not re.search(r"mark\.(?:long|chaos)", decorators[1]), f"{defect.test} is not in `make test`"

@@ -21,7 +21,7 @@ import pytest
 from tests.endpoints import QUESTION, application, deploy, head, post, raw, ray_serve, rewards, scorer, wait
 from tests.processes import family, title
 
-pytestmark = pytest.mark.long  # tests/deploy/test_limits.py shows the same limits without sockets
+pytestmark = pytest.mark.long  # tests/deploy/test_limits.py shows most of the limits without Ray Serve
 
 MODEL = "tiny-attributes"
 KEY = "a-key-of-more-than-sixteen"
