@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from actors.policy import Policy
-from actors.records import Message, Reason, Reasoning, RenderedRequest, Response, Role, ScoreRequest
+from actors.records import Reason, Reasoning, RenderedRequest, Response, ScoreRequest
 from actors.settings import ControlTokens, RenderSettings
-from pipelines.formats import CANDIDATE, RowRequests
+from pipelines.formats import CANDIDATE, RowRequests, with_system_prompt
 from pipelines.preparing import Preparation, asked_of, renderer, with_prepared
 from pipelines.readers import PREPARED
 
@@ -56,14 +56,7 @@ class Asking:
         if not row.requests:
             return AskedRow(_NOTHING, reason=row.rejected[0].reason)
         (request,) = row.requests
-        return AskedRow(replace(request, context=with_system(request.context, self.system)))
-
-
-def with_system(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
-    """A conversation with the policy's system prompt, unless it begins with one of its own."""
-    if system is None or context[0].role is Role.SYSTEM:
-        return context
-    return (Message(Role.SYSTEM, system), *context)
+        return AskedRow(replace(request, context=with_system_prompt(request.context, self.system)))
 
 
 _NOTHING = ScoreRequest((), ())

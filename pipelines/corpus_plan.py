@@ -30,9 +30,9 @@ from pipelines import planning, storage
 from pipelines.bill import Bill, Ground, bill
 from pipelines.datasource import CorpusSource
 from pipelines.estimating import Estimate, totals
+from pipelines.identity import manifest_of
 from pipelines.layouts import layout_for
 from pipelines.manifest import Manifest
-from pipelines.parts import Parts
 from pipelines.plan_settings import PlanSettings
 from pipelines.planning import Plan
 from pipelines.preparing import Preparation, prepare, prepared_rows
@@ -133,7 +133,7 @@ def corpus_plan(settings: PlanSettings, how_far: HowFar = lambda done, of: None)
     context = settings.card.context or model.context
     size = _size(settings.model.model)
     layout, advice = _layout(settings, size, context, longest + model.answer_tokens)
-    identity = planned_identity(Manifest.of(plan, run))
+    identity = planned_identity(manifest_of(plan, run))
     ground = Ground(model, identity, settings.card, layout.layout if layout else None, size)
     return CorpusPlan(
         shape_found=plan.shape_found,
@@ -175,11 +175,8 @@ def quantiles(lengths: Mapping[int, float]) -> dict[float, int]:
     }
 
 
-class _NoParts(Parts):
-    """Where a read task would note the end of a file: nobody asks."""
-
-    def end_seen(self, file: InputFile, extent: int) -> None:
-        """See `Parts`."""
+def _ignore_end(file: InputFile, extent: int) -> None:
+    """A plan counts rows and keeps nothing of where a file ends."""
 
 
 def _everything(plan: Plan, settings: PlanSettings, how_far: HowFar) -> tuple[Tally, dict[str, Any]]:
@@ -196,7 +193,7 @@ def _everything(plan: Plan, settings: PlanSettings, how_far: HowFar) -> tuple[Ta
         context = DataContext.get_current()
         context.target_max_block_size = plan.block_bytes
         context.enable_progress_bars = False
-        source = CorpusSource(units, _NoParts(""), settings.corpus.max_record_bytes)
+        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes)
         counted = ray.data.read_datasource(source, override_num_blocks=len(units)).map_batches(
             functools.partial(_pickled, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
         )

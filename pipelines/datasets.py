@@ -22,9 +22,8 @@ from ray.data import Dataset
 
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.models import resolve
-from pipelines import filtering, planning, selecting, storage
+from pipelines import planning, scored_folder, selecting, storage
 from pipelines.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
-from pipelines.datasource import PartsSource
 from pipelines.engine_pool import engine_pool, ledger
 from pipelines.expressions import Condition, Evaluator
 from pipelines.filter_step import Judge, Judged, Selection
@@ -32,6 +31,7 @@ from pipelines.judged_rows import Reader
 from pipelines.known_datasets import known_schema, reader_of, remember, schema_of
 from pipelines.options import build
 from pipelines.parts import Parts
+from pipelines.parts_source import PartsSource
 from pipelines.preparing import Preparation, strips_reasoning
 from pipelines.readers import PREPARED
 from pipelines.row_step import ROW_ID, RowStep, conformed, prepare_rows
@@ -123,8 +123,8 @@ def top_k(
 
 def read_scored(folder: str, *, partial: bool = False) -> Dataset:
     """The parts of a scored folder as a dataset. Raises a `UserError` if it isn't complete, unless `partial` is given."""
-    manifest = filtering.scored_manifest(folder)
-    entries = filtering.audited(folder, manifest, partial)
+    manifest = scored_folder.scored_manifest(folder)
+    entries = scored_folder.audited(folder, manifest, partial)
     schema = manifest.columns.schema
     if entries:
         source = PartsSource(Parts(storage.absolute(folder), manifest.run), entries, schema)

@@ -23,14 +23,15 @@ from pipelines.aligning import MemberRun, aligned
 from pipelines.baselines import Agreement, Baselines, baselines, responses_needed
 from pipelines.columns import SUSPECT, Columns
 from pipelines.combine_step import CombineStep, write_parts
-from pipelines.filtering import audited, scored_manifest
 from pipelines.lease import check_held, lease
 from pipelines.manifest import BrokenManifest, Manifest, made_with, read_manifest
-from pipelines.members import FOLDER, KEPT_FREE, MEMBERS, Member, check_together, folder_of, made_of, members, outputs
+from pipelines.member_runs import FOLDER, MEMBERS, folder_of, made_of
+from pipelines.members import KEPT_FREE, Member, check_together, members, outputs
 from pipelines.part_files import drop_unreadable
 from pipelines.parts import Counts, Part, Parts, audit
 from pipelines.progress import EnsembleProgress, Silent
 from pipelines.recipe import write_recipe
+from pipelines.scored_folder import audited, scored_manifest
 from pipelines.settings import CombineSettings, EnsembleSettings
 from pipelines.sources import InputFile
 from pipelines.storage import told

@@ -17,19 +17,19 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from actors.errors import AuditError, SettingsError, SourceError, UserError
+from actors.errors import AuditError, SettingsError, UserError
 from pipelines import kept_folder, selecting, storage
 from pipelines.columns import REWARD, Columns
 from pipelines.filter_step import FilterStep, Group, Judge, KeepSummary, Numbered, Output, Selection, filter_group
 from pipelines.kept_files import Target
 from pipelines.lease import lease
-from pipelines.manifest import NAME, Manifest, read_manifest
-from pipelines.members import check_fresh, made_up
-from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps, is_empty, unreadable
+from pipelines.manifest import Manifest
+from pipelines.member_runs import made_up
+from pipelines.parts import Counts, Part, Parts
 from pipelines.recipe import write_recipe
+from pipelines.scored_folder import audited, scored_manifest
 from pipelines.settings import ChoiceSettings, FilterSettings
-from pipelines.sources import Range
-from pipelines.storage import Entry, told
+from pipelines.storage import Entry
 from pipelines.workers import Workers, workers
 
 __all__ = ["KeepSummary", "keep"]
@@ -40,8 +40,6 @@ _OUTPUT_BYTES = 64 * 2**20
 """About what an output file holds, in bytes of the scored parts, which are compressed."""
 
 _SELECTIONS = ("top_fraction", "quantile", "top_k")
-
-Entries = list[tuple[Part, Entry]]
 
 
 def keep(settings: FilterSettings) -> KeepSummary:
@@ -185,46 +183,6 @@ def _check_targets(settings: FilterSettings, step: FilterStep) -> None:
     for target in step.targets:
         target.check()
         kept_folder.check_free(target.folder, settings.overwrite)
-
-
-def scored_manifest(folder: str) -> Manifest:
-    """The manifest of a scored folder. Raises a `UserError` if it is none, or an ensemble of what has changed since."""
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise SourceError(f"{folder} isn't there, or has no {NAME}; a filter takes the output folder of a scored corpus")
-    check_fresh(folder, manifest)
-    return manifest
-
-
-def audited(folder: str, manifest: Manifest, partial: bool) -> Entries:
-    """The parts in order. Nothing may be there twice, and only `partial` allows gaps. Raises `SourceError`."""
-    try:
-        run = Parts(folder, manifest.run)
-        entries, extents = sorted(run.entries()), run.extents(manifest.files)
-    except OSError as error:
-        raise SourceError(f"{folder} can't be read: {told(error)}") from error
-    if empty := [part for part, entry in entries if is_empty(entry)]:
-        raise unreadable(run.path(empty[0]), ValueError("it is empty"))
-    parts = [part for part, _ in entries]
-    _audit_without_gaps(manifest, extents, parts)
-    if not partial:
-        try:
-            audit(manifest.files, extents, parts)
-        except AuditError as error:
-            raise SourceError(
-                f"{folder} isn't complete: {error}\n"
-                "The same `score` command goes on with it; --partial filters what is there"
-            ) from error
-    return entries
-
-
-def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], parts: Sequence[Part]) -> None:
-    """The audit with the gaps filled: whatever it finds now is there twice, or doesn't belong there."""
-    ranges = {index: [part.range for part in own] for index, own in by_file(parts).items()}
-    ends = {file.index: extents[file.index] or max(ranges.get(file.index, [Range(0, 0)])).end for file in manifest.files}
-    missing = [(index, gap) for index, end in ends.items() for gap in gaps(ranges.get(index, []), end)]
-    fillers = [Part(index, gap, Counts(rows=gap.end - gap.start)) for index, gap in missing]
-    audit(manifest.files, ends, sorted([*parts, *fillers]))
 
 
 def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors.errors import SettingsError
-from pipelines import ensembling, filtering, made, making, planning, sampling, storage
+from pipelines import ensembling, filtering, made, making, planning, sampling, scored_folder, storage
 from pipelines.columns import Columns
 from pipelines.filter_step import KeepSummary
 from pipelines.making import Job, MadeSummary
@@ -39,7 +39,7 @@ def check_steps(steps: Mapping[str, Any]) -> None:
         if (run := runs.get(folder)) is None:
             if any(storage.overlap(folder, other) for other in runs):
                 continue  # what a run keeps inside its own folder, such as the members of an ensemble
-            columns = filtering.scored_manifest(folder).columns
+            columns = scored_folder.scored_manifest(folder).columns
         else:
             columns = planned[run] = planned.get(run) or _OF_RUNS[run](steps[run])
         if name in jobs:

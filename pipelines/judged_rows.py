@@ -13,13 +13,12 @@ import pyarrow as pa
 from actors.errors import Rejected, SourceError
 from actors.reasoning import parted
 from actors.records import Message, Reasoning
-from pipelines.asking import with_system
 from pipelines.candidates import Candidate, LeftOut
 from pipelines.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, Columns
 from pipelines.expressions import Condition, Evaluator
-from pipelines.formats import OwnColumns, RowRequests, RowShape, parse
+from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_system_prompt
 from pipelines.manifest import Manifest
-from pipelines.members import MEMBERS, made_up
+from pipelines.member_runs import MEMBERS, made_up
 from pipelines.readers import RECORD
 
 _MET = "met"
@@ -96,7 +95,7 @@ class Reader:
         """What a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
         recorded = response[self.columns.prefix + PROMPT_HASH]
         for request in asked.requests:
-            context = with_system(request.context, self.system)
+            context = with_system_prompt(request.context, self.system)
             if replace(request, context=context).prompt_hash == recorded:
                 return context
         raise SourceError(

@@ -28,13 +28,13 @@ from pipelines import kept_folder, storage
 from pipelines.candidates import Agreement, Candidate, LeftOut
 from pipelines.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
 from pipelines.expressions import Condition
-from pipelines.filtering import Entries, audited, scored_manifest
 from pipelines.judged_rows import Found, Reader
 from pipelines.kept_folder import Kind
 from pipelines.lease import Ticket, lease, ticket
 from pipelines.manifest import Manifest
 from pipelines.part_files import PART_AT, ROW_AT, in_order
 from pipelines.parts import Counts, Part, Parts, read_tables
+from pipelines.scored_folder import Entries, audited, scored_manifest
 from pipelines.sources import Range
 from pipelines.summary import readable
 from pipelines.workers import workers

@@ -1,31 +1,19 @@
-"""The models of an ensemble: what each is called, what it is told, and what its run was when the ensemble was made of it.
+"""The models of an ensemble: the name and the settings of each, and its run, settled."""
 
-combined/
-  manifest.json  parts/  ends/     a scored corpus like any other
-  models/first/  models/second/    what each model scored: scored corpora of their own
-"""
-
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from actors.errors import OutputError, SettingsError, SourceError
+from actors.errors import OutputError, SettingsError
 from actors.settings import Dtype, ModelSettings
 from pipelines import planning, storage
 from pipelines.columns import SUSPECT
-from pipelines.manifest import Manifest, read_manifest
-from pipelines.parts import Part
+from pipelines.identity import manifest_of
+from pipelines.manifest import read_manifest
+from pipelines.member_runs import folder_of
 from pipelines.reopening import earlier_run
 from pipelines.settings import EnsembleSettings, MemberSettings, ScoreSettings
 from pipelines.sources import InputFile
-from pipelines.storage import Entry
-
-FOLDER = "models"
-MEMBERS = "members"
-"""Where the manifest of an ensemble tells of its members, in its identity."""
 
 KEPT_FREE = (SUSPECT,)
 _OF_ALL = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
@@ -41,7 +29,7 @@ class Member:
     def check(self) -> planning.Plan:
         """Settle its run, and see that it can begin or go on. Raises a `UserError` for whatever is wrong."""
         plan = planning.plan(self.settings, KEPT_FREE)
-        manifest = Manifest.of(plan, self.settings)
+        manifest = manifest_of(plan, self.settings)
         earlier = earlier_run(storage.absolute(self.settings.output), manifest, overwrite=False)
         if earlier is not None and earlier.columns.reserved != KEPT_FREE:
             raise OutputError(f"{self.settings.output} was scored by itself and not for an ensemble; move it away")
@@ -102,11 +90,6 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
     )
 
 
-def folder_of(output: str, name: str) -> str:
-    """Where a member's own scored corpus is."""
-    return storage.folder(output).sub(FOLDER).sub(name).path
-
-
 def _names(models: Sequence[MemberSettings]) -> list[str]:
     """A name for each: legal as a folder and in SQL, where case doesn't count, and the same for the same models."""
     taken = set(_OF_ALL)
@@ -136,39 +119,3 @@ def _candidates(model: str) -> Iterable[str]:
     while True:
         yield f"{name}_{number}"
         number += 1
-
-
-def made_of(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> dict[str, Any]:
-    """What an ensemble notes of a member's run that it is made of: enough to know when that run has become another one."""
-    sizes = [(entry.name, entry.size) for _, entry in entries]
-    return {"identity": dict(manifest.identity), "run": _run(manifest), "parts": _sha256(sizes)}
-
-
-def made_up(manifest: Manifest) -> bool:
-    """Whether a scored folder's numbers are the fake engine's; or some of them, in an ensemble."""
-    noted = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]
-    return any(identity.get("engine") == "fake" for identity in (manifest.identity, *noted))
-
-
-def check_fresh(folder: str, manifest: Manifest) -> None:
-    """Raise `SourceError` if a member's run isn't the one any more that the corpus in the folder was made of.
-
-    Members that aren't there any more are no matter: what was made of them is whole without them.
-    """
-    for name, noted in manifest.identity.get(MEMBERS, {}).items():
-        now = read_manifest(folder_of(folder, name)) if noted["run"] else None
-        if now is not None and _run(now) != noted["run"]:
-            raise SourceError(
-                f"{folder} was made of what {name} had scored, and {folder_of(folder, name)} holds another run now; "
-                "the same `ensemble` command combines them anew"
-            )
-
-
-def _run(manifest: Manifest) -> str:
-    # Without the path: a corpus may be moved, and a folder mounted elsewhere.
-    files = [[file.index, file.name, file.kind.value, file.size, file.fingerprint, file.extent] for file in manifest.files]
-    return _sha256([manifest.identity, files])
-
-
-def _sha256(document: Any) -> str:
-    return f"sha256:{hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()}"

@@ -25,10 +25,10 @@ from pipelines.asking import Asking
 from pipelines.budget import Budget
 from pipelines.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.drawing import Drawer
+from pipelines.identity import manifest_of
 from pipelines.lease import lease
 from pipelines.made import jobs_of_run
 from pipelines.making import Job
-from pipelines.manifest import Manifest
 from pipelines.policies import Engines
 from pipelines.progress import Progress, Silent
 from pipelines.recipe import write_recipe
@@ -89,7 +89,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     counting.planned(plan.shape_found)
     counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
     with lease(settings.output):
-        run = open_run(settings, plan, Manifest.of(plan, settings, work.recorded()))
+        run = open_run(settings, plan, manifest_of(plan, settings, work.recorded()))
         write_recipe(settings.output, refine=settings)
         summary = carry_out(run, work.flow, counting, jobs)
         found = _summed_up(run, summary, settings, counting.usage)

@@ -28,10 +28,10 @@ from pipelines.asking import Asking, ask
 from pipelines.budget import Budget
 from pipelines.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
 from pipelines.drawing import Drawer, FromParts
+from pipelines.identity import manifest_of
 from pipelines.lease import lease
 from pipelines.made import jobs_of_run
 from pipelines.making import Job
-from pipelines.manifest import Manifest
 from pipelines.part_files import drop_unreadable
 from pipelines.parts import Parts
 from pipelines.policies import Engines
@@ -102,7 +102,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     counting.planned(plan.shape_found)
     counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
     with lease(settings.output):
-        run = open_run(settings, plan, Manifest.of(plan, settings, recorded(settings, policy)))
+        run = open_run(settings, plan, manifest_of(plan, settings, recorded(settings, policy)))
         if settings.overwrite:
             _delete_drawn(settings.output)
         write_recipe(settings.output, sample=settings)

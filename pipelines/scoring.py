@@ -39,6 +39,7 @@ from pipelines import making, plan_facts, planning, storage
 from pipelines.columns import check_carried
 from pipelines.datasource import CorpusSource
 from pipelines.engine_pool import engine_pool, ledger
+from pipelines.identity import manifest_of
 from pipelines.lease import check_held, lease, ticket
 from pipelines.making import Done, Job, Making
 from pipelines.manifest import Manifest, files_mark, made_with
@@ -152,7 +153,7 @@ def score(
     mark("plan")
     plan = planning.plan(settings, reserved)
     progress.planned(plan.shape_found)
-    manifest = Manifest.of(plan, settings)
+    manifest = manifest_of(plan, settings)
     plan_facts.check_planned(settings.plan, manifest)
     with lease(settings.output):
         run = open_run(settings, plan, manifest)
@@ -344,7 +345,7 @@ def read_units(run: Run, units: Sequence[Unit], task_limit: int | None = None) -
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # ours shows responses and reasons, theirs blocks and operators
-    source = CorpusSource(units, run.parts, run.settings.corpus.max_record_bytes)
+    source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes)
     return ray.data.read_datasource(source, override_num_blocks=len(units), concurrency=task_limit)
 
 

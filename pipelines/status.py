@@ -7,7 +7,7 @@ from typing import Any
 
 from actors.errors import AuditError, SourceError
 from pipelines.manifest import NAME, read_manifest
-from pipelines.members import made_up
+from pipelines.member_runs import made_up
 from pipelines.parts import Counts, Part, Parts, audit, is_empty
 from pipelines.progress import Meter
 from pipelines.storage import Entry, told

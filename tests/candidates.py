@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from actors.policy import Drawn
 from actors.records import Message, Reading, Reason, RenderedRequest, Role, Score, ScoreRequest
-from pipelines.asking import with_system
 from pipelines.candidates import Candidate
 from pipelines.columns import Columns
-from pipelines.formats import CANDIDATE, RowShape
+from pipelines.formats import CANDIDATE, RowShape, with_system_prompt
+from pipelines.identity import manifest_of
 from pipelines.manifest import Manifest
 from pipelines.parts import Counts, Part, Parts
 from pipelines.planning import plan
@@ -69,7 +69,7 @@ def drawn_corpus(
 def scored_corpus(settings: ScoreSettings) -> str:
     """A corpus read, rendered and written as `score` does it, with numbers made up here."""
     planned = plan(settings)
-    commit_missing(open_run(settings, planned, Manifest.of(planned, settings)))
+    commit_missing(open_run(settings, planned, manifest_of(planned, settings)))
     return settings.output
 
 
@@ -131,7 +131,7 @@ def _drawn_of_row(
     if not asked.requests:
         return [(CANDIDATE, None, Score.rejected(asked.rejected[0].reason), None)]
     (request,) = asked.requests
-    own = ScoreRequest(with_system(request.context, system), (), request.principles).prompt_hash
+    own = ScoreRequest(with_system_prompt(request.context, system), (), request.principles).prompt_hash
     return [
         (f"{CANDIDATE}[{at}]", own, _score(reward), Drawn(text, "stop", 1, 1, 0)) for at, (text, reward) in enumerate(drawn)
     ]

@@ -13,7 +13,7 @@ from actors.records import Reading, Reason, Score
 from pipelines.columns import Columns
 from pipelines.ensembling import combine
 from pipelines.manifest import Manifest
-from pipelines.members import folder_of
+from pipelines.member_runs import folder_of
 from pipelines.parts import Counts, Part, Parts
 from pipelines.settings import Combine, CombineSettings
 from pipelines.sources import InputFile, Kind, Range

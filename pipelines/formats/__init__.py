@@ -5,6 +5,7 @@ shape = detect(sample)                         # or SHAPES["messages"]
 asked = requests(shape, row, turns="final")    # RowRequests: what to score, and what can't be
 """
 
+from pipelines.formats.content import with_system_prompt
 from pipelines.formats.lines import MAX_DEPTH, parse
 from pipelines.formats.own_columns import OwnColumns, check_column, judged_by
 from pipelines.formats.prompts import CANDIDATE, PROMPT_READER, PROMPT_SHAPES
@@ -34,4 +35,5 @@ __all__ = [
     "parse",
     "requests",
     "why",
+    "with_system_prompt",
 ]

@@ -189,3 +189,10 @@ def is_message(value: object) -> bool:
 def is_conversation(value: object) -> bool:
     """Whether this was meant as a list of messages: for telling shapes apart."""
     return isinstance(value, list) and any(map(is_message, value))
+
+
+def with_system_prompt(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
+    """A conversation with the policy's system prompt, unless it begins with one of its own."""
+    if system is None or context[0].role is Role.SYSTEM:
+        return context
+    return (Message(Role.SYSTEM, system), *context)

@@ -18,7 +18,8 @@ from actors.reasoning import MARKS, Parted, parted
 from actors.records import Reason
 from actors.rendering import special_tokens
 from actors.settings import ControlTokens, PolicySettings
-from pipelines.asking import AskedRow, Asking, with_system
+from pipelines.asking import AskedRow, Asking
+from pipelines.formats import with_system_prompt
 from pipelines.preparing import Preparation
 from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, system, user, write_model
 
@@ -127,9 +128,9 @@ def test_candidates_are_drawn_as_the_settings_say() -> None:
 
 
 def test_a_rows_system_prompt_takes_the_place_of_the_policys() -> None:
-    assert with_system((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
-    assert with_system((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
-    assert with_system((user("Hi"),), None) == (user("Hi"),)
+    assert with_system_prompt((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
+    assert with_system_prompt((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
+    assert with_system_prompt((user("Hi"),), None) == (user("Hi"),)
 
 
 def test_seeds_differ_by_row_by_number_and_by_run() -> None:

@@ -18,7 +18,7 @@ from pipelines.baselines import responses_needed
 from pipelines.ensembling import combine
 from pipelines.filtering import keep
 from pipelines.manifest import read_manifest
-from pipelines.members import folder_of
+from pipelines.member_runs import folder_of
 from pipelines.parts import Parts
 from pipelines.progress import Silent
 from pipelines.settings import Combine, CombineSettings, FilterSettings

@@ -30,6 +30,7 @@ from pipelines.lease import Ticket, lease
 from pipelines.manifest import Manifest
 from pipelines.parts import Counts, Part, Parts
 from pipelines.readers import RECORD
+from pipelines.scored_folder import scored_manifest
 from pipelines.settings import FilterSettings
 from pipelines.sources import InputFile, Kind, Range
 from pipelines.storage import LEASE
@@ -547,7 +548,7 @@ def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.M
 def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
     run(four, "reward > 0", tmp_path / "kept")
     before = read_lines(tmp_path / "kept")
-    manifest = filtering.scored_manifest(four)
+    manifest = scored_manifest(four)
     settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
     step = pickle.loads(pickle.dumps(filtering._step(settings, manifest)))
     filter_group(step, None, Output(0, tuple(filtering._groups(sorted(Parts(four).entries())))))
@@ -556,7 +557,7 @@ def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
 
 
 def test_counting_reads_only_what_it_needs(four: str) -> None:
-    manifest = filtering.scored_manifest(four)
+    manifest = scored_manifest(four)
     step = filtering._step(FilterSettings(scored=four, keep="reward > 0"), manifest)
     assert step.reads == ["row", "reward", "status", "reason"]
 

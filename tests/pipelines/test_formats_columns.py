@@ -16,7 +16,7 @@ from actors.errors import SettingsError, SourceError
 from actors.records import Reason
 from pipelines import readers
 from pipelines.formats import OwnColumns, RowRequests, RowShape, requests
-from pipelines.manifest import Manifest
+from pipelines.identity import manifest_of
 from pipelines.planning import Plan, plan
 from pipelines.preparing import asked_of
 from pipelines.settings import ScoreSettings
@@ -212,7 +212,7 @@ def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: P
     assert made.shape_found == "columns: 2 of 2 rows have `task.question` and `choices[0].text`"
     preparation = pickle.loads(pickle.dumps(made.preparation))
     assert judged(preparation.requests(ROW)) == {"final": "a"}
-    identity = Manifest.of(made, told).identity
+    identity = manifest_of(made, told).identity
     assert identity["shape"] == "columns"
     assert identity["own_columns"] == {"prompt": "task.question", "response": "choices[0].text", "system": None}
 
@@ -222,7 +222,7 @@ def test_a_shape_that_was_found_is_told(tmp_path: Path) -> None:
     told, made = planned(tmp_path, [row])
     assert made.shape_found.startswith("alpaca: 1 of 1 rows have `instruction`")
     assert judged(made.preparation.requests(row)) == {"final": "a"}
-    assert Manifest.of(made, told).identity["own_columns"] is None
+    assert manifest_of(made, told).identity["own_columns"] is None
 
 
 def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path)
     assert judged(asked) == {"output_1": "a", "output_2[0]": "b", "output_2[1]": "c", "chosen.answer": "d"}
     assert [(bad.name, bad.reason) for bad in asked.rejected] == [("gone", Reason.MISSING_FIELD)]
     assert asked.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")
-    recorded = Manifest.of(made, told).identity["own_columns"]
+    recorded = manifest_of(made, told).identity["own_columns"]
     assert recorded == json.loads(json.dumps(recorded)) == {"prompt": "q", "response": names, "system": None}
     assert OwnColumns.read(recorded) == made.preparation.own_columns
 

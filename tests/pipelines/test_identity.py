@@ -12,7 +12,7 @@ from actors.engine_arguments import OURS, SAME_NUMBERS
 from actors.settings_base import Settings
 from pipelines import planning, policies, refining, sampling
 from pipelines.formats import PROMPT_READER, ROW_READER
-from pipelines.manifest import Manifest
+from pipelines.identity import manifest_of
 from pipelines.options import build, leaves
 from pipelines.refine_step import Tree
 from pipelines.settings import RefineSettings, SampleSettings, ScoreSettings
@@ -116,7 +116,7 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
         work = refining._Refining(settings, tree, *refining._prompts(settings), refining._writers(settings))
         more = work.recorded()
     plan = planning.plan(settings, unanswered=kind is not ScoreSettings)
-    found: dict[str, Any] = json.loads(json.dumps(Manifest.of(plan, settings, more).identity))
+    found: dict[str, Any] = json.loads(json.dumps(manifest_of(plan, settings, more).identity))
     return found
 
 

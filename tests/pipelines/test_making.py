@@ -26,7 +26,7 @@ from pipelines.lease import Ticket, lease
 from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.making import MadeSummary
 from pipelines.manifest import read_manifest
-from pipelines.members import made_up
+from pipelines.member_runs import made_up
 from pipelines.parts import Counts, Parts
 from pipelines.storage import LEASE
 from pipelines.summary import summarise

@@ -18,6 +18,7 @@ from actors.models import RewardModel
 from actors.settings import ReadSettings
 from pipelines import fingerprints
 from pipelines.columns import Columns
+from pipelines.identity import manifest_of
 from pipelines.manifest import NAME, Manifest, read_manifest
 from pipelines.options import build
 from pipelines.planning import Plan
@@ -66,7 +67,7 @@ def manifest(
     settings = build(ScoreSettings, {"inputs": ("x",), "output": "out", "model": "m", **options})
     columns = Columns(carried, ("score",), settings.prefix)
     preparation = Preparation(model, settings.render, shape, settings.corpus.turns, columns)
-    return Manifest.of(Plan(tuple(files), preparation, part_rows=64, block_bytes=2**20), settings)
+    return manifest_of(Plan(tuple(files), preparation, part_rows=64, block_bytes=2**20), settings)
 
 
 # --- the file ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from actors.models import resolve
 from actors.policy import resolve_policy
 from actors.settings import ModelSettings, PolicySettings, RenderSettings
 from pipelines import planning, policies
-from pipelines.manifest import Manifest, read_manifest
+from pipelines.identity import manifest_of
+from pipelines.manifest import read_manifest
 from pipelines.scoring import score
 from tests.corpora import chat, lines, rows, scored, settings, write
 
@@ -42,13 +43,13 @@ def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_p
 def test_a_choice_is_part_of_what_a_run_is(tmp_path: Path, choice: str) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
     own = settings(corpus, tmp_path / "out", reasoning=choice)
-    assert Manifest.of(planning.plan(own), own).identity["reasoning"] == choice
+    assert manifest_of(planning.plan(own), own).identity["reasoning"] == choice
 
 
 def test_a_judge_whose_authors_strip_it_needs_no_choice(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
     own = settings(corpus, tmp_path / "out", model="tiny-genrm")
-    assert Manifest.of(planning.plan(own), own).identity["reasoning"] == "strip"
+    assert manifest_of(planning.plan(own), own).identity["reasoning"] == "strip"
 
 
 @pytest.mark.usefixtures("local_ray")

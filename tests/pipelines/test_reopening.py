@@ -12,7 +12,8 @@ import pytest
 from actors.errors import OutputError, SourceError
 from pipelines import scoring
 from pipelines.filtering import keep
-from pipelines.manifest import Manifest, read_manifest
+from pipelines.identity import manifest_of
+from pipelines.manifest import read_manifest
 from pipelines.parts import Parts
 from pipelines.planning import plan
 from pipelines.scoring import Run, carry_out, open_run
@@ -36,7 +37,7 @@ def asked(corpus: Path, output: Path, **options: Any) -> ScoreSettings:
 
 def opened(own: ScoreSettings) -> Run:
     planned = plan(own)
-    return open_run(own, planned, Manifest.of(planned, own))
+    return open_run(own, planned, manifest_of(planned, own))
 
 
 def score(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:

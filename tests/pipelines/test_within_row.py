@@ -16,7 +16,7 @@ from pipelines.filter_step import Judge
 from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.making import MadeSummary
 from pipelines.manifest import read_manifest
-from pipelines.members import folder_of
+from pipelines.member_runs import folder_of
 from pipelines.settings import ChoiceSettings, FilterSettings
 from tests.candidates import drawn_corpus, prompts
 from tests.corpora import scored
