@@ -97,6 +97,17 @@ class Generation:
     computed_tokens: int
 
 
+class ReservedGpus(Protocol):
+    """GPUs that are reserved for an engine until it gives them back: a placement group of Ray's."""
+
+    @property
+    def group(self) -> Any:
+        """The placement group, for vLLM's own workers."""
+
+    def release(self) -> None:
+        """Give the GPUs back."""
+
+
 class Engine(Protocol):
     """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs."""
 

@@ -20,11 +20,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, 
 from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from actors import fork_server
 from actors.admission import Admission
-from actors.engine import Generation, Pooled, Sampling, Task, positions
+from actors.engine import Generation, Pooled, ReservedGpus, Sampling, Task, positions
 from actors.engine_arguments import SPARE_ADAPTERS, check_arguments, cpu_shares, engine_arguments
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.last_words import LastWords
@@ -57,9 +57,6 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
-
-if TYPE_CHECKING:
-    from actors.placement import Placement
 
 gc.enable()
 
@@ -128,7 +125,7 @@ class VllmEngine:
         settings: EngineSettings,
         hf_overrides: Mapping[str, Any] | None = None,
         adapter_rank: int | None = None,
-        placement: "Placement | None" = None,
+        placement: ReservedGpus | None = None,
         online: bool = False,
     ) -> None:
         """Returns when the engine is ready, for a LoRA adapter of some rank if one is going to be used.
