@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench._watch import Watch, start_ray
-from pipelines.columns import Columns
-from pipelines.manifest import Manifest
-from pipelines.parts import Counts, Part, Parts
-from pipelines.sources import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.manifest import Manifest
+from pipelines.scored_corpus.parts import Counts, Part, Parts
 
 SIZES = (200_000, 1_000_000)
 PART_ROWS = 400
@@ -90,8 +90,8 @@ def _one(settings: dict[str, Any]) -> None:
     """Choose once in this process, and print what it took as JSON."""
     import ray
 
-    from pipelines.filtering import keep
-    from pipelines.settings import FilterSettings
+    from pipelines.filtering.filter_corpus import keep
+    from pipelines.settings.run_settings import FilterSettings
 
     start_ray()
     watch = Watch()

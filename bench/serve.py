@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from actors.checkpoint import BUILT_IN
+from actors.checkpoint.checkpoint_files import BUILT_IN
 from tests.endpoints import free_port, serving, wait
 
 CLIENTS = 64

@@ -12,13 +12,13 @@ import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
-from actors.models import RewardModel, resolve
-from actors.placement import actor_options, check_memory
-from actors.serve_actor import ServeActor
-from deploy import policy
-from deploy.auth import Keys, read_keys
-from deploy.ingress import Ingress
+from actors.launch.placement import actor_options, check_memory
+from actors.reward_model import RewardModel, resolve
+from actors.workers.serve_actor import ServeActor
+from deploy.ray_serve import autoscaling
+from deploy.ray_serve.ingress import Ingress
 from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
+from deploy.web.auth import Keys, read_keys
 
 _SPARE = 64
 """Requests that Serve lets through to an ingress beyond its own limit, so that it is the ingress that refuses them."""
@@ -67,7 +67,7 @@ def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: Li
                 upscale_delay_s=scaling.upscale_delay_s,
                 downscale_delay_s=scaling.downscale_delay_s,
                 look_back_period_s=max(11.0, scaling.upscale_delay_s),
-                policy=policy_of(policy_function=policy.Enough, policy_kwargs=targets),
+                policy=policy_of(policy_function=autoscaling.Enough, policy_kwargs=targets),
             )
         }
     )

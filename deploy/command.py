@@ -6,8 +6,8 @@ import click
 
 from actors.errors import SettingsError
 from deploy.settings import AddressSettings, EndpointSettings, OneModelSettings
-from pipelines.flags import OneValue, given, settings_options
-from pipelines.options import build, from_yaml, validated
+from pipelines.cli.flags import OneValue, given, settings_options
+from pipelines.settings.options import build, from_yaml, validated
 
 
 @click.command()

@@ -12,12 +12,12 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 
 from actors.errors import RunStopped, SettingsError
-from deploy import proxy
 from deploy.app import build
-from deploy.auth import check_reach, read_keys
-from deploy.port import reserved
+from deploy.ray_serve import proxy
+from deploy.ray_serve.port import reserved
 from deploy.settings import AddressSettings, EndpointSettings
-from pipelines.session import check_stopped, ray_session
+from deploy.web.auth import check_reach, read_keys
+from pipelines.runtime.session import check_stopped, ray_session
 
 NAME = "assay"
 _ROUTES = (

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from actors.settings import EngineSettings, ModelSettings, RenderSettings
-from actors.settings_base import Settings
+from actors.settings.base import Settings
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 MessageAsList = Annotated[
     bool, Field(description="`message` as a list in chat completions of rewards, as NVIDIA's hosted 340B had it")

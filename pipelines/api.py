@@ -1,9 +1,9 @@
 """The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, all but `ensemble` and `refine` return a Dataset (`pipelines.datasets`, `pipelines.dataset_sampling`). Options are
-those of `assay score --help` and so on, with underscores. A run into a folder that ends without a single reward raises
-`NothingScored`; its folder says why.
+output, all but `ensemble` and `refine` return a Dataset (`pipelines.datasets`). Options are those of `assay score --help`
+and so on, with underscores. A run into a folder that ends without a single reward raises `NothingScored`; its folder says
+why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,22 @@ from typing import Any, overload
 
 from ray.data import Dataset
 
-from pipelines import dataset_sampling, datasets, ensembling, filtering, made, refining, sampling, scoring
-from pipelines.datasets import read_scored
-from pipelines.ensembling import EnsembleSummary
-from pipelines.filtering import KeepSummary
-from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.making import MadeSummary
-from pipelines.options import build
-from pipelines.refining import RefineSummary
-from pipelines.sampling import SampleSummary
-from pipelines.settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
-from pipelines.summary import Summary
+from pipelines.datasets import sample_datasets, score_datasets
+from pipelines.datasets.score_datasets import read_scored
+from pipelines.ensemble import score_ensemble
+from pipelines.ensemble.score_ensemble import EnsembleSummary
+from pipelines.export import exports
+from pipelines.export.export_job import MadeSummary
+from pipelines.filtering import filter_corpus
+from pipelines.filtering.filter_corpus import KeepSummary
+from pipelines.sampling import refine_prompts, sample_prompts
+from pipelines.sampling.refine_prompts import RefineSummary
+from pipelines.sampling.sample_prompts import SampleSummary
+from pipelines.scored_corpus.summary import Summary
+from pipelines.scoring import score_corpus
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 
 __all__ = [
     "choose",
@@ -45,11 +50,11 @@ def score(inputs: str | Sequence[str], output: str, *, model: str, **options: An
 def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     """Score a corpus into a folder, or go on with it: `score("corpus.jsonl", "scored/", model="tiny-attributes")`.
 
-    Of a dataset: `score(dataset, model="tiny-attributes")`. Raises what `pipelines.scoring.score` and
-    `pipelines.datasets.score` raise.
+    Of a dataset: `score(dataset, model="tiny-attributes")`. Raises what `pipelines.scoring.score_corpus.score` and
+    `pipelines.datasets.score_datasets.score` raise.
     """
     if isinstance(inputs, Dataset):
-        return datasets.score(inputs, *output, **options)
+        return score_datasets.score(inputs, *output, **options)
     return _score_folder(inputs, *output, **options)
 
 
@@ -59,10 +64,10 @@ def ensemble(
     """Score a corpus with several models and combine them: `ensemble("corpus.jsonl", "out/", models=["a", "org/b"])`.
 
     A model is its id, or its settings: `{"model": "a", "weights": {...}, "name": "x", "engine": {"tensor_parallel": 4}}`.
-    Raises what `pipelines.ensembling.ensemble` raises.
+    Raises what `pipelines.ensemble.score_ensemble.ensemble` raises.
     """
     flat = {"inputs": _paths(inputs), "output": output, "models": models, **options}
-    summary = ensembling.ensemble(build(EnsembleSettings, flat))
+    summary = score_ensemble.ensemble(build(EnsembleSettings, flat))
     summary.combined.check_scored()
     return summary
 
@@ -74,11 +79,11 @@ def keep(scored: str, output: str | None, condition: str, **options: Any) -> Kee
 def keep(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
     """Keep the scored rows that meet a condition: `keep("scored/", "kept/", "reward >= 1.0")`; None only counts them.
 
-    Of a dataset: `keep(dataset, "reward >= 1.0")`. Raises what `pipelines.filtering.keep` and `pipelines.datasets.keep`
-    raise.
+    Of a dataset: `keep(dataset, "reward >= 1.0")`. Raises what `keep` of `pipelines.filtering.filter_corpus` and of
+    `pipelines.datasets.score_datasets` raise.
     """
     if isinstance(scored, Dataset):
-        return datasets.keep(scored, *arguments, **options)
+        return score_datasets.keep(scored, *arguments, **options)
     return _keep_folder(scored, *arguments, **options)
 
 
@@ -92,7 +97,7 @@ def top_k(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary
     Of a dataset: `top_k(dataset, 1, ...)`. Raises what `keep` raises.
     """
     if isinstance(scored, Dataset):
-        return datasets.top_k(scored, *arguments, **options)
+        return score_datasets.top_k(scored, *arguments, **options)
     return _top_k_folder(scored, *arguments, **options)
 
 
@@ -106,7 +111,7 @@ def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | Keep
     Of a dataset: `top_fraction(dataset, 0.1, ...)`. Raises what `keep` raises.
     """
     if isinstance(scored, Dataset):
-        return datasets.top_fraction(scored, *arguments, **options)
+        return score_datasets.top_fraction(scored, *arguments, **options)
     return _top_fraction_folder(scored, *arguments, **options)
 
 
@@ -117,21 +122,21 @@ def sample(inputs: str | Sequence[str], output: str, *, policy: str, judge: str,
 def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary:
     """Answer prompts and judge the answers: `sample("prompts.jsonl", "out/", policy="a", judge="b", n=16)`.
 
-    Of a dataset: `sample(dataset, policy="a", judge="b", n=16)`. Raises what `pipelines.sampling.sample` and
-    `pipelines.dataset_sampling.sample` raise.
+    Of a dataset: `sample(dataset, policy="a", judge="b", n=16)`. Raises what `pipelines.sampling.sample_prompts.sample` and
+    `pipelines.datasets.sample_datasets.sample` raise.
     """
     if isinstance(inputs, Dataset):
-        return dataset_sampling.sample(inputs, *output, **options)
+        return sample_datasets.sample(inputs, *output, **options)
     return _sample_folder(inputs, *output, **options)
 
 
 def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str, **options: Any) -> RefineSummary:
     """Draft, criticise, edit and judge: `refine("prompts.jsonl", "out/", policy="a", feedback="b", edit="c", select="d")`.
 
-    Raises what `pipelines.refining.refine` raises.
+    Raises what `pipelines.sampling.refine_prompts.refine` raises.
     """
     flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": select, **options}
-    summary = refining.refine(build(RefineSettings, flat))
+    summary = refine_prompts.refine(build(RefineSettings, flat))
     summary.scored.check_scored()
     return summary
 
@@ -143,10 +148,10 @@ def choose(scored: str, output: str, keep: str, **options: Any) -> MadeSummary: 
 def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
     """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
 
-    Raises what `pipelines.made.choose` and `pipelines.dataset_sampling.choose` raise.
+    Raises what `pipelines.export.exports.choose` and `pipelines.datasets.sample_datasets.choose` raise.
     """
     if isinstance(scored, Dataset):
-        return dataset_sampling.choose(scored, *arguments, **options)
+        return sample_datasets.choose(scored, *arguments, **options)
     return _choose_folder(scored, *arguments, **options)
 
 
@@ -157,10 +162,10 @@ def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> Mad
 def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
     """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Of a dataset: `pairs(dataset, "trl")`.
 
-    Raises what `pipelines.made` and `pipelines.dataset_sampling.pairs` raise.
+    Raises what `pipelines.export.exports` and `pipelines.datasets.sample_datasets.pairs` raise.
     """
     if isinstance(scored, Dataset):
-        return dataset_sampling.pairs(scored, *arguments, **options)
+        return sample_datasets.pairs(scored, *arguments, **options)
     return _pairs_folder(scored, *arguments, **options)
 
 
@@ -171,34 +176,36 @@ def export(scored: str, output: str, trainer: str, **options: Any) -> MadeSummar
 def export(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
     """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Of a dataset: `export(dataset, "sft")`.
 
-    Raises what `pipelines.made` and `pipelines.dataset_sampling.export` raise.
+    Raises what `pipelines.export.exports` and `pipelines.datasets.sample_datasets.export` raise.
     """
     if isinstance(scored, Dataset):
-        return dataset_sampling.export(scored, *arguments, **options)
+        return sample_datasets.export(scored, *arguments, **options)
     return _export_folder(scored, *arguments, **options)
 
 
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
     flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": judge, **options}
-    summary = sampling.sample(build(SampleSettings, flat))
+    summary = sample_prompts.sample(build(SampleSettings, flat))
     summary.scored.check_scored()
     return summary
 
 
 def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> MadeSummary:
-    return made.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
+    return exports.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
 
 
 def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> MadeSummary:
-    return made.make_pairs(build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
+    return exports.make_pairs(build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 
 def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> MadeSummary:
-    return made.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
+    return exports.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
-    summary = scoring.score(build(ScoreSettings, {"inputs": _paths(inputs), "output": output, "model": model, **options}))
+    summary = score_corpus.score(
+        build(ScoreSettings, {"inputs": _paths(inputs), "output": output, "model": model, **options})
+    )
     summary.check_scored()
     return summary
 
@@ -208,7 +215,7 @@ def _paths(inputs: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:
-    return filtering.keep(build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options}))
+    return filter_corpus.keep(build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options}))
 
 
 def _top_k_folder(scored: str, output: str | None, k: int, *, keep: str | None = None, **options: Any) -> KeepSummary:

@@ -9,21 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from actors.policy import Drawn
 from actors.records import Message, Reading, Reason, RenderedRequest, Role, Score, ScoreRequest
-from pipelines.candidates import Candidate
-from pipelines.columns import Columns
+from actors.scorers.policy import Drawn
+from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.readers import START, read
 from pipelines.formats import CANDIDATE, RowShape, with_system_prompt
-from pipelines.identity import manifest_of
-from pipelines.manifest import Manifest
-from pipelines.parts import Counts, Part, Parts
-from pipelines.planning import plan
-from pipelines.preparing import prepare, prepared_rows
-from pipelines.readers import START, read
-from pipelines.score_step import outcomes_of, requests_of, scored_table, stretches
-from pipelines.scoring import Run, open_run, step_settings
-from pipelines.settings import ScoreSettings
-from pipelines.sources import InputFile, Kind, Range
+from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.resolve_run import plan
+from pipelines.prepare.score_requests import prepare, prepared_rows
+from pipelines.scored_corpus.candidates import Candidate
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.manifest import Manifest
+from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.scoring.score_corpus import Run, open_run, step_settings
+from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table, stretches
+from pipelines.settings.run_settings import ScoreSettings
 
 Given = float | Mapping[str, float] | None
 """What a response came to: its reward, or its named scores with the reward among them; None if it was rejected."""

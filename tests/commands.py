@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from actors.fork_server import SWITCH, share
+from actors.engine.fork_server import SWITCH, share
 from tests.conftest import REPOSITORY
 from tests.processes import family, title
 

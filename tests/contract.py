@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from actors.checkpoint import BUILT_IN
-from actors.engine import Engine
-from actors.models import RewardModel, resolve
+from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.engine.protocol import Engine
 from actors.records import Score, ScoreRequest
-from actors.rendering import Renderer
-from actors.scorer import HeadScorer
-from actors.self_test import self_test
-from actors.settings import AS_PUBLISHED, EngineSettings, ModelSettings, ReadSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel, resolve
+from actors.scorers.head_scorer import HeadScorer
+from actors.scorers.self_test import self_test
+from actors.settings.replica import AS_PUBLISHED, EngineSettings, ModelSettings, ReadSettings, RenderSettings
 from tests.models import as_dicts, engine_of, from_dicts, request, user
 from tiny_models.synthetic import pairs
 from tiny_models.tasks import WORDS

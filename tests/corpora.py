@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.options import build
-from pipelines.parts import Parts
-from pipelines.progress import Silent
-from pipelines.settings import ScoreSettings
+from pipelines.runtime.progress import Silent
+from pipelines.scored_corpus.parts import Parts
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import ScoreSettings
 
 
 def chat(question: str, answer: str, **more: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Notes(Silent):
         self.all: list[str] = []
 
     def noted(self, text: str) -> None:
-        """See `pipelines.progress.Progress`."""
+        """See `pipelines.runtime.progress.Progress`."""
         self.all.append(text)
 
     @property

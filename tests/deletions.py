@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from pipelines import kept_folder, storage
+from pipelines.scored_corpus import output_folder
+from pipelines.storage import files
 
 
 def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
     """Let `kept_folder.start` end, as if it was killed, where it would delete more often than that."""
-    left, start = iter(range(deletions)), kept_folder.start
+    left, start = iter(range(deletions)), output_folder.start
 
     def dying(delete: Callable[..., None]) -> Callable[..., None]:
         def delete_or_die(*arguments: Any) -> None:
@@ -23,7 +24,7 @@ def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
     def start_or_die(*arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as local_disk:
             for name in ("delete", "delete_all"):
-                local_disk.setattr(storage._Local, name, dying(getattr(storage._Local, name)))
+                local_disk.setattr(files._Local, name, dying(getattr(files._Local, name)))
             return start(*arguments)
 
-    patch.setattr(kept_folder, "start", start_or_die)
+    patch.setattr(output_folder, "start", start_or_die)

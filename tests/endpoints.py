@@ -21,16 +21,16 @@ import uvicorn
 from ray import serve
 from ray.serve.config import HTTPOptions
 
-from actors.fork_server import SWITCH, share
-from actors.models import resolve
-from actors.online import OnlineScorer
-from actors.settings import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
-from deploy import proxy
+from actors.engine.fork_server import SWITCH, share
+from actors.reward_model import resolve
+from actors.scorers.online import OnlineScorer
+from actors.settings.replica import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
 from deploy.app import build
-from deploy.auth import Keys
-from deploy.service import ServedModel, Service
+from deploy.models.service import ServedModel, Service
+from deploy.ray_serve import proxy
 from deploy.settings import EndpointSettings, LimitSettings
-from deploy.web import create_app
+from deploy.web.app import create_app
+from deploy.web.auth import Keys
 from tests.conftest import REPOSITORY
 from tests.processes import family
 
@@ -196,7 +196,7 @@ def ray_head(**environment: str) -> Iterator[str]:
 
 _HEAD = """
 import signal, sys
-from pipelines.ray_start import start_ray
+from pipelines.runtime.ray_start import start_ray
 start_ray(
     address="local", num_cpus=4, object_store_memory=200 * 2**20,
     include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=int(sys.argv[1]),

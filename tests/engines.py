@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from actors.engine import Engine, Sampling, Task
+from actors.engine.fake_engine import FakeEngine
+from actors.engine.protocol import Engine, Sampling, Task
 from actors.errors import EngineError, SettingsError
-from actors.fake_engine import FakeEngine
-from actors.settings import EngineSettings
+from actors.settings.replica import EngineSettings
 
 if TYPE_CHECKING:
-    from actors.vllm_engine import VllmEngine
+    from actors.engine.vllm_engine import VllmEngine
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ def start_vllm(folder: Path, task: Task, **settings: Any) -> "VllmEngine":
     """A tiny engine in float32. What vLLM's modules warn of while they are imported isn't our tests' business."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from actors.vllm_engine import VllmEngine
+        from actors.engine.vllm_engine import VllmEngine
 
         return VllmEngine(
             str(folder),

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from actors.records import Reading, Reason, Score
-from pipelines.columns import Columns
-from pipelines.ensembling import combine
-from pipelines.manifest import Manifest
-from pipelines.member_runs import folder_of
-from pipelines.parts import Counts, Part, Parts
-from pipelines.settings import Combine, CombineSettings
-from pipelines.sources import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.ensemble.score_ensemble import combine
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.manifest import Manifest
+from pipelines.scored_corpus.member_runs import folder_of
+from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.settings.run_settings import Combine, CombineSettings
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "", reserved=("suspect",))
 

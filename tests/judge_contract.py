@@ -9,15 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from actors.engine import Engine, Generation
+from actors.contracts.judge import Judge
+from actors.engine.protocol import Engine, Generation
 from actors.errors import Unreadable
-from actors.judge import Judge
-from actors.models import RewardModel, resolve
 from actors.records import Message, RenderedRequest, Response, Role, Said, Score, ScoreRequest, Status
-from actors.rendering import Renderer
-from actors.scorers import scorer_of
-from actors.self_test import self_test
-from actors.settings import EngineSettings, JudgeSettings, ModelSettings, ReadSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel, resolve
+from actors.scorers.choose_scorer import scorer_of
+from actors.scorers.self_test import self_test
+from actors.settings.replica import EngineSettings, JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 from tests.contract import tokenizer
 from tests.models import engine_of
 from tiny_models.dialects import Judgement, judgements

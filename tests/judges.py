@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from actors.models import RewardModel, resolve
 from actors.records import Message, RenderedRequest, Response, ScoreRequest
-from actors.rendering import Renderer
-from actors.settings import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel, resolve
+from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, write_model
 
 ANY_ROLE = """\

@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from actors.checkpoint import BUILT_IN
-from actors.engine import Engine
-from actors.engines import start_engine
-from actors.models import RewardModel, resolve
+from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.engine.protocol import Engine
+from actors.launch.start_engine import start_engine
 from actors.records import Message, Reason, RenderedRequest, Response, Role, ScoreRequest
-from actors.rendering import Renderer
-from actors.settings import EngineSettings, ModelSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel, resolve
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 SCALAR, ATTRIBUTES, FIRST_LOGIT, PRINCIPLE = "tiny-scalar", "tiny-attributes", "tiny-first-logit", "tiny-principle"
 

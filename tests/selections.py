@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.records import Reading, Reason, Score
-from pipelines.columns import Columns
-from pipelines.manifest import Manifest
-from pipelines.parts import Counts, Part, Parts
-from pipelines.sources import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.manifest import Manifest
+from pipelines.scored_corpus.parts import Counts, Part, Parts
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "")
 

@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from actors.checkpoint import BUILT_IN
+from actors.checkpoint.checkpoint_files import BUILT_IN
 from tests.tiny_references import Reference, reference, stored
 from tiny_models import arithmetic, dialects, transplant
 from tiny_models.annotators import rated

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import LlamaConfig, LlamaModel, Qwen2Config, Qwen2Model
 
-from actors.checkpoint import BUILT_IN
+from actors.checkpoint.checkpoint_files import BUILT_IN
 
 Weights = Mapping[str, torch.Tensor]
 Reference = Callable[[list[int]], torch.Tensor]

@@ -14,9 +14,9 @@ transformers' class adds one as well.
 import math
 from collections.abc import Mapping, Sequence
 
-from actors.checkpoint import Checkpoint
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question
 from actors.errors import ModelError, Rejected
-from actors.family import ChatTemplate, Family, Golden, KnownModel, Question
 from actors.records import Reason, Role
 
 SYSTEM_TURN = (

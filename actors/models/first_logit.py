@@ -5,9 +5,9 @@ read it from the first generated position. A log-probability would differ by the
 prompt. In Llama 3's tokenizer id 0 is "!"; of any checkpoint it is the token that its own tokenizer has there.
 """
 
-from actors.checkpoint import Checkpoint
-from actors.family import Golden, KnownModel, OneLogit
-from actors.logit_head import LogitHead
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import Golden, KnownModel, OneLogit
+from actors.contracts.logit_head import LogitHead
 
 _REWARD_ID = 0
 _LLAMA_3 = {"!": _REWARD_ID}

@@ -6,10 +6,10 @@ The reward is the expected rating. No config.json says what five labels mean: `-
 import math
 from collections.abc import Mapping, Sequence
 
-from actors.checkpoint import Checkpoint
-from actors.distribution import MEAN, STD, Distribution
-from actors.engine import activation
-from actors.family import Golden, KnownModel
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.distribution import MEAN, STD, Distribution
+from actors.contracts.family import Golden, KnownModel
+from actors.engine.protocol import activation
 
 RATINGS = range(5)
 

@@ -8,12 +8,12 @@ ranking for the first, and the other way round for the second.
 
 import re
 
-from actors.engine import Generation, Sampling
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.judge import Judge, Shows, Verdict
+from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
-from actors.family import ChatTemplate, Golden, KnownModel, Question
-from actors.judge import Judge, Shows, Verdict
-from actors.parsing import answer_of, between, number, the_only
 from actors.records import Message, Reason, Reasoning, Role, Shown
+from actors.verdicts.parsing import answer_of, between, number, the_only
 
 GRADES = (1.0, 5.0)
 RANKINGS = (1.0, 6.0)
@@ -76,7 +76,7 @@ class GenrmBoxed(Judge):
         return Shows.TWO
 
     def register(self) -> None:
-        import actors.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
+        import actors.checkpoint.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")

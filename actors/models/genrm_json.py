@@ -7,12 +7,12 @@ better) to 6; maybe fenced, maybe under `overall`. NeMo-Gym makes 3, 3 and 3.5 o
 
 from collections.abc import Iterator
 
-from actors.engine import Generation, Sampling
-from actors.family import ChatTemplate, Golden, KnownModel, Question
-from actors.judge import Judge, Shows, Verdict
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.judge import Judge, Shows, Verdict
+from actors.engine.protocol import Generation, Sampling
 from actors.models.genrm_boxed import DELIMITERS, GRADES, RANKINGS, ROLES, graded
-from actors.parsing import answer_of, number, objects, the_only
 from actors.records import Message, Reasoning, Role, Shown
+from actors.verdicts.parsing import answer_of, number, objects, the_only
 
 _KEYS = ("score_1", "score_2", "ranking")
 

@@ -9,13 +9,13 @@ own settings, and reads after them; here, as the card says of vLLM, the likelies
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from actors.by_principle import ByPrinciple
-from actors.engine import Generation, Sampling
+from actors.contracts.by_principle import ByPrinciple
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.judge import Judge, Judgement, Shows, Verdict
+from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected
-from actors.family import ChatTemplate, Golden, KnownModel, Question
-from actors.judge import Judge, Judgement, Shows, Verdict
 from actors.records import Message, Reading, Reason, Shown
-from actors.verdict_token import difference
+from actors.verdicts.verdict_token import difference
 
 MARKER = "Final Judgement:"
 _NUMBER = "difference"

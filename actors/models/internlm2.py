@@ -1,18 +1,18 @@
 """InternLM2-Reward: the value at a token of its own, appended to the conversation.
 
-Its class is vLLM's, its configuration's is ours (`actors/internlm2_config.py`): no code of the checkpoint is run. The cards
-append `reward_token_id` (92527) to the token ids of the chat template's text, unless the template has written it already;
-there, and nowhere else, was the value head trained, so a prompt that has it twice is refused. A tokenizer that needs the
-checkpoint's code must be saved once as tokenizer.json.
+Its class is vLLM's, its configuration's is ours (`actors/checkpoint/internlm2_config.py`): no code of the checkpoint is run.
+The cards append `reward_token_id` (92527) to the token ids of the chat template's text, unless the template has written it
+already; there, and nowhere else, was the value head trained, so a prompt that has it twice is refused. A tokenizer that
+needs the checkpoint's code must be saved once as tokenizer.json.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from actors.checkpoint import Checkpoint
-from actors.engine import Task
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import Golden, KnownModel, OneLogit
+from actors.engine.protocol import Task
 from actors.errors import ModelError
-from actors.family import Golden, KnownModel, OneLogit
 from actors.records import Message, Role
 
 _TOKEN = "reward_token_id"
@@ -76,7 +76,7 @@ class InternLM2(OneLogit):
         return (checkpoint.config[_TOKEN],)
 
     def register(self) -> None:
-        import actors.internlm2_config  # noqa: F401  registers itself, and is seconds of import
+        import actors.checkpoint.internlm2_config  # noqa: F401  registers itself, and is seconds of import
 
     def labels(self, checkpoint: Checkpoint) -> int:
         return 1

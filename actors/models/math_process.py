@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actors.checkpoint import Checkpoint
-from actors.engine import Task, activation
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted
+from actors.engine.protocol import Task, activation
 from actors.errors import Rejected
-from actors.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted
 from actors.models.math_reward import LICENCE, with_system
 from actors.records import Message, Reading, Reason
 

@@ -6,9 +6,9 @@ Asked with the chat template and the card's system turn, which a row's own repla
 from collections.abc import Mapping
 from typing import Any
 
-from actors.checkpoint import Checkpoint
-from actors.engine import Task
-from actors.family import ChatTemplate, Golden, KnownModel, OneLogit, Question
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, OneLogit, Question
+from actors.engine.protocol import Task
 from actors.records import Message, Role
 
 SYSTEM = Message(Role.SYSTEM, r"Please reason step by step, and put your final answer within \boxed{}.")

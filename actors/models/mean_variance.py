@@ -6,9 +6,9 @@ The second label is the logarithm of the standard deviation. No config.json says
 import math
 from collections.abc import Mapping, Sequence
 
-from actors.checkpoint import Checkpoint
-from actors.distribution import MEAN, STD, Distribution
-from actors.family import Golden, KnownModel
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.distribution import MEAN, STD, Distribution
+from actors.contracts.family import Golden, KnownModel
 
 _LARGEST = 700  # the exponential of more is no float
 

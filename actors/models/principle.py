@@ -1,16 +1,16 @@
 """A language model that is asked whether a response fulfils a principle: its logit of Yes less that of No.
 
 The question is a user's turn after the response, word for word the model card's; the two logits are those of the first token
-that the model would say. One forward pass for each principle; `actors/by_principle.py` has what several come to.
+that the model would say. One forward pass for each principle; `actors/contracts/by_principle.py` has what several come to.
 """
 
 from collections.abc import Mapping, Sequence
 
-from actors.by_principle import ByPrinciple
-from actors.checkpoint import Checkpoint
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.by_principle import ByPrinciple
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question, Rows
+from actors.contracts.logit_head import LogitHead
 from actors.errors import Rejected
-from actors.family import ChatTemplate, Golden, KnownModel, Question, Rows
-from actors.logit_head import LogitHead
 from actors.records import Message, Reading, Reason, Role, ScoreRequest
 
 QUESTION = (

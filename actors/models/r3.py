@@ -16,14 +16,14 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from actors.engine import Generation, Sampling
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.judge import Judge, Shows, Verdict
+from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
-from actors.family import ChatTemplate, Golden, KnownModel, Question
-from actors.judge import Judge, Shows, Verdict
 from actors.models.reward_anything import as_text
 from actors.models.rm_r1 import won
-from actors.parsing import answer_of, number, objects_and_rest, the_only
 from actors.records import Message, Reason, Role
+from actors.verdicts.parsing import answer_of, number, objects_and_rest, the_only
 
 _RATE = "Your task is to rate the response to the given query."
 

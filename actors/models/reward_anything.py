@@ -12,12 +12,12 @@ speaks.
 import json
 from collections.abc import Iterator
 
-from actors.engine import Generation, Sampling
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.judge import Judge, Shows, Verdict
+from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
-from actors.family import ChatTemplate, Golden, KnownModel, Question
-from actors.judge import Judge, Shows, Verdict
-from actors.parsing import answer_of, number, objects, the_only
 from actors.records import Message, Reason, Role
+from actors.verdicts.parsing import answer_of, number, objects, the_only
 
 SYSTEM_TURN = """
 You are an evaluator judging model responses based on a given **evaluation principle**. Your primary goal is to assess how \

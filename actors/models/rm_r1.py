@@ -9,12 +9,12 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from actors.engine import Generation, Sampling
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.judge import Judge, Shows, Verdict
+from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
-from actors.family import ChatTemplate, Golden, KnownModel, Question
-from actors.judge import Judge, Shows, Verdict
-from actors.parsing import answer_of
 from actors.records import Message, Reason, Role
+from actors.verdicts.parsing import answer_of
 
 _TASK = (
     "Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the Client "

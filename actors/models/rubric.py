@@ -1,6 +1,6 @@
 """A judge of the user's own: any chat model, a prompt in Jinja and a way to read the answer, in YAML and without Python.
 
-`actors/rubric_settings.py` says what a rubric holds. The prompt is rendered in a sandbox; texts of the conversation are only
+`actors/settings/rubric.py` says what a rubric holds. The prompt is rendered in a sandbox; texts of the conversation are only
 put in its places, so none is taken for Jinja.
 """
 
@@ -16,17 +16,17 @@ import jsonschema
 from jinja2 import StrictUndefined, Template, UndefinedError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from actors.engine import Generation, Sampling
+from actors.contracts.family import ChatTemplate, KnownModel, Question
+from actors.contracts.judge import Judge, Shows, Verdict
+from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, SettingsError, Unreadable
-from actors.family import ChatTemplate, KnownModel, Question
-from actors.judge import Judge, Shows, Verdict
 from actors.models.reward_anything import as_text
-from actors.parsing import answer_of, number, objects, the_only
-from actors.patterns import groups_of, linear
 from actors.records import Message, Reason, Role
-from actors.rubric_settings import WINNER, RubricSettings, VerdictTokens
-from actors.settings import JudgeSettings
-from actors.verdict_token import difference
+from actors.settings.replica import JudgeSettings
+from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
+from actors.text.patterns import groups_of, linear
+from actors.verdicts.parsing import answer_of, number, objects, the_only
+from actors.verdicts.verdict_token import difference
 
 _MOST_MATCHES = 1000
 """A text in which a verdict is found more often says nothing but that; each match may be a pass over the text."""

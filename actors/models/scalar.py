@@ -4,8 +4,8 @@ Asked with the checkpoint's own chat template and no generation prompt; the rewa
 the conversation. Its scale is the model's own, and it compares only responses to the same prompt.
 """
 
-from actors.checkpoint import Checkpoint
-from actors.family import Golden, KnownModel, OneLogit
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import Golden, KnownModel, OneLogit
 from actors.records import Message, Role
 
 # The conversation of Skywork-Reward-V2's card. Its numbers are transformers' in BF16, of which a step at 23 is 0.125;

@@ -7,10 +7,10 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from actors.errors import Rejected
-from actors.reasoning import with_reasoning
 from actors.records import Message, Reason, Response, ScoreRequest, Shown
+from actors.text.reasoning import with_reasoning
 from deploy.errors import BadRequest, unscored
-from deploy.service import Service
+from deploy.models.service import Service
 from pipelines.formats.content import conversation, final, refuse_answered, text
 
 T = TypeVar("T")

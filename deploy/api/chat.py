@@ -17,16 +17,16 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 
-from actors.engine import Generation, Sampling
-from actors.judge import Judge, Shows
-from actors.online import Refused, Written
-from actors.reasoning import THINK
+from actors.contracts.judge import Judge, Shows
+from actors.engine.protocol import Generation, Sampling
 from actors.records import Score, ScoreRequest
+from actors.scorers.online import Refused, Written
+from actors.text.reasoning import THINK
 from deploy.api.bodies import Listed, RequestBody, Serving, Turn, Turns, asked_or_refused, check_alone
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
-from deploy.service import ServedModel
-from deploy.work import off_loop
+from deploy.models.service import ServedModel
+from deploy.models.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

@@ -12,17 +12,17 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from actors.engine import Generation
+from actors.contracts.judge import Judge
+from actors.engine.protocol import Generation
 from actors.errors import Rejected, Unreadable
-from actors.judge import Judge
 from actors.models.genrm_boxed import EVEN
-from actors.reasoning import with_reasoning
 from actors.records import Message, Reason, Response, Said, Score, ScoreRequest, Status
+from actors.text.reasoning import with_reasoning
 from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest
-from deploy.service import ServedModel
-from deploy.work import off_loop
+from deploy.models.service import ServedModel
+from deploy.models.work import off_loop
 from pipelines.formats.content import conversation, is_blank, refuse_answered, text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)

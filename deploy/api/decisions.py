@@ -18,13 +18,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field, field_validator
 
-from actors.online import Choice, Refused, Unfit
 from actors.records import Message, Reason, Role
+from actors.scorers.online import Choice, Refused, Unfit
 from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, unscored
-from deploy.service import ServedModel
-from deploy.work import Work, off_loop
+from deploy.models.service import ServedModel
+from deploy.models.work import Work, off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

@@ -17,8 +17,8 @@ from actors.records import Message, Reason, Response, Score, ScoreRequest
 from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest
-from deploy.policy_templates import TEMPLATES, Talk, split_by_any
-from deploy.work import off_loop
+from deploy.models.policy_templates import TEMPLATES, Talk, split_by_any
+from deploy.models.work import off_loop
 from pipelines.formats.content import text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
-from deploy.work import off_loop
+from deploy.models.work import off_loop
 
 DEEPEST = 100
 """Lists and objects within each other. What could be read at some depth of calls can't always be written at another."""

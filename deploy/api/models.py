@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from deploy.api.bodies import Serving
 from deploy.errors import ApiError
-from deploy.service import ServedModel
+from deploy.models.service import ServedModel
 
 router = APIRouter(tags=["about the endpoint"])
 

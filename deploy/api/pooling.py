@@ -14,14 +14,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from actors.engine import activation
-from actors.online import RawOutputs, Rendered
+from actors.engine.protocol import activation
 from actors.records import ScoreRequest
+from actors.scorers.online import RawOutputs, Rendered
 from deploy.api.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, refused
-from deploy.service import ServedModel
-from deploy.work import off_loop
+from deploy.models.service import ServedModel
+from deploy.models.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

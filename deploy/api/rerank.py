@@ -10,7 +10,7 @@ from deploy.api.bodies import Listed, RequestBody, Serving, answered, document
 from deploy.api.json_route import JsonRoute
 from deploy.api.score import PAIR_NEUTRAL, scores_of
 from deploy.errors import BadRequest, reward_of
-from deploy.work import off_loop
+from deploy.models.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

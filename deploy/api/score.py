@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 from fastapi import APIRouter
 from pydantic import AliasChoices, Field
 
-from actors.online import RawOutputs
 from actors.records import Message, Score, ScoreRequest
+from actors.scorers.online import RawOutputs
 from deploy.api.bodies import Listed, RequestBody, Serving, answered, document, together
 from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
-from deploy.service import ServedModel
-from deploy.work import off_loop
+from deploy.models.service import ServedModel
+from deploy.models.work import off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

@@ -4,8 +4,8 @@ Each function takes a JSON value of any type and returns what it stands for, or 
 """
 
 from actors.errors import Rejected
-from actors.reasoning import with_reasoning
 from actors.records import Message, Reason, Role
+from actors.text.reasoning import with_reasoning
 from pipelines.formats.rows import Exchange, Row
 
 ROLES = {

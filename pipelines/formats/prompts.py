@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
-from pipelines.formats import extra_ids, llama_text, steerlm
-from pipelines.formats.alpaca import asked
+from pipelines.formats import extra_ids, llama_text
 from pipelines.formats.content import conversation, entries, field, is_conversation, opened, question, text, with_system
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
-from pipelines.formats.sharegpt import is_talk, openai
+from pipelines.formats.shapes import steerlm
+from pipelines.formats.shapes.alpaca import asked
+from pipelines.formats.shapes.sharegpt import is_talk, openai
 
 CANDIDATE = "candidate"
 """The name of what a policy is going to answer."""

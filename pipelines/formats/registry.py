@@ -6,25 +6,25 @@ from typing import Literal
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.records import Reason
-from pipelines.formats.alpaca import ALPACA
-from pipelines.formats.helpsteer2 import HELPSTEER2
-from pipelines.formats.helpsteer3 import HELPSTEER3
-from pipelines.formats.input_output import INPUT_OUTPUT
-from pipelines.formats.judgebench import JUDGEBENCH
-from pipelines.formats.messages import MESSAGES
-from pipelines.formats.nemo_preference import NEMO_PREFERENCE
-from pipelines.formats.nemo_rl import NEMO_RL
-from pipelines.formats.nemo_text import NEMO_TEXT
-from pipelines.formats.preference import PREFERENCE
-from pipelines.formats.prompt_completion import PROMPT_COMPLETION
-from pipelines.formats.prompt_response import PROMPT_RESPONSE
-from pipelines.formats.rm_bench import RM_BENCH
 from pipelines.formats.rows import RowRequests
 from pipelines.formats.shape import Shape
-from pipelines.formats.sharegpt import SHAREGPT
-from pipelines.formats.sharegpt_preference import SHAREGPT_PREFERENCE
-from pipelines.formats.steerlm import STEERLM
-from pipelines.formats.ultrafeedback import ULTRAFEEDBACK
+from pipelines.formats.shapes.alpaca import ALPACA
+from pipelines.formats.shapes.helpsteer2 import HELPSTEER2
+from pipelines.formats.shapes.helpsteer3 import HELPSTEER3
+from pipelines.formats.shapes.input_output import INPUT_OUTPUT
+from pipelines.formats.shapes.judgebench import JUDGEBENCH
+from pipelines.formats.shapes.messages import MESSAGES
+from pipelines.formats.shapes.nemo_preference import NEMO_PREFERENCE
+from pipelines.formats.shapes.nemo_rl import NEMO_RL
+from pipelines.formats.shapes.nemo_text import NEMO_TEXT
+from pipelines.formats.shapes.preference import PREFERENCE
+from pipelines.formats.shapes.prompt_completion import PROMPT_COMPLETION
+from pipelines.formats.shapes.prompt_response import PROMPT_RESPONSE
+from pipelines.formats.shapes.rm_bench import RM_BENCH
+from pipelines.formats.shapes.sharegpt import SHAREGPT
+from pipelines.formats.shapes.sharegpt_preference import SHAREGPT_PREFERENCE
+from pipelines.formats.shapes.steerlm import STEERLM
+from pipelines.formats.shapes.ultrafeedback import ULTRAFEEDBACK
 
 _ALL = (
     *(MESSAGES, SHAREGPT, STEERLM, NEMO_TEXT),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.checkpoint import BUILT_IN, Checkpoint, locate
+from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint, locate
 from actors.errors import ModelError
 from tests.models import ATTRIBUTES_CONFIG, ATTRIBUTES_WEIGHTS, reward_model, write_model, write_weights
 

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from actors.checkpoint import BUILT_IN, Checkpoint
-from actors.converting import convert
+from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
 from actors.errors import AssayError, ModelError
-from actors.models import RewardModel, resolve
-from actors.self_test import self_test
-from actors.settings import EngineSettings, ModelSettings, RenderSettings
+from actors.launch.convert_checkpoint import convert
+from actors.reward_model import RewardModel, resolve
+from actors.scorers.self_test import self_test
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from tests.actors.models import test_principle
 from tests.models import (
     FIRST_LOGIT,

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from actors.batch_actor import BatchActor, _killer
-from actors.crash_guard import SUSPECT, Ledger
-from actors.engine_process import EngineProcess, _Gate
+from actors.engine.fake_engine import FakeEngine, Fault, Faults
 from actors.errors import CrashLoop
-from actors.fake_engine import FakeEngine, Fault, Faults
-from actors.models import families
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
-from actors.scorer import HeadScorer
+from actors.reward_model import families
+from actors.scorers.head_scorer import HeadScorer
+from actors.workers.batch_actor import BatchActor, _killer
+from actors.workers.crash_ledger import SUSPECT, Ledger
+from actors.workers.engine_process import EngineProcess, _Gate
 
 PATIENCE = 30.0  # seconds, for a thread that should come at once
 

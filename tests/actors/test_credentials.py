@@ -13,11 +13,11 @@ from pydantic import ValidationError
 import actors
 import deploy
 import pipelines
-from actors.credentials import check_no_credentials
 from actors.errors import SettingsError
-from actors.settings_base import Settings
-from pipelines.options import build, leaves, validated
-from pipelines.settings import ScoreSettings
+from actors.settings.base import Settings
+from actors.settings.credentials import check_no_credentials
+from pipelines.settings.options import build, leaves, validated
+from pipelines.settings.run_settings import ScoreSettings
 from tests.commands import assay
 
 SECRET = "hunter2hunter2"

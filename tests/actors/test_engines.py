@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from actors.admission import Admission
-from actors.engine import Engine, Generation, Pooled, Sampling
+from actors.engine.admission import Admission
+from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.loop_thread import LoopThread
+from actors.engine.protocol import Engine, Generation, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
-from actors.fake_engine import FakeEngine, Fault, Faults
-from actors.loop_thread import LoopThread
 from tests.clock import Clock
 from tests.engines import LABELS, MAX_MODEL_LEN, SECONDS, ask, running, until
 
@@ -311,7 +311,7 @@ def test_prompts_can_be_refused_or_get_nothing_finite(start_fake: Start) -> None
 
 def test_a_prompt_can_end_the_process() -> None:
     script = (
-        "from actors.fake_engine import FakeEngine, Fault, Faults\n"
+        "from actors.engine.fake_engine import FakeEngine, Fault, Faults\n"
         "engine = FakeEngine(1, 9, faults=Faults(at={7: Fault.EXIT}))\n"
         "engine.submit(engine.pool([7], 'last')).result()\n"
     )
@@ -434,7 +434,7 @@ def test_a_stopped_loop_takes_no_work_and_leaves_none_unanswered() -> None:
 def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
     script = (
         "import os, subprocess, sys\n"
-        "from actors.tether import Tether\n"
+        "from actors.engine.process_reaper import Tether\n"
         "tether = Tether()\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "free = subprocess.Popen(sleep)\n"
@@ -458,7 +458,7 @@ def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
 def test_a_tether_removes_the_shared_memory_of_what_it_holds_and_no_other(ends_first: bool) -> None:
     script = (
         "import os, subprocess, sys\n"
-        "from actors.tether import Tether\n"
+        "from actors.engine.process_reaper import Tether\n"
         "tether = Tether()\n"
         "sharing = 'from multiprocessing.shared_memory import SharedMemory; import setproctitle, time; '\n"
         "sharing += 'setproctitle.setproctitle(str(10**200)); '\n"

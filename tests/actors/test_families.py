@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-import actors.models
-from actors.checkpoint import BUILT_IN, Checkpoint
-from actors.engine import Task
+import actors.reward_model
+from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
+from actors.contracts.family import Family, KnownModel
+from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
-from actors.family import Family, KnownModel
-from actors.models import RewardModel, families, resolve
 from actors.records import Reading
-from actors.settings import Dtype, ModelSettings, ReadSettings, RenderSettings
+from actors.reward_model import RewardModel, families, resolve
+from actors.settings.replica import Dtype, ModelSettings, ReadSettings, RenderSettings
 from tests.models import (
     ATTRIBUTES,
     ATTRIBUTES_CONFIG,
@@ -56,8 +56,8 @@ def close(reading: Reading) -> Any:
 
 
 def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
-    files = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
-    found = [importlib.import_module(f"actors.models.{file}").FAMILY for file in files]
+    files = [module.name for module in pkgutil.iter_modules(actors.reward_model.__path__)]
+    found = [importlib.import_module(f"actors.reward_model.{file}").FAMILY for file in files]
     assert all(isinstance(family, Family) for family in found)
     assert sorted(family.name for family in found) == sorted(families())
     assert len(families()) == len(files)

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from actors import fork_server
-from actors.tether import VARIABLE, _marked
+from actors.engine import fork_server
+from actors.engine.process_reaper import VARIABLE, _marked
 from tests.engines import running, until
 
 SLEEPER = """
@@ -77,7 +77,7 @@ def test_a_server_that_has_initialised_cuda_is_refused(monkeypatch: pytest.Monke
     """After a fork torch doesn't say so itself: it says that it is a fork of such a process."""
     import torch
 
-    from actors.vllm_core import adapt_to_environment
+    from actors.engine.vllm_core import adapt_to_environment
 
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     with pytest.raises(RuntimeError, match="ASSAY_FORK_SERVER=0"):

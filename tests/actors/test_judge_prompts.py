@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from actors.errors import ModelError, SettingsError
-from actors.models import families, resolve
 from actors.models.reward_anything import SYSTEM_TURN as LISTWISE_SYSTEM
 from actors.models.rm_r1_instruct import SYSTEM_TURN
-from actors.reasoning import MARKS
 from actors.records import Reason
-from actors.rendering import Renderer
-from actors.settings import AS_ITS_CARD, JudgeSettings, ModelSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import families, resolve
+from actors.settings.replica import AS_ITS_CARD, JudgeSettings, ModelSettings, RenderSettings
+from actors.text.reasoning import MARKS
 from tests.judges import ANY_ROLE, judge_folder, judge_model, rendered, request
 from tests.models import assistant, system, user
 

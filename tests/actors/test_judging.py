@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from actors.engine import Sampling
+from actors.contracts.judge import Judge
+from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.protocol import Sampling
 from actors.errors import EngineDead, SettingsError
-from actors.fake_engine import FakeEngine, Fault, Faults
-from actors.judge import Judge
-from actors.judging import JudgeScorer
-from actors.models import families
 from actors.records import (
     Prompt,
     Reason,
@@ -24,7 +22,9 @@ from actors.records import (
     ScoreRequest,
     Status,
 )
-from actors.settings import Aggregate, JudgeSettings, Pairs
+from actors.reward_model import families
+from actors.scorers.judge_scorer import JudgeScorer
+from actors.settings.replica import Aggregate, JudgeSettings, Pairs
 from tests.models import user
 
 Reply = Callable[[Sequence[int], Sampling], str]

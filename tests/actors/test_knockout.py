@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.knockout import Pair, next_pairs
+from actors.verdicts.knockout import Pair, next_pairs
 
 
 def play(strengths: list[float]) -> tuple[list[Pair], int, list[int]]:

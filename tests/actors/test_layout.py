@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.checkpoint import BUILT_IN, Checkpoint
+from actors.capacity.layout import BYTES, GIB, GPUS, Layout, Size, checked, need, smallest
+from actors.capacity.sizes import SIZES, size_of
+from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
 from actors.errors import SettingsError
-from actors.layout import BYTES, GIB, GPUS, Layout, Size, checked, need, smallest
-from actors.models import families
-from actors.sizes import SIZES, size_of
+from actors.reward_model import families
 
 LARGE = SIZES["nvidia/Nemotron-4-340B-Reward"]
 SMALL, BIG = GPUS["80GB"], GPUS["141GB"]

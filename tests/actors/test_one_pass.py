@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
-from actors.checkpoint import BUILT_IN
-from actors.engine import Engine, Pooled
+from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.protocol import Engine, Pooled
 from actors.errors import EngineError
-from actors.fake_engine import FakeEngine, Fault, Faults
-from actors.models import RewardModel
-from actors.one_pass import shared
 from actors.records import Prompt, Reason, Score, ScoreRequest
-from actors.scorer import HeadScorer
+from actors.reward_model import RewardModel
+from actors.scorers.head_scorer import HeadScorer
+from actors.scorers.one_pass import shared
 from tests.engines import ask, until
 from tests.models import SCALAR, assistant, built_in_engine, renderer, request, reward_model, user, write_model
 

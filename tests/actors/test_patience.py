@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from actors.errors import EndpointError, EngineError
-from actors.patience import OPENS_AT, Fault, Kind, Patience, wait_s
+from pipelines.sampling.endpoint_client import OPENS_AT, Fault, Kind, Patience, wait_s
 
 T = TypeVar("T")
 

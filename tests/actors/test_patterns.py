@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engine import Generation
+from actors.engine.protocol import Generation
 from actors.errors import SettingsError, Unreadable
 from actors.models import rm_r1
 from actors.models.rubric import FAMILY
-from actors.parsing import objects
-from actors.patterns import linear
 from actors.records import Reason
-from actors.rubric_settings import RubricSettings
-from actors.settings import JudgeSettings
-from actors.verdict_token import difference
-from pipelines.options import validated
+from actors.settings.replica import JudgeSettings
+from actors.settings.rubric import RubricSettings
+from actors.text.patterns import linear
+from actors.verdicts.parsing import objects
+from actors.verdicts.verdict_token import difference
+from pipelines.settings.options import validated
 
 EXPONENTIAL = "(a+)+b"
 LONG = 200_000

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from actors import placement
-from actors.checkpoint import locate
+from actors.capacity.layout import Layout
+from actors.capacity.sizes import SIZES
+from actors.checkpoint.checkpoint_files import locate
 from actors.errors import SettingsError
-from actors.layout import Layout
-from actors.models import RewardModel, resolve
-from actors.placement import check_memory, nodes_for, with_node
-from actors.settings import EngineSettings, ModelSettings, RenderSettings
-from actors.sizes import SIZES
+from actors.launch import placement
+from actors.launch.placement import check_memory, nodes_for, with_node
+from actors.reward_model import RewardModel, resolve
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 
 @pytest.mark.parametrize(

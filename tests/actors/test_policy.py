@@ -10,17 +10,17 @@ import pytest
 from tokenizers import AddedToken
 from transformers import AutoTokenizer
 
-from actors.checkpoint import locate
-from actors.engine import Generation, Sampling
-from actors.fake_engine import FakeEngine
-from actors.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
-from actors.reasoning import MARKS, Parted, parted
+from actors.checkpoint.checkpoint_files import locate
+from actors.engine.fake_engine import FakeEngine
+from actors.engine.protocol import Generation, Sampling
 from actors.records import Reason
-from actors.rendering import special_tokens
-from actors.settings import ControlTokens, PolicySettings
-from pipelines.asking import AskedRow, Asking
+from actors.rendering.renderer import special_tokens
+from actors.scorers.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
+from actors.settings.replica import ControlTokens, PolicySettings
+from actors.text.reasoning import MARKS, Parted, parted
 from pipelines.formats import with_system_prompt
-from pipelines.preparing import Preparation
+from pipelines.prepare.policy_prompts import AskedRow, Asking
+from pipelines.prepare.score_requests import Preparation
 from tests.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, system, user, write_model
 
 CAUSAL = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}

@@ -2,11 +2,11 @@
 
 import pytest
 
-from actors.models import resolve
-from actors.reasoning import MARKS, Parted, freed, mark_in, parted, with_reasoning
 from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest
-from actors.rendering import Renderer
-from actors.settings import ModelSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import resolve
+from actors.settings.replica import ModelSettings, RenderSettings
+from actors.text.reasoning import MARKS, Parted, freed, mark_in, parted, with_reasoning
 from tests.models import SCALAR, assistant, request, user
 
 HELD = [

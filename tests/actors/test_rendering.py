@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from actors.checkpoint import Checkpoint, locate
+from actors.checkpoint.checkpoint_files import Checkpoint, locate
+from actors.contracts.family import Question
 from actors.errors import ModelError
-from actors.family import Question
-from actors.models import families, resolve
 from actors.records import Message, Reason, RenderedRequest, ScoreRequest
-from actors.rendering import Renderer
-from actors.settings import ControlTokens, ModelSettings, RenderSettings, TooLong
-from actors.stems import GoOn
+from actors.rendering.renderer import Renderer
+from actors.reward_model import families, resolve
+from actors.settings.replica import ControlTokens, ModelSettings, RenderSettings, TooLong
+from actors.text.stems import GoOn
 from tests.models import (
     ATTRIBUTES,
     ATTRIBUTES_CONFIG,
@@ -650,7 +650,7 @@ def test_a_tokenizer_is_never_given_many_large_texts_at_once(monkeypatch: pytest
         return tokenize(texts)
 
     monkeypatch.setattr(rendering._stems, "_tokenize", watched)
-    monkeypatch.setattr("actors.stems._AT_A_TIME", 2_000)
+    monkeypatch.setattr("actors.text.stems._AT_A_TIME", 2_000)
     asked = [request(user("a " * 400), assistant("b")) for _ in range(20)]
     found = rendering.render(asked)
     assert len(given_at_once) >= 10

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from actors.engine import Generation
+from actors.engine.protocol import Generation
 from actors.errors import ModelError, SettingsError, Unreadable
-from actors.models import families
 from actors.models.rubric import Rubric
 from actors.records import Reason
-from actors.rubric_settings import RubricSettings
-from actors.settings import JudgeSettings
-from pipelines.options import validated
+from actors.reward_model import families
+from actors.settings.replica import JudgeSettings
+from actors.settings.rubric import RubricSettings
+from pipelines.settings.options import validated
 from tests.judges import ANY_ROLE, judge_folder, judge_model, rendered, request
 from tests.models import assistant, user
 

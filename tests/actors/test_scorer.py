@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.engine import Engine, Generation, Pooled, Sampling
+from actors.engine.fake_engine import FakeEngine
+from actors.engine.loop_thread import LoopThread
+from actors.engine.protocol import Engine, Generation, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
-from actors.fake_engine import FakeEngine
-from actors.loop_thread import LoopThread
-from actors.models import families
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
-from actors.scorer import HeadScorer
+from actors.reward_model import families
+from actors.scorers.head_scorer import HeadScorer
 from tests.engines import SECONDS
 
 T = TypeVar("T")

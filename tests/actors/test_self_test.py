@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from actors.alignment import logprobs_are_their_tokens
-from actors.checkpoint import Checkpoint
-from actors.engine import Generation, Pooled, Sampling
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import Golden, KnownModel
+from actors.engine.fake_engine import FakeEngine
+from actors.engine.protocol import Generation, Pooled, Sampling
 from actors.errors import ModelError
-from actors.fake_engine import FakeEngine
-from actors.family import Golden, KnownModel
-from actors.models import families, resolve
-from actors.rubric_settings import RubricSettings
-from actors.self_test import self_test
-from actors.settings import JudgeSettings, ModelSettings, RenderSettings
+from actors.reward_model import families, resolve
+from actors.scorers.alignment import logprobs_are_their_tokens
+from actors.scorers.self_test import self_test
+from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
+from actors.settings.rubric import RubricSettings
 from tests.models import ATTRIBUTES, SCALAR, reward_model
 
 Change = Callable[[tuple[float, ...]], tuple[float, ...]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.standing import Standing, bradley_terry
+from actors.verdicts.standing import Standing, bradley_terry
 
 Compared = tuple[Sequence[int], Sequence[float]]
 FIRST, SECOND, TIE = (1.0, 0.0), (0.0, 1.0), (0.5, 0.5)

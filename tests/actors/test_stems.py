@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from actors.checkpoint import locate
-from actors.models import resolve
+from actors.checkpoint.checkpoint_files import locate
 from actors.records import Reason, ScoreRequest
-from actors.rendering import MOST_PROMPTS, Renderer
-from actors.settings import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
-from actors.stems import Stems
+from actors.rendering.renderer import MOST_PROMPTS, Renderer
+from actors.reward_model import resolve
+from actors.settings.replica import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
+from actors.text.stems import Stems
 from tests.examples import examples
 from tests.models import ATTRIBUTES, SCALAR, assistant, renderer, request, user
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from actors.checkpoint import locate
-from actors.text_bound import TextBound
+from actors.checkpoint.checkpoint_files import locate
+from actors.text.text_bound import TextBound
 from tests.examples import examples
 
 TOKENIZERS = ["tiny-attributes", "tiny-genrm", "tiny-math-prm"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from actors.layout import Size
-from actors.sizes import SIZES
-from actors.throughputs import PEAK, PUBLISHED, Published, least_seconds, published
+from actors.capacity.layout import Size
+from actors.capacity.sizes import SIZES
+from actors.capacity.throughputs import PEAK, PUBLISHED, Published, least_seconds, published
 
 BIG, SMALL = "141GB", "80GB"
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engine import Generation
+from actors.contracts.judge import Judge, Verdict
+from actors.engine.protocol import Generation
 from actors.errors import Unreadable
-from actors.judge import Judge, Verdict
-from actors.models import families
-from actors.reasoning import MARKS, Mark
 from actors.records import Reason
-from actors.rubric_settings import RubricSettings
-from actors.settings import JudgeSettings, ReadSettings
-from actors.verdict_token import difference
+from actors.reward_model import families
+from actors.settings.replica import JudgeSettings, ReadSettings
+from actors.settings.rubric import RubricSettings
+from actors.text.reasoning import MARKS, Mark
+from actors.verdicts.verdict_token import difference
 from tests.dialects import answer_tag, boxed, final_judgement, json_grades, listwise, rated, rubric_readers
 from tests.dialects.final_judgement import MARK, NO, YES, made
 from tests.examples import examples

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from actors.admission import Admission
-from actors.engine import Generation, Pooled, Sampling, Task
-from actors.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
+from actors.engine.admission import Admission
+from actors.engine.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
+from actors.engine.error_log import LastWords
+from actors.engine.protocol import Generation, Pooled, Sampling, Task
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
-from actors.last_words import LastWords
-from actors.models import families
 from actors.records import Prompt, RenderedRequest, RenderedResponse
-from actors.scorer import HeadScorer
-from actors.settings import EngineSettings
+from actors.reward_model import families
+from actors.scorers.head_scorer import HeadScorer
+from actors.settings.replica import EngineSettings
 from tests.clock import Clock
 from tests.engines import (
     BLOCK,
@@ -40,7 +40,7 @@ from tests.engines import (
 )
 
 if TYPE_CHECKING:
-    from actors.vllm_engine import VllmEngine
+    from actors.engine.vllm_engine import VllmEngine
 
 ENDLESS = Sampling(max_tokens=MAX_MODEL_LEN - 8)
 
@@ -387,7 +387,7 @@ class Core:
 
 
 def engine_at(step_s: float, cold: set[str | None]) -> "VllmEngine":
-    from actors.vllm_engine import VllmEngine
+    from actors.engine.vllm_engine import VllmEngine
 
     engine = object.__new__(VllmEngine)
     engine._admission, engine._probe, engine._cold = Admission(1, 60.0), None, cold
@@ -436,7 +436,7 @@ def test_a_card_reads_as_many_prompts_and_tokens_in_a_step_as_vllm_has_it_do(
     from vllm.engine import arg_utils
     from vllm.usage.usage_lib import UsageContext
 
-    from actors import vllm_engine
+    from actors.engine import vllm_engine
 
     assert vllm_engine._usage(online) is UsageContext.ENGINE_CONTEXT, "of a CPU"
     for module in (arg_utils, vllm_engine):
@@ -532,8 +532,8 @@ def test_a_slow_request_times_out_and_a_hung_engine_is_dead(start: Start, monkey
     until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 0)
     ask(engine, engine.health())
     ask(engine, engine.generate([1], Sampling(max_tokens=1), "first"))  # until then it might be compiling
-    monkeypatch.setattr("actors.vllm_engine.PROBE_TIMEOUT_S", 1.0)
-    monkeypatch.setattr("actors.vllm_engine.SHUTDOWN_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("actors.engine.vllm_engine.PROBE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("actors.engine.vllm_engine.SHUTDOWN_TIMEOUT_S", 1.0)
     os.kill(core, signal.SIGSTOP)
     with pytest.raises(EngineDead, match="answered nothing"):
         ask(engine, engine.generate([1], Sampling(max_tokens=1), "hung"))

@@ -8,7 +8,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from actors.online import OnlineScorer
+from actors.scorers.online import OnlineScorer
 from deploy import api
 from deploy.api.json_route import JsonRoute, count_values
 from deploy.settings import LimitSettings

@@ -21,7 +21,7 @@ from ray._private import state
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.cluster_utils import Cluster
 
-from deploy.spot import notice
+from deploy.ray_serve.spot import notice
 from tests.clusters import NO_DASHBOARD
 from tests.conftest import REPOSITORY
 from tests.endpoints import wait

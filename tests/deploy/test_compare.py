@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from actors.online import Judged, OnlineScorer
 from actors.records import Reading, Reason, Said, Score, ScoreRequest
-from actors.settings import JudgeSettings
+from actors.scorers.online import Judged, OnlineScorer
+from actors.settings.replica import JudgeSettings
 from tests.endpoints import QUESTION, application, post, scorer
 from tests.models import user
 

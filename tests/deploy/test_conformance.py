@@ -18,12 +18,12 @@ import openai
 import psutil
 import pytest
 
-from actors.checkpoint import BUILT_IN
-from actors.family import Question
-from actors.models import resolve
+from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.contracts.family import Question
+from actors.engine.process_reaper import VARIABLE, _marked
 from actors.records import Message, Role
-from actors.settings import ModelSettings, RenderSettings
-from actors.tether import VARIABLE, _marked
+from actors.reward_model import resolve
+from actors.settings.replica import ModelSettings, RenderSettings
 from tests.commands import summary
 from tests.endpoints import serving, wait
 from tests.processes import family, title

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from actors.online import Choice, OnlineScorer, Refused, Unfit
 from actors.records import Message, Reason
-from actors.settings import EngineSettings, RenderSettings
+from actors.scorers.online import Choice, OnlineScorer, Refused, Unfit
+from actors.settings.replica import EngineSettings, RenderSettings
 from tests.endpoints import application, post, scorer
 from tests.judges import ANY_ROLE, judge_folder, judge_model
 from tests.models import system, user

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from actors.online import Judged, OnlineScorer
 from actors.records import Reading, Reason, Score, ScoreRequest
+from actors.scorers.online import Judged, OnlineScorer
 from tests.endpoints import ANSWERED, application, client, post, scorer
 from tests.models import user
 

@@ -28,8 +28,8 @@ from ray.serve.schema import ServeDeploySchema
 from referencing import Registry, Resource
 
 from deploy.settings import EndpointSettings
-from pipelines.options import validated
-from pipelines.recipe import read_recipe
+from pipelines.settings.options import validated
+from pipelines.settings.recipe import read_recipe
 from tests.conftest import REPOSITORY
 from tests.endpoints import free_port, ray_head, wait
 

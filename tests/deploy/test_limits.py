@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from actors.errors import SettingsError
-from actors.online import OnlineScorer
-from actors.settings import EngineSettings
-from deploy.auth import Keys, check_reach, read_keys
+from actors.scorers.online import OnlineScorer
+from actors.settings.replica import EngineSettings
 from deploy.settings import AccessSettings, LimitSettings
-from deploy.web import create_app
+from deploy.web.app import create_app
+from deploy.web.auth import Keys, check_reach, read_keys
 from tests.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}

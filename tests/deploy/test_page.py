@@ -16,13 +16,13 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Playwright, Request, Response, expect, sync_playwright
 
-from actors.models import resolve
-from actors.online import OnlineScorer
-from actors.settings import EngineSettings, ModelSettings, RenderSettings
-from deploy.auth import Keys
-from deploy.service import ServedModel, Service
+from actors.reward_model import resolve
+from actors.scorers.online import OnlineScorer
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from deploy.models.service import ServedModel, Service
 from deploy.settings import LimitSettings
-from deploy.web import create_app
+from deploy.web.app import create_app
+from deploy.web.auth import Keys
 
 HEAD, JUDGE, BY_PRINCIPLE = "tiny-attributes", "tiny-genrm-json", "tiny-genrm-principle"
 KEY = "0123456789abcdef"

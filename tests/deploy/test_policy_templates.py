@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from actors.records import Message, Role
-from deploy.policy_templates import TEMPLATES, split_by_any
+from deploy.models.policy_templates import TEMPLATES, split_by_any
 from tests.models import assistant, system, tool, user
 
 Turns = Sequence[Message]

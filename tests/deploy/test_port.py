@@ -11,7 +11,7 @@ import ray
 
 from actors.errors import SettingsError
 from deploy.local import run
-from deploy.port import reserved
+from deploy.ray_serve.port import reserved
 from deploy.settings import AddressSettings, EndpointSettings
 from tests.conftest import REPOSITORY
 from tests.endpoints import free_port

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http import auto
 
-from deploy import proxy
+from deploy.ray_serve import proxy
 from tests.endpoints import listening, raw, wait
 
 WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from actors.online import OnlineScorer
+from actors.scorers.online import OnlineScorer
 from tests.endpoints import QUESTION, application, post, rewards, scorer
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"

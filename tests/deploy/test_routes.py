@@ -12,11 +12,11 @@ import httpx
 import openai
 import pytest
 
-from actors.family import Question
-from actors.models import resolve
-from actors.online import OnlineScorer
+from actors.contracts.family import Question
 from actors.records import Message, Reason, Role
-from actors.settings import ModelSettings, RenderSettings
+from actors.reward_model import resolve
+from actors.scorers.online import OnlineScorer
+from actors.settings.replica import ModelSettings, RenderSettings
 from deploy.api import chat
 from deploy.api.json_route import DEEPEST
 from deploy.errors import unscored

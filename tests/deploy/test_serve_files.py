@@ -13,10 +13,10 @@ from ray import cloudpickle
 from ray.serve.schema import ServeDeploySchema
 
 from actors.errors import SettingsError
-from deploy import policy
-from deploy.prometheus import merged
+from deploy.metrics.prometheus import merged
+from deploy.ray_serve import autoscaling
 from deploy.settings import EndpointSettings
-from pipelines.options import validated
+from pipelines.settings.options import validated
 from tests.conftest import REPOSITORY
 
 DEPLOY = REPOSITORY / "deploy"
@@ -58,16 +58,16 @@ def test_the_dashboard_shows_what_is_measured() -> None:
 )
 def test_replicas_follow_requests_and_tokens(requests: float, tokens: dict[str, float] | None, wanted: float) -> None:
     context = SimpleNamespace(total_num_requests=requests, aggregated_metrics=None if tokens is None else {"tokens": tokens})
-    assert policy.Enough(target_requests=64, target_tokens=1000)(context)[0] == wanted
+    assert autoscaling.Enough(target_requests=64, target_tokens=1000)(context)[0] == wanted
 
 
 def test_the_policy_travels_to_a_process_without_our_code() -> None:
     pickles: Any = cloudpickle
-    pickles.register_pickle_by_value(policy)
+    pickles.register_pickle_by_value(autoscaling)
     try:
-        sent = pickles.dumps(policy.Enough)
+        sent = pickles.dumps(autoscaling.Enough)
     finally:
-        pickles.unregister_pickle_by_value(policy)
+        pickles.unregister_pickle_by_value(autoscaling)
     there = (
         "import pickle, sys, types; sys.modules['deploy'] = None; policy = pickle.load(sys.stdin.buffer); "
         "print(policy(64, 1000)(types.SimpleNamespace(total_num_requests=128, aggregated_metrics={}))[0])"

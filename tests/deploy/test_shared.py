@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from deploy.auth import Keys
-from deploy.service import Service
+from deploy.models.service import Service
 from deploy.settings import LimitSettings
-from deploy.shared import Blocking, Shared
-from deploy.web import create_app
+from deploy.web.app import create_app
+from deploy.web.auth import Keys
+from deploy.web.shared import Blocking, Shared
 from tests.endpoints import client
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from actors.online import Choice, OnlineScorer
 from actors.records import Message, RenderedRequest, ScoreRequest
-from actors.settings import EngineSettings, JudgeSettings
-from actors.stems import GoOn
+from actors.scorers.online import Choice, OnlineScorer
+from actors.settings.replica import EngineSettings, JudgeSettings
+from actors.text.stems import GoOn
 from deploy.settings import LimitSettings
 from tests.endpoints import QUESTION, application, client, post, scorer
 

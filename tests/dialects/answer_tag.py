@@ -1,6 +1,6 @@
 """What RM-R1 writes, that answers in a tag: text, how many responses, and what it says."""
 
-from actors.judge import Verdict
+from actors.contracts.judge import Verdict
 from actors.records import Reason
 
 Case = tuple[str, str, int, Verdict | Reason]

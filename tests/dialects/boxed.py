@@ -1,6 +1,6 @@
 r"""What the judges write that answer in `\boxed{}`: text, how many responses they were shown, and what it says."""
 
-from actors.judge import Verdict
+from actors.contracts.judge import Verdict
 from actors.records import Reason
 
 Case = tuple[str, str, int, Verdict | Reason]

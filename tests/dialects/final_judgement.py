@@ -6,7 +6,7 @@ At every position stand other log-probabilities, so that a neighbour's would sho
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from actors.engine import Generation
+from actors.engine.protocol import Generation
 from actors.records import Reason
 
 YES, NO, END = 7414, 2308, 151645

@@ -1,6 +1,6 @@
 """What the judges write that grade two responses as JSON: text, how many responses, and what it says."""
 
-from actors.judge import Verdict
+from actors.contracts.judge import Verdict
 from actors.records import Reason
 from tests.dialects.boxed import two
 

@@ -1,6 +1,6 @@
 """What RewardAnything writes, that grades and ranks a list: text, how many responses, and what it says."""
 
-from actors.judge import Verdict
+from actors.contracts.judge import Verdict
 from actors.records import Reason
 
 Case = tuple[str, str, int, Verdict | Reason]

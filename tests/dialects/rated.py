@@ -1,6 +1,6 @@
 """What R3 writes, that rates by a rubric: text, how many responses, and what it says, for each of its three prompts."""
 
-from actors.judge import Verdict
+from actors.contracts.judge import Verdict
 from actors.records import Reason
 
 Case = tuple[str, str, int, Verdict | Reason]

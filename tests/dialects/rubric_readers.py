@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from actors.judge import Verdict
+from actors.contracts.judge import Verdict
 from actors.records import Reason
 
 Case = tuple[str, str, int, Verdict | Reason]

@@ -18,7 +18,7 @@ FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 
 def test_help_and_models_load_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom click.testing import CliRunner\nfrom pipelines.__main__ import cli\n"
+        "import sys\nfrom click.testing import CliRunner\nfrom pipelines.cli.app import cli\n"
         "for words in (['--help'], ['score', '--help'], ['filter', '--help'], ['models'],\n"
         "              ['models', 'explain', 'nvidia/Llama-3.3-Nemotron-70B-Reward']):\n"
         "    result = CliRunner().invoke(cli, words)\n"

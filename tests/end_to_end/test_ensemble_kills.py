@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.parts import Parts
+from pipelines.scored_corpus.parts import Parts
 from tests.commands import kill, parts_of, running, wait_until
 from tests.corpora import chat, lines, write
 
@@ -18,8 +18,8 @@ PROMPTS, RESPONSES = 60, 6
 ENSEMBLE = """
 import json, sys
 from pipelines import ensembling
-from pipelines.options import build
-from pipelines.settings import EnsembleSettings
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import EnsembleSettings
 ensembling._GROUP_BYTES = ensembling._WAVE = 1
 ensembling.ensemble(build(EnsembleSettings, json.loads(sys.argv[1])))
 """

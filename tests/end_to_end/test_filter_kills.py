@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.filtering import KeepSummary, keep
-from pipelines.settings import FilterSettings
+from pipelines.filtering.filter_corpus import KeepSummary, keep
+from pipelines.settings.run_settings import FilterSettings
 from tests.commands import kill, running, wait_until
 from tests.selections import corpus, grades, numbers, prompts_of
 
@@ -16,7 +16,7 @@ ROWS = 2000
 FILTER = """
 import json, sys
 from pipelines import filtering
-from pipelines.settings import FilterSettings
+from pipelines.settings.run_settings import FilterSettings
 filtering._GROUP_PARTS = filtering._OUTPUT_BYTES = 1
 filtering.keep(FilterSettings(**json.loads(sys.argv[1])))
 """

@@ -9,11 +9,11 @@ import pytest
 import ray
 
 import pipelines
-from actors import placement
+from actors.capacity.sizes import SIZES
 from actors.errors import EngineError, SettingsError
-from actors.sizes import SIZES
-from pipelines.progress import Silent
-from pipelines.scoring import score
+from actors.launch import placement
+from pipelines.runtime.progress import Silent
+from pipelines.scoring.score_corpus import score
 from tests.clusters import cluster
 from tests.commands import summary
 from tests.corpora import Notes, lines, rows, scored, settings, write

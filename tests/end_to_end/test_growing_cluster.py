@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ray._private.state import state
 
-from pipelines.parts import Parts
+from pipelines.scored_corpus.parts import Parts
 from tests.commands import running, wait_until
 from tests.corpora import lines, rows, scored, write
 from tests.endpoints import wait

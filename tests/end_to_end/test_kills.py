@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.lease import STALE_S
 from pipelines.storage import LEASE
+from pipelines.storage.lease import STALE_S
 from tests.commands import PATIENCE_S, actors_of, assay, exported, kill, parts_of, running, stamps, summary, wait_until
 from tests.corpora import lines, rows, write
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from actors import placement
 from actors.errors import RunStopped
-from pipelines import watch
-from pipelines.parts import Parts
-from pipelines.sampling import sample
-from pipelines.scoring import score
+from actors.launch import placement
+from pipelines.runtime import lost_engines
+from pipelines.sampling.sample_prompts import sample
+from pipelines.scored_corpus.parts import Parts
+from pipelines.scoring.score_corpus import score
 from tests.clusters import add, cluster
 from tests.corpora import Notes, lines, rows, scored, settings, write
 from tests.endpoints import listening, wait
@@ -70,7 +70,7 @@ def test_what_a_lost_engine_held_is_done_where_another_makes_room(head: Any, tmp
 def test_what_a_lost_judge_held_is_begun_again_by_the_others(
     head: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_GRACE_S", 5.0)
+    monkeypatch.setattr(lost_engines, "_GRACE_S", 5.0)
     add(head, NODE)
     leaving = add(head, NODE)
     corpus, out, notes = write(tmp_path / "prompts.jsonl", lines(prompts(PROMPTS))), tmp_path / "out", Notes()
@@ -86,7 +86,7 @@ def test_what_a_lost_judge_held_is_begun_again_by_the_others(
 
 
 def test_a_cluster_without_any_gpu_left_stops_the_run(head: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_GRACE_S", 5.0)
+    monkeypatch.setattr(lost_engines, "_GRACE_S", 5.0)
     leaving = add(head, NODE)
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
     parts = Parts(str(out))

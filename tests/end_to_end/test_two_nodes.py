@@ -22,12 +22,12 @@ from ray.serve.config import HTTPOptions
 from ray.util import placement_group_table
 
 from actors.errors import EngineError
-from actors.placement import actor_options, place, sweep
-from actors.settings import EngineSettings
-from pipelines.engine_pool import engine_pool
-from pipelines.pools import pool
-from pipelines.scoring import score
-from pipelines.settings import PoolSettings
+from actors.launch.placement import actor_options, place, sweep
+from actors.settings.replica import EngineSettings
+from pipelines.runtime.engine_pool import engine_pool
+from pipelines.sampling.engine_actors import pool
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.run_settings import PoolSettings
 from tests.clusters import cluster
 from tests.commands import summary
 from tests.conftest import REPOSITORY

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 import ray
 
-from actors import fork_server
-from pipelines.ray_start import start_ray
+from actors.engine import fork_server
+from pipelines.runtime.ray_start import start_ray
 
 
 @pytest.fixture(scope="session")

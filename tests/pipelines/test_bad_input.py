@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.scoring import score
+from pipelines.scoring.score_corpus import score
 from tests.corpora import chat, rows, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")

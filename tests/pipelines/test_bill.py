@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from actors.capacity.layout import Layout
+from actors.capacity.sizes import SIZES
 from actors.errors import SettingsError
-from actors.layout import Layout
-from actors.models import RewardModel, resolve
-from actors.settings import JudgeSettings, ModelSettings, RenderSettings
-from actors.sizes import SIZES
-from pipelines.bill import Bill, Ground, bill
-from pipelines.estimating import Estimate
-from pipelines.plan_settings import BillSettings, CardSettings
+from actors.reward_model import RewardModel, resolve
+from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
+from pipelines.estimate.cost import Bill, Ground, bill
+from pipelines.estimate.intervals import Estimate
+from pipelines.settings.estimate_settings import BillSettings, CardSettings
 
 TOKENS = {
     "tokens": Estimate(1e9, 0.9e9, 1.2e9),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.budget import Budget, expected_gain
-from pipelines.settings import DrawSettings
+from pipelines.sampling.budget import Budget, expected_gain
+from pipelines.settings.run_settings import DrawSettings
 
 
 def rounds(settings: DrawSettings, rewards: Sequence[float | None]) -> list[int]:

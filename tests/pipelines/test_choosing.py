@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import SettingsError
-from pipelines.candidates import Candidate
-from pipelines.choosing import check, choose, standings
-from pipelines.make_settings import ChoiceOfCandidates
+from pipelines.export.choose_candidates import check, choose, standings
+from pipelines.scored_corpus.candidates import Candidate
+from pipelines.settings.export_settings import ChoiceOfCandidates
 from tests.candidates import candidate, candidates
 from tests.examples import examples
 

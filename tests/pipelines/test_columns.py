@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.columns import Columns, carried_columns, check_carried, scalar_column
-from pipelines.readers import PREPARED, RECORD, RESERVED
-from pipelines.sources import InputFile, Kind, find
+from pipelines.corpus.corpus_files import InputFile, Kind, find
+from pipelines.corpus.readers import PREPARED, RECORD, RESERVED
+from pipelines.scored_corpus.columns import Columns, carried_columns, check_carried, scalar_column
 
 any_speed = settings(deadline=None)
 JSON_FILE = InputFile(0, "x", "/x", Kind.JSONL, 0, "", 0)

@@ -13,16 +13,16 @@ import pytest
 
 from actors.errors import AuditError, RunStopped, SourceError
 from actors.records import Reason, Score
-from pipelines import ensembling
-from pipelines.baselines import responses_needed
-from pipelines.ensembling import combine
-from pipelines.filtering import keep
-from pipelines.manifest import read_manifest
-from pipelines.member_runs import folder_of
-from pipelines.parts import Parts
-from pipelines.progress import Silent
-from pipelines.settings import Combine, CombineSettings, FilterSettings
-from pipelines.status import status
+from pipelines.cli.status import status
+from pipelines.ensemble import score_ensemble
+from pipelines.ensemble.score_ensemble import combine
+from pipelines.ensemble.z_scores import responses_needed
+from pipelines.filtering.filter_corpus import keep
+from pipelines.runtime.progress import Silent
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.member_runs import folder_of
+from pipelines.scored_corpus.parts import Parts
+from pipelines.settings.run_settings import Combine, CombineSettings, FilterSettings
 from pipelines.storage import open_read
 from tests import corpora
 from tests.ensembles import (
@@ -198,7 +198,7 @@ def test_the_summary_counts_what_came_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert summary.scored == sum(row["reward"] is not None for row in found)
     assert summary.flags == {"suspect": sum(row["suspect"] is True for row in found)}
     assert summary.flags["suspect"] > 0
-    monkeypatch.setattr(ensembling, "baselines", None)  # nothing is compared again
+    monkeypatch.setattr(score_ensemble, "baselines", None)  # nothing is compared again
     assert combined(tmp_path, AB, suspect_disagreement=1.0) == (summary, agreement)
     assert status(str(tmp_path)).complete
 
@@ -290,8 +290,8 @@ def test_a_combination_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path
     for name in ("calm", "stopped"):
         members(tmp_path / name, rows, AB)
     calm = combined(tmp_path / "calm", AB)
-    monkeypatch.setattr(ensembling, "_GROUP_RESPONSES", 40)
-    monkeypatch.setattr(ensembling, "_WAVE", 2)
+    monkeypatch.setattr(score_ensemble, "_GROUP_RESPONSES", 40)
+    monkeypatch.setattr(score_ensemble, "_WAVE", 2)
     with pytest.raises(KeyboardInterrupt):
         combine(str(tmp_path / "stopped"), AB, CombineSettings(), {}, StoppedAfter(2))
     before = written(tmp_path / "stopped")
@@ -371,7 +371,7 @@ def test_every_part_says_what_it_was_made_of(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.baselines._MEMORY", "1KB")
+    monkeypatch.setattr("pipelines.ensemble.z_scores._MEMORY", "1KB")
     members(tmp_path, some_rows(60, seed=3, members=2), AB)
     with pytest.raises(RunStopped, match=r"the rewards can't be compared in .*assay-ensemble-"):
         combined(tmp_path, AB)

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from actors.errors import SettingsError, UserError
-from pipelines.__main__ import cli
-from pipelines.corpus_plan import CorpusPlan, corpus_plan, quantiles
-from pipelines.options import build
-from pipelines.plan_settings import PlanSettings
-from pipelines.scoring import score
-from pipelines.summary import Summary
+from pipelines.cli.app import cli
+from pipelines.estimate.forecast import CorpusPlan, corpus_plan, quantiles
+from pipelines.scored_corpus.summary import Summary
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.estimate_settings import PlanSettings
+from pipelines.settings.options import build
 from tests.corpora import chat, lines, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")

@@ -11,7 +11,7 @@ from ray.data import Dataset
 
 from actors.errors import SettingsError, SourceError
 from pipelines import choose, export, keep, pairs, read_scored, sample, score
-from pipelines.known_datasets import reader_of
+from pipelines.datasets.known_datasets import reader_of
 from tests.candidates import rows_in
 from tests.corpora import lines, scored, write
 

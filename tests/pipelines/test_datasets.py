@@ -16,8 +16,8 @@ from ray.data import DataContext, Dataset
 
 import pipelines
 from actors.errors import ExpressionError, ModelError, SettingsError, SourceError
-from pipelines.columns import Columns
-from pipelines.row_step import row_id
+from pipelines.datasets.score_rows import row_id
+from pipelines.scored_corpus.columns import Columns
 from tests.commands import PATIENCE_S, summary
 from tests.conftest import REPOSITORY
 from tests.corpora import chat, lines, rows, scored, write
@@ -217,7 +217,7 @@ def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None
     assert summary("score", corpus, f"{BUCKET}/scored", "--model", "tiny-attributes", "--engine", "fake")["scored"] == 5
     # In a process of its own: the workers of these tests' Ray don't know how to reach the store.
     code = (
-        "import pipelines\nfrom pipelines.session import ray_session\n"
+        "import pipelines\nfrom pipelines.runtime.session import ray_session\n"
         f"with ray_session():\n    assert pipelines.read_scored('{BUCKET}/scored').sum('id') == 10"
     )
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, timeout=PATIENCE_S)

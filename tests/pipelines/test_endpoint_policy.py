@@ -14,15 +14,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from actors.errors import EndpointError, EngineError, OutputError, RunStopped
-from actors.patience import Fault, Kind
-from actors.policy import Drawn
 from actors.records import Message, Reason, Role, ScoreRequest
-from actors.settings import PolicySettings
-from pipelines.asking import AskedRow
-from pipelines.drawing import Asked, FromEndpoint, served_by
-from pipelines.endpoint_faults import fault_of
-from pipelines.manifest import differences
-from pipelines.sampling import recorded
+from actors.scorers.policy import Drawn
+from actors.settings.replica import PolicySettings
+from pipelines.prepare.policy_prompts import AskedRow
+from pipelines.sampling.endpoint_client import Fault, Kind
+from pipelines.sampling.endpoint_faults import fault_of
+from pipelines.sampling.generate import Asked, FromEndpoint, served_by
+from pipelines.sampling.sample_prompts import recorded
+from pipelines.scored_corpus.manifest import differences
 from tests.corpora import lines, scored, write
 from tests.endpoints import free_port, listening
 from tests.pipelines.test_sampling import drawn, prompts, told

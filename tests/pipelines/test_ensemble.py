@@ -10,16 +10,16 @@ import pytest
 
 import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
-from pipelines.ensembling import EnsembleSummary, ensemble
-from pipelines.filtering import keep
-from pipelines.manifest import read_manifest
-from pipelines.members import check_together, members, outputs
-from pipelines.options import build
-from pipelines.parts import Parts
-from pipelines.progress import Silent
-from pipelines.settings import EnsembleSettings, FilterSettings, MemberSettings
-from pipelines.sources import InputFile, Kind
-from pipelines.status import status
+from pipelines.cli.status import status
+from pipelines.corpus.corpus_files import InputFile, Kind
+from pipelines.ensemble.members import check_together, members, outputs
+from pipelines.ensemble.score_ensemble import EnsembleSummary, ensemble
+from pipelines.filtering.filter_corpus import keep
+from pipelines.runtime.progress import Silent
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.parts import Parts
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, MemberSettings
 from tests.commands import assay, summary
 from tests.corpora import chat, lines, outcome_of, rows, scored, write
 from tests.ensembles import z_scores
@@ -166,7 +166,7 @@ def test_what_one_member_rejects_or_fails_on_is_not_scored(tmp_path: Path) -> No
 def _token(text: str) -> int:
     from tokenizers import Tokenizer
 
-    from actors.checkpoint import locate
+    from actors.checkpoint.checkpoint_files import locate
 
     tokenizer = Tokenizer.from_file(str(Path(locate("tiny-scalar"), "tokenizer.json")))
     (token,) = tokenizer.encode(text, add_special_tokens=False).ids

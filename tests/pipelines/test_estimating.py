@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipelines.estimating import Estimate, Stratum, Values, having_bounds, t_quantile, totals
+from pipelines.estimate.intervals import Estimate, Stratum, Values, having_bounds, t_quantile, totals
 
 AMOUNTS, COUNTS = ("tokens", "responses"), {"rejected": "responses"}
 ROWS, BLOCK_ROWS, BLOCKS, SAMPLES = 20_000, 8, 250, 300

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.errors import OutputError
-from pipelines import __main__ as command
+from pipelines.cli import app as command
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.models import families
-from pipelines.explaining import explained
+from actors.reward_model import families
+from pipelines.cli.explain_command import explained
 
 HEADS = {
     "Nemotron-4-340B-Reward": "attributes",

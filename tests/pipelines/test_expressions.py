@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from actors.errors import ExpressionError
-from pipelines.columns import Columns, scalar_column
-from pipelines.expressions import Condition, Evaluator, Ranking
-from pipelines.filter_step import Judge
-from pipelines.settings import ChoiceSettings
+from pipelines.filtering.filter_step import Judge
+from pipelines.scored_corpus.columns import Columns, scalar_column
+from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
+from pipelines.settings.run_settings import ChoiceSettings
 
 CARRIED = pa.schema(
     [

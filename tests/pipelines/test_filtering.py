@@ -20,20 +20,21 @@ from hypothesis import strategies as st
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SourceError
 from actors.records import Reading, Reason, Score, Status
-from pipelines import filtering, kept_folder
-from pipelines.columns import Columns
-from pipelines.filter_step import Output, filter_group
-from pipelines.filtering import KeepSummary, keep
-from pipelines.json_splice import encode, one_line, splice, wrap
-from pipelines.kept_files import Target
-from pipelines.lease import Ticket, lease
-from pipelines.manifest import Manifest
-from pipelines.parts import Counts, Part, Parts
-from pipelines.readers import RECORD
-from pipelines.scored_folder import scored_manifest
-from pipelines.settings import FilterSettings
-from pipelines.sources import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.readers import RECORD
+from pipelines.filtering import filter_corpus
+from pipelines.filtering.filter_corpus import KeepSummary, keep
+from pipelines.filtering.filter_step import Output, filter_group
+from pipelines.filtering.json_splice import encode, one_line, splice, wrap
+from pipelines.filtering.writers import Target
+from pipelines.scored_corpus import output_folder
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.manifest import Manifest
+from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.scored_corpus.scored_folder import scored_manifest
+from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
+from pipelines.storage.lease import Ticket, lease
 from tests.deletions import die_in_start
 
 Response = tuple[str, Score]
@@ -192,7 +193,7 @@ def test_several_responses_of_a_row(tmp_path: Path) -> None:
 
 
 def test_original_bytes_once_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.parts._BATCH_ROWS", 2)  # a row's responses then lie in two batches
+    monkeypatch.setattr("pipelines.scored_corpus.parts._BATCH_ROWS", 2)  # a row's responses then lie in two batches
     both: Row = (b'{"p":1,  "n": 1.50}  ', [("chosen", scored(2.0)), ("A", scored(-1.0)), ("rejected", scored(1.0))])
     folder = json_corpus(tmp_path / "scored", [both, one(b'{"p": 2}', scored(-1.0)), both])
     summary = run(folder, "reward > 0", tmp_path / "kept", fields=False, rest=str(tmp_path / "rest"))
@@ -455,7 +456,7 @@ def test_a_filter_that_is_killed_while_it_clears_its_folders_takes_nothing_of_an
     while killed:
         out = tmp_path / f"{deletions}"
         with monkeypatch.context() as patch:
-            patch.setattr(kept_folder, "finish", _dies)
+            patch.setattr(output_folder, "finish", _dies)
             with pytest.raises(KeyboardInterrupt):
                 both(out, "reward > -10")
         assert set(files(out)) == {"kept-00000.jsonl", "rest-00000.jsonl"}
@@ -501,7 +502,7 @@ def test_kept_and_rest_are_two_folders(four: str, tmp_path: Path) -> None:
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ten parts in four groups."""
-    monkeypatch.setattr(filtering, "_GROUP_PARTS", 3)
+    monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 3)
     corpus = Corpus(tmp_path / "scored", JSON)
     for part in range(10):
         corpus.part([one(b'{"id": %d}' % (part * 5 + at), scored(float(part))) for at in range(5)])
@@ -527,22 +528,22 @@ def test_an_error_in_a_task_is_the_error_itself(many: str, tmp_path: Path, local
 def test_a_task_that_fails_otherwise_stops_the_run(
     many: str, tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filtering, "_filter_output", lambda step, selection, output: {}[output.index])
+    monkeypatch.setattr(filter_corpus, "_filter_output", lambda step, selection, output: {}[output.index])
     with pytest.raises(RunStopped, match="a task failed"):
         run(many, "reward > 0", tmp_path / "kept")
 
 
 def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(many)
-    groups = list(filtering._groups(sorted(parts.entries())))
+    groups = list(filter_corpus._groups(sorted(parts.entries())))
     assert [len(group.parts) for group in groups] == [3, 3, 3, 1]
     assert [numbered.part for group in groups for numbered in group.parts] == parts.listing()
     assert [numbered.number for group in groups for numbered in group.parts] == list(range(10))
     size = (Path(parts.folder, "parts") / parts.listing()[0].name).stat().st_size
-    monkeypatch.setattr(filtering, "_GROUP_BYTES", 2 * size + size // 2)
-    assert [len(group.parts) for group in filtering._groups(sorted(parts.entries()))] == [2] * 5
-    monkeypatch.setattr(filtering, "_GROUP_BYTES", 1)
-    assert [len(group.parts) for group in filtering._groups(sorted(parts.entries()))] == [1] * 10
+    monkeypatch.setattr(filter_corpus, "_GROUP_BYTES", 2 * size + size // 2)
+    assert [len(group.parts) for group in filter_corpus._groups(sorted(parts.entries()))] == [2] * 5
+    monkeypatch.setattr(filter_corpus, "_GROUP_BYTES", 1)
+    assert [len(group.parts) for group in filter_corpus._groups(sorted(parts.entries()))] == [1] * 10
 
 
 def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
@@ -550,15 +551,15 @@ def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
     before = read_lines(tmp_path / "kept")
     manifest = scored_manifest(four)
     settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
-    step = pickle.loads(pickle.dumps(filtering._step(settings, manifest)))
-    filter_group(step, None, Output(0, tuple(filtering._groups(sorted(Parts(four).entries())))))
+    step = pickle.loads(pickle.dumps(filter_corpus._step(settings, manifest)))
+    filter_group(step, None, Output(0, tuple(filter_corpus._groups(sorted(Parts(four).entries())))))
     assert read_lines(tmp_path / "kept") == before
     assert step.reads == [name for name in manifest.columns.schema.names if name != "topic"]
 
 
 def test_counting_reads_only_what_it_needs(four: str) -> None:
     manifest = scored_manifest(four)
-    step = filtering._step(FilterSettings(scored=four, keep="reward > 0"), manifest)
+    step = filter_corpus._step(FilterSettings(scored=four, keep="reward > 0"), manifest)
     assert step.reads == ["row", "reward", "status", "reason"]
 
 

@@ -8,11 +8,11 @@ import yaml
 from click.testing import CliRunner
 
 from actors.errors import AssayError, ExpressionError, OutputError, SettingsError, SourceError
-from pipelines import scoring
-from pipelines.__main__ import cli
-from pipelines.foreseeing import check_steps
-from pipelines.options import validated
-from pipelines.recipe import Recipe
+from pipelines.cli.app import cli
+from pipelines.cli.recipe_preflight import check_steps
+from pipelines.scoring import score_corpus
+from pipelines.settings.options import validated
+from pipelines.settings.recipe import Recipe
 from tests.corpora import lines, rows, write
 
 
@@ -105,7 +105,7 @@ def test_a_recipe_is_checked_before_its_run(corpus: Path, monkeypatch: pytest.Mo
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("the run was started")
 
-    monkeypatch.setattr(scoring, "score", started)
+    monkeypatch.setattr(score_corpus, "score", started)
     recipe = corpus.parent / "r.yaml"
     recipe.write_text(yaml.safe_dump(steps(corpus, filter={"keep": "scores.kindness > 1"})))
     assert isinstance(CliRunner().invoke(cli, ["run", str(recipe)]).exception, ExpressionError)

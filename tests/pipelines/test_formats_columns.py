@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason
-from pipelines import readers
+from pipelines.corpus import readers
+from pipelines.corpus.corpus_files import Range, Unit
 from pipelines.formats import OwnColumns, RowRequests, RowShape, requests
-from pipelines.identity import manifest_of
-from pipelines.planning import Plan, plan
-from pipelines.preparing import asked_of
-from pipelines.settings import ScoreSettings
-from pipelines.sources import Range, Unit
+from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.resolve_run import Plan, plan
+from pipelines.prepare.score_requests import asked_of
+from pipelines.settings.run_settings import ScoreSettings
 from tests.asked import account, contexts, judged, refused, said, user
 from tests.corpora import lines, settings, write
 

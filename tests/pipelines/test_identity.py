@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from actors.checkpoint import Adapter
-from actors.engine_arguments import OURS, SAME_NUMBERS
-from actors.settings_base import Settings
-from pipelines import planning, policies, refining, sampling
+from actors.checkpoint.checkpoint_files import Adapter
+from actors.engine.engine_arguments import OURS, SAME_NUMBERS
+from actors.settings.base import Settings
 from pipelines.formats import PROMPT_READER, ROW_READER
-from pipelines.identity import manifest_of
-from pipelines.options import build, leaves
-from pipelines.refine_step import Tree
-from pipelines.settings import RefineSettings, SampleSettings, ScoreSettings
+from pipelines.prepare import resolve_run
+from pipelines.prepare.identity import manifest_of
+from pipelines.sampling import policies, refine_prompts, sample_prompts
+from pipelines.sampling.refine_step import Tree
+from pipelines.settings.options import build, leaves
+from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 from tests.corpora import lines, write
 from tests.engines import write_adapter
 from tests.judges import judge_folder
@@ -110,12 +111,14 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     settings: Any = build(kind, {"inputs": (str(corpus),), "output": "out", **flat})
     more: dict[str, Any] = {}
     if isinstance(settings, SampleSettings):
-        more = sampling.recorded(settings, policies.policy_of(settings.policy))
+        more = sample_prompts.recorded(settings, policies.policy_of(settings.policy))
     if isinstance(settings, RefineSettings):
         tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
-        work = refining._Refining(settings, tree, *refining._prompts(settings), refining._writers(settings))
+        work = refine_prompts._Refining(
+            settings, tree, *refine_prompts._prompts(settings), refine_prompts._writers(settings)
+        )
         more = work.recorded()
-    plan = planning.plan(settings, unanswered=kind is not ScoreSettings)
+    plan = resolve_run.plan(settings, unanswered=kind is not ScoreSettings)
     found: dict[str, Any] = json.loads(json.dumps(manifest_of(plan, settings, more).identity))
     return found
 

@@ -12,9 +12,9 @@ from ray._private.ray_constants import get_runtime_env_default_excludes
 from ray._private.runtime_env.packaging import create_package
 
 from actors.errors import ModelError, SettingsError
-from actors.settings_base import Settings
-from pipelines.job_package import FOLDERS, MODELS, TEXTS, JobPackage, job_package
-from pipelines.recipe import Recipe, read_recipe
+from actors.settings.base import Settings
+from pipelines.runtime.job_package import FOLDERS, MODELS, TEXTS, JobPackage, job_package
+from pipelines.settings.recipe import Recipe, read_recipe
 from tests.conftest import REPOSITORY
 from tests.corpora import write
 
@@ -188,7 +188,12 @@ def rays_own(folder: Path, archive: Path) -> set[str]:
 
 def test_of_this_checkout_ray_sends_the_code_alone(tmp_path: Path) -> None:
     found = rays_own(REPOSITORY, tmp_path / "checkout.zip")
-    assert {"actors/scorer.py", "pipelines/__main__.py", "deploy/app.py", "tiny_models/scalar/model.safetensors"} <= found
+    assert {
+        "actors/scorers/head_scorer.py",
+        "pipelines/cli/app.py",
+        "deploy/app.py",
+        "tiny_models/scalar/model.safetensors",
+    } <= found
     top = {name.split("/")[0] for name in found}
     assert not top & {
         ".git",
@@ -213,7 +218,7 @@ def test_what_stays_at_home_of_any_checkout(tmp_path: Path) -> None:
     code = {
         "actors/a.py",
         "tiny_models/scalar/model.safetensors",
-        "deploy/page/index.html",
+        "deploy/web/page/index.html",
         "recipe.yaml",
         "rubrics/mine.yaml",
     }

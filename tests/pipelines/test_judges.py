@@ -8,10 +8,10 @@ import pytest
 import ray
 
 import pipelines
+from actors.contracts.judge import PARSER
 from actors.errors import OutputError, SettingsError, SourceError
-from actors.judge import PARSER
-from pipelines.manifest import read_manifest
-from pipelines.scoring import score
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scoring.score_corpus import score
 from tests.commands import assay
 from tests.corpora import chat, lines, outcome_of, scored, settings, write
 from tests.judges import judge_folder

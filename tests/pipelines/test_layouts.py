@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from actors.errors import SettingsError
-from pipelines.__main__ import cli
-from pipelines.layouts import layout_of, table
-from pipelines.plan_settings import LayoutSettings
+from pipelines.cli.app import cli
+from pipelines.estimate.layouts import layout_of, table
+from pipelines.settings.estimate_settings import LayoutSettings
 from tests.conftest import REPOSITORY
 
 LARGE = "nvidia/Nemotron-4-340B-Reward"

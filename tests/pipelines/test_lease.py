@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from actors.errors import OutputError, RunStopped
-from pipelines import lease as leases
 from pipelines import storage
-from pipelines.lease import Holder, check_held, lease, ticket
-from pipelines.parts import Counts, Part, Parts
-from pipelines.sources import Range
+from pipelines.corpus.corpus_files import Range
+from pipelines.scored_corpus.parts import Counts, Part, Parts
 from pipelines.storage import LEASE
+from pipelines.storage import lease as leases
+from pipelines.storage.lease import Holder, check_held, lease, ticket
 from tests.conftest import REPOSITORY
 from tests.object_store import BUCKET
 
@@ -64,7 +64,7 @@ def test_a_folder_in_an_object_store_is_held_too(s3: Any) -> None:
 
 def test_what_a_process_held_that_was_killed_is_taken_over_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    script = f"import os\nfrom pipelines.lease import lease\nwith lease({str(folder)!r}):\n    os._exit(9)"
+    script = f"import os\nfrom pipelines.storage.lease import lease\nwith lease({str(folder)!r}):\n    os._exit(9)"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, check=False)
     assert done.returncode == 9
     assert (folder / LEASE).exists()

@@ -17,21 +17,22 @@ import yaml
 from click.testing import CliRunner
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError, SourceError
-from pipelines import kept_folder, made, making
-from pipelines.__main__ import cli
+from pipelines.cli.app import cli
+from pipelines.export import export_job, exports
+from pipelines.export.export_job import MadeSummary
+from pipelines.export.read_back import Reader
+from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.formats.content import question
-from pipelines.judged_rows import Reader
-from pipelines.lease import Ticket, lease
-from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.making import MadeSummary
-from pipelines.manifest import read_manifest
-from pipelines.member_runs import made_up
-from pipelines.parts import Counts, Parts
+from pipelines.runtime.workers import workers
+from pipelines.scored_corpus import output_folder
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.member_runs import made_up
+from pipelines.scored_corpus.parts import Counts, Parts
+from pipelines.scored_corpus.summary import summarise
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.storage import LEASE
-from pipelines.summary import summarise
-from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.workers import workers
+from pipelines.storage.lease import Ticket, lease
 from tests.asked import said, user
 from tests.candidates import Given, drawn_corpus, files_in, judged_corpus, prompts, rows_in, scored_corpus
 from tests.corpora import lines, scored, settings, write
@@ -44,15 +45,15 @@ ANSWERED = RowShape("prompt-response")
 
 
 def choose(folder: str, output: Path, **asked: Any) -> MadeSummary:
-    return made.choose(ChooseSettings(scored=folder, output=str(output), **asked))
+    return exports.choose(ChooseSettings(scored=folder, output=str(output), **asked))
 
 
 def pair(folder: str, output: Path, **asked: Any) -> MadeSummary:
-    return made.make_pairs(PairSettings(scored=folder, output=str(output), **{"fake_ok": True, **asked}))
+    return exports.make_pairs(PairSettings(scored=folder, output=str(output), **{"fake_ok": True, **asked}))
 
 
 def export(folder: str, output: Path, trainer: str, **asked: Any) -> MadeSummary:
-    return made.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **{"fake_ok": True, **asked}))
+    return exports.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **{"fake_ok": True, **asked}))
 
 
 def document(folder: Path, kind: str = "choose") -> dict[str, Any]:
@@ -442,10 +443,10 @@ def test_what_is_kept_of_a_sampled_corpus_may_lie_in_it(tmp_path: Path) -> None:
 
 
 def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "workers", _here)
+    monkeypatch.setattr(export_job, "workers", _here)
     folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(making, "_BYTES", 1)
+        patch.setattr(export_job, "_BYTES", 1)
         choose(folder, out, keep="top-k", k=9, per="row")
     (out / "mine.txt").touch()
     assert len(files_in(out)) == 2
@@ -474,7 +475,7 @@ def test_a_folder_that_another_run_writes_is_refused(tmp_path: Path, kind: Any) 
 
 def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = Ticket(str(tmp_path / "out"), "of the lost lease")
-    monkeypatch.setattr("pipelines.making.ticket", lambda folder: lost)
+    monkeypatch.setattr("pipelines.export.export_job.ticket", lambda folder: lost)
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
         choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["choose.json"]
@@ -541,7 +542,7 @@ def _here(tasks: int) -> Any:
 def cut_up(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     """Many pieces of work, however the candidates are grouped."""
     whole = sum(path.stat().st_size for path in _parts(folder))
-    monkeypatch.setattr(making, "_BYTES", whole // 3)
+    monkeypatch.setattr(export_job, "_BYTES", whole // 3)
 
 
 def equal_prompts(folder: Path) -> str:
@@ -575,7 +576,7 @@ def test_a_condition_may_name_the_columns_of_the_input(as_scored: Mapping[str, s
 @PER
 def test_what_is_written_doesnt_depend_on_the_pieces(tmp_path: Path, per: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = equal_prompts(tmp_path / "in")
-    monkeypatch.setattr(making, "workers", _here)
+    monkeypatch.setattr(export_job, "workers", _here)
     whole = choose(folder, tmp_path / "whole", keep="softmax", k=2, per=per)
     cut_up(monkeypatch, folder)
     pieces = choose(folder, tmp_path / "pieces", keep="softmax", k=2, per=per)
@@ -618,7 +619,7 @@ def test_pieces_are_made_anywhere_in_any_order(tmp_path: Path, per: str, monkeyp
     folder = equal_prompts(tmp_path / "in")
     cut_up(monkeypatch, folder)
     for name, hands in (("here", _here), ("elsewhere", _elsewhere)):
-        monkeypatch.setattr(making, "workers", hands)
+        monkeypatch.setattr(export_job, "workers", hands)
         out = tmp_path / name
         assert pair(folder, out / "pairs", per=per).rows > 0
         assert choose(folder, out / "best", keep="majority", voters=("reward",), per=per).rows > 0
@@ -634,12 +635,12 @@ def test_what_was_killed_goes_on_with_what_isnt_there(
     tmp_path: Path, per: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, calm, out = equal_prompts(tmp_path / "in"), tmp_path / "calm", tmp_path / "out"
-    monkeypatch.setattr(making, "workers", _here)
+    monkeypatch.setattr(export_job, "workers", _here)
     cut_up(monkeypatch, folder)
     asked = {"keep": "top-k", "k": 2, "per": per, "overwrite": overwrite}
     whole = choose(folder, calm, **asked)
     with monkeypatch.context() as patch:
-        patch.setattr(kept_folder, "note_done", _dies_after(2))
+        patch.setattr(output_folder, "note_done", _dies_after(2))
         with pytest.raises(KeyboardInterrupt):
             choose(folder, out, **asked)
     assert document(out)["summary"] is None
@@ -665,7 +666,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _dies_after(calls: int) -> Any:
     left: Iterator[int] = iter(range(calls))
-    real = kept_folder.note_done
+    real = output_folder.note_done
 
     def note(*arguments: Any, **named: Any) -> None:
         if next(left, None) is None:
@@ -680,10 +681,10 @@ def test_another_choice_starts_anew_in_a_folder_that_was_left(
     tmp_path: Path, per: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, out = equal_prompts(tmp_path / "in"), tmp_path / "out"
-    monkeypatch.setattr(making, "workers", _here)
+    monkeypatch.setattr(export_job, "workers", _here)
     cut_up(monkeypatch, folder)
     with monkeypatch.context() as patch:
-        patch.setattr(kept_folder, "note_done", _dies_after(2))
+        patch.setattr(output_folder, "note_done", _dies_after(2))
         with pytest.raises(KeyboardInterrupt):
             choose(folder, out, keep="all", floor=0.0, per=per)
     assert files_in(out)
@@ -698,7 +699,7 @@ def test_a_choice_that_is_killed_while_it_clears_its_folder_takes_nothing_of_ano
     tmp_path: Path, per: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = equal_prompts(tmp_path / "in")
-    monkeypatch.setattr(making, "workers", _here)
+    monkeypatch.setattr(export_job, "workers", _here)
     cut_up(monkeypatch, folder)
     asked: dict[str, Any] = {"keep": "best", "floor": 4.0, "per": per}
     whole = choose(folder, tmp_path / "calm", **asked)
@@ -706,7 +707,7 @@ def test_a_choice_that_is_killed_while_it_clears_its_folder_takes_nothing_of_ano
     while killed:
         out = tmp_path / f"{deletions}"
         with monkeypatch.context() as patch:
-            patch.setattr(kept_folder, "finish", _dies_after(0))
+            patch.setattr(output_folder, "finish", _dies_after(0))
             with pytest.raises(KeyboardInterrupt):
                 choose(folder, out, keep="all", floor=0.0, per=per)
         with monkeypatch.context() as patch:
@@ -722,13 +723,13 @@ def test_a_choice_that_is_killed_while_it_clears_its_folder_takes_nothing_of_ano
 
 def test_a_corpus_that_was_scored_on_is_chosen_from_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Notes of what was done belong to the parts that were there."""
-    monkeypatch.setattr(making, "workers", _here)
-    monkeypatch.setattr(making, "_BYTES", 1)
+    monkeypatch.setattr(export_job, "workers", _here)
+    monkeypatch.setattr(export_job, "_BYTES", 1)
     folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
     away = tmp_path / _parts(folder)[0].name
     shutil.move(_parts(folder)[0], away)
     with monkeypatch.context() as patch:
-        patch.setattr(kept_folder, "finish", _dies_after(0))
+        patch.setattr(output_folder, "finish", _dies_after(0))
         with pytest.raises(KeyboardInterrupt):
             choose(folder, out, keep="best", per="row", partial=True)
     assert os.listdir(out / "done") == ["00000.json"]
@@ -777,11 +778,11 @@ def test_what_the_margins_mean_is_told_where_they_count(tmp_path: Path) -> None:
 
 def test_margins_of_many_pairs_are_some_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And how many pairs there are is told all the same."""
-    monkeypatch.setattr(making, "_MOST_MEASURES", 10)
+    monkeypatch.setattr(export_job, "_MOST_MEASURES", 10)
     folder = drawn(tmp_path / "in", *[[0.0, float(at + 1)] for at in range(40)])
     summary = pair(folder, tmp_path / "out", trainer="nemo-aligner-rpo", per="row")
     assert len(summary.measures) <= 10 < summary.rows == 40
-    told = made.advice("nemo-aligner-rpo", summary)
+    told = exports.advice("nemo-aligner-rpo", summary)
     assert told is not None
     assert told["pairs"] == 40
     first, last = (sum(low < margin <= low + 20 for margin in summary.measures) for low in (0, 20))

@@ -12,20 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from actors.engine import Task
+from actors.engine.protocol import Task
 from actors.errors import OutputError
-from actors.models import RewardModel
-from actors.settings import ReadSettings
-from pipelines import fingerprints
-from pipelines.columns import Columns
-from pipelines.identity import manifest_of
-from pipelines.manifest import NAME, Manifest, read_manifest
-from pipelines.options import build
-from pipelines.planning import Plan
-from pipelines.preparing import Preparation
-from pipelines.readers import RECORD
-from pipelines.settings import ScoreSettings, Turns
-from pipelines.sources import InputFile, Kind, find
+from actors.reward_model import RewardModel
+from actors.settings.replica import ReadSettings
+from pipelines.corpus.corpus_files import InputFile, Kind, find
+from pipelines.corpus.readers import RECORD
+from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.resolve_run import Plan
+from pipelines.prepare.score_requests import Preparation
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.manifest import NAME, Manifest, read_manifest
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import ScoreSettings, Turns
+from pipelines.storage import fingerprints
 
 MODEL = RewardModel(
     "m",

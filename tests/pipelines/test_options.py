@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from actors.errors import SettingsError
-from actors.settings import EngineSettings, JudgeSettings
-from actors.settings_base import Settings
+from actors.settings.base import Settings
+from actors.settings.replica import EngineSettings, JudgeSettings
 from deploy.command import _from_file
-from pipelines.flags import given, settings_options
-from pipelines.options import build, from_yaml, leaves, validated
-from pipelines.recipe import Recipe, read_recipe
-from pipelines.settings import FilterSettings, ScoreSettings, Turns
+from pipelines.cli.flags import given, settings_options
+from pipelines.settings.options import build, from_yaml, leaves, validated
+from pipelines.settings.recipe import Recipe, read_recipe
+from pipelines.settings.run_settings import FilterSettings, ScoreSettings, Turns
 
 NEEDED: dict[str, Any] = {"inputs": ("a", "b"), "output": "out", "model": "m"}
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.candidates import SAME_REWARD, Candidate, Pair
-from pipelines.make_settings import PairingSettings, PairsOf
-from pipelines.pairing import pairs
+from pipelines.export.pair_candidates import pairs
+from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, Pair
+from pipelines.settings.export_settings import PairingSettings, PairsOf
 from tests.candidates import candidate, candidates
 
 TOLD = st.tuples(

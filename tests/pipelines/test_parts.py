@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.part_files import drop_unreadable
-from pipelines.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, told_strays
-from pipelines.sources import InputFile, Kind, Range
-from pipelines.summary import connected
+from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.scored_corpus.part_files import drop_unreadable
+from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, told_strays
+from pipelines.scored_corpus.summary import connected
 
 any_speed = settings(deadline=None)
 TABLE = pa.table({"x": [1, 2, 3]})

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from actors.errors import SettingsError
-from pipelines.corpus_plan import corpus_plan
-from pipelines.manifest import read_manifest
-from pipelines.options import build
-from pipelines.plan_facts import compared
-from pipelines.plan_settings import PlanSettings
-from pipelines.scoring import score
-from pipelines.summary import Summary
-from pipelines.worked import Work
+from pipelines.estimate.compare_run import compared
+from pipelines.estimate.forecast import corpus_plan
+from pipelines.runtime.run_timing import Work
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.summary import Summary
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.estimate_settings import PlanSettings
+from pipelines.settings.options import build
 from tests.commands import assay, summary
 from tests.corpora import chat, lines, rows, settings, write
 

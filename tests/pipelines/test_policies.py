@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import policies
-from pipelines.options import build
-from pipelines.settings import SampleSettings
+from pipelines.sampling import policies
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import SampleSettings
 
 JUDGE, POLICY = 2, 1  # GPUs of an engine
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import ray
 
-from actors.crash_guard import Ledger
-from actors.engine_process import alive_nodes
-from pipelines.parts import Counts, Part
-from pipelines.progress import Lines, Meter, Silent
-from pipelines.sources import InputFile, Kind, Range
-from pipelines.watch import Watch
+from actors.workers.crash_ledger import Ledger
+from actors.workers.engine_process import alive_nodes
+from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.runtime.lost_engines import Watch
+from pipelines.runtime.progress import Lines, Meter, Silent
+from pipelines.scored_corpus.parts import Counts, Part
 
 
 def lines_file(index: int, size: int) -> InputFile:
@@ -174,7 +174,7 @@ class Terminal(io.StringIO):
 
 def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 101.0, 102.0, 112.0, 113.0])  # at the start, at each of three parts, and at the end
-    monkeypatch.setattr("pipelines.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("pipelines.runtime.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
     stream = io.StringIO()
     lines = Lines(stream)
     with lines.running([lines_file(0, 100)], []):

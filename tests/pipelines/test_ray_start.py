@@ -8,7 +8,7 @@ from tests.conftest import REPOSITORY
 
 PROCESSES = """
 import psutil
-from pipelines.session import ray_session
+from pipelines.runtime.session import ray_session
 with ray_session():
     for process in psutil.Process().children(recursive=True):
         print(*process.cmdline())

@@ -12,14 +12,14 @@ import psutil
 import pytest
 import ray
 
-from pipelines import ray_worker
+from pipelines.runtime import ray_worker
 from tests.conftest import REPOSITORY
 from tests.engines import running, until
 from tests.processes import family
 
 PRELOADED = """
 import importlib, os, sys, threading
-from pipelines.ray_worker import MODULES, _without_identifiers
+from pipelines.runtime.ray_worker import MODULES, _without_identifiers
 importlib.import_module(MODULES[0])
 with _without_identifiers():
     for name in MODULES:
@@ -35,7 +35,7 @@ print(threading.active_count(), *({"torch", "vllm"} & sys.modules.keys()))
 
 ENDED = """
 import os, ray
-from pipelines.session import ray_session
+from pipelines.runtime.session import ray_session
 with ray_session():
     print(ray.get(ray.remote(lambda: os.getppid()).remote()))
 """

@@ -18,11 +18,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.errors import SourceError
-from pipelines import readers
-from pipelines.parts import gaps
-from pipelines.planning import block_bytes
-from pipelines.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
-from pipelines.sources import InputFile, Kind, Range, Unit, cut, find
+from pipelines.corpus import readers
+from pipelines.corpus.corpus_files import InputFile, Kind, Range, Unit, cut, find
+from pipelines.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
+from pipelines.prepare.resolve_run import block_bytes
+from pipelines.scored_corpus.parts import gaps
 from tests.examples import examples
 
 any_speed = examples(60)

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from actors.errors import SettingsError
-from actors.models import resolve
-from actors.policy import resolve_policy
-from actors.settings import ModelSettings, PolicySettings, RenderSettings
-from pipelines import planning, policies
-from pipelines.identity import manifest_of
-from pipelines.manifest import read_manifest
-from pipelines.scoring import score
+from actors.reward_model import resolve
+from actors.scorers.policy import resolve_policy
+from actors.settings.replica import ModelSettings, PolicySettings, RenderSettings
+from pipelines.prepare import resolve_run
+from pipelines.prepare.identity import manifest_of
+from pipelines.sampling import policies
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scoring.score_corpus import score
 from tests.corpora import chat, lines, rows, scored, settings, write
 
 
@@ -25,8 +26,8 @@ def thinking(count: int) -> list[dict[str, Any]]:
     return found
 
 
-def planned(path: Path, **options: Any) -> planning.Plan:
-    return planning.plan(settings(path, path.parent / "out", **options))
+def planned(path: Path, **options: Any) -> resolve_run.Plan:
+    return resolve_run.plan(settings(path, path.parent / "out", **options))
 
 
 def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_path: Path) -> None:
@@ -43,13 +44,13 @@ def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_p
 def test_a_choice_is_part_of_what_a_run_is(tmp_path: Path, choice: str) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
     own = settings(corpus, tmp_path / "out", reasoning=choice)
-    assert manifest_of(planning.plan(own), own).identity["reasoning"] == choice
+    assert manifest_of(resolve_run.plan(own), own).identity["reasoning"] == choice
 
 
 def test_a_judge_whose_authors_strip_it_needs_no_choice(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
     own = settings(corpus, tmp_path / "out", model="tiny-genrm")
-    assert manifest_of(planning.plan(own), own).identity["reasoning"] == "strip"
+    assert manifest_of(resolve_run.plan(own), own).identity["reasoning"] == "strip"
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from actors.errors import OutputError, SettingsError
-from pipelines.options import build
-from pipelines.refining import RefineSummary, refine
-from pipelines.scoring import score
-from pipelines.settings import RefineSettings
+from pipelines.sampling.refine_prompts import RefineSummary, refine
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import RefineSettings
 from tests.corpora import lines, scored, settings, write
 from tests.pipelines.test_sampling import prompts
 from tests.pipelines.test_scoring import files_of

@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import OutputError, SourceError
-from pipelines import scoring
-from pipelines.filtering import keep
-from pipelines.identity import manifest_of
-from pipelines.manifest import read_manifest
-from pipelines.parts import Parts
-from pipelines.planning import plan
-from pipelines.scoring import Run, carry_out, open_run
-from pipelines.settings import FilterSettings, ScoreSettings
-from pipelines.status import status
-from pipelines.worked import work_of
+from pipelines.cli.status import status
+from pipelines.filtering.filter_corpus import keep
+from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.resolve_run import plan
+from pipelines.runtime.run_timing import work_of
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.parts import Parts
+from pipelines.scoring import score_corpus
+from pipelines.scoring.score_corpus import Run, carry_out, open_run
+from pipelines.settings.run_settings import FilterSettings, ScoreSettings
 from tests.candidates import commit_missing, scored_corpus
 from tests.corpora import Notes, chat, lines, rows, scored, settings, write
 
@@ -42,10 +42,10 @@ def opened(own: ScoreSettings) -> Run:
 
 def score(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `score` does, with numbers made up here; gives what was told."""
-    monkeypatch.setattr(scoring, "_complete", lambda run, *_: commit_missing(run))
-    monkeypatch.setattr(scoring, "ray_session", lambda **_: nullcontext())
+    monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
+    monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
     notes, run = Notes(), opened(own)
-    carry_out(run, scoring._scoring, notes)
+    carry_out(run, score_corpus._scoring, notes)
     return notes.all
 
 
@@ -154,10 +154,10 @@ def test_a_part_that_is_always_unreadable_ends_the_run(
         path = Path(run.parts.path(run.parts.listing()[0]))
         path.write_bytes(path.read_bytes()[:-30])
 
-    monkeypatch.setattr(scoring, "_complete", complete)
-    monkeypatch.setattr(scoring, "ray_session", lambda **_: nullcontext())
+    monkeypatch.setattr(score_corpus, "_complete", complete)
+    monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
     with pytest.raises(SourceError, match="can't be read"):
-        carry_out(opened(asked(corpus, tmp_path / "out")), scoring._scoring, Notes())
+        carry_out(opened(asked(corpus, tmp_path / "out")), score_corpus._scoring, Notes())
 
 
 @pytest.mark.parametrize("left", [b"", b'{"assay": 1, "iden'])

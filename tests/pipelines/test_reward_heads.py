@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from actors.errors import SettingsError
-from pipelines import filtering
-from pipelines.options import build
-from pipelines.scoring import score
-from pipelines.settings import FilterSettings
+from pipelines.filtering import filter_corpus
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import FilterSettings
 from tests.corpora import lines, outcome_of, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -59,7 +59,7 @@ def test_each_step_has_a_reward_of_its_own(tmp_path: Path) -> None:
     assert none["steps"] is None
     assert all(0 < step < 1 for step in (*three["steps"], *one["steps"]))
     assert three["scores"] == {"product": three["reward"], "min": min(three["steps"]), "last": three["steps"][-1]}
-    filtering.keep(
+    filter_corpus.keep(
         build(FilterSettings, {"scored": str(tmp_path / "out"), "output": str(tmp_path / "kept"), "keep": "len(steps) > 1"})
     )
     (kept,) = [json.loads(line) for path in (tmp_path / "kept").glob("*.jsonl") for line in path.read_text().splitlines()]

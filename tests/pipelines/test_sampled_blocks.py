@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import sampled_blocks
-from pipelines.estimating import Estimate, totals
-from pipelines.readers import RECORD
-from pipelines.sampled_blocks import Sample, Sampler
-from pipelines.sources import InputFile, find, limited
-from pipelines.tallying import AMOUNTS, COUNTS, Tally
+from pipelines.corpus.corpus_files import InputFile, find, limited
+from pipelines.corpus.readers import RECORD
+from pipelines.estimate import block_sampling
+from pipelines.estimate.block_sampling import Sample, Sampler
+from pipelines.estimate.intervals import Estimate, totals
+from pipelines.estimate.tally import AMOUNTS, COUNTS, Tally
 from tests.corpora import lines, write
 
 ROW_BYTES, MOST_BYTES, TOO_LONG = 300.0, 2**20, 2000
@@ -135,7 +135,7 @@ def test_many_files_that_must_be_read_through_are_drawn_by_their_size(
     rng = random.Random(4)
     own = [skewed(rng.choice([5, 20, 120]), seed) for seed in range(60)]
     files, facts = corpus(tmp_path, "jsonl.gz", own), truth(own)
-    monkeypatch.setattr(sampled_blocks, "_READ_THROUGH", sum(file.size for file in files) // 2)
+    monkeypatch.setattr(block_sampling, "_READ_THROUGH", sum(file.size for file in files) // 2)
     samples = [looked(files, 400, seed) for seed in range(100)]
     assert all(stratum.replacement for sample in samples for stratum in sample.strata)
     found = [totals(sample.strata, AMOUNTS, COUNTS) for sample in samples]

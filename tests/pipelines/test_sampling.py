@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
-from pipelines.options import build
-from pipelines.parts import Parts, gaps, joined
-from pipelines.sampling import SampleSummary, sample
-from pipelines.scoring import score
-from pipelines.settings import SampleSettings
-from pipelines.sources import Range
+from pipelines.corpus.corpus_files import Range
+from pipelines.sampling.sample_prompts import SampleSummary, sample
+from pipelines.scored_corpus.parts import Parts, gaps, joined
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import SampleSettings
 from tests.corpora import lines, scored, settings, write
 from tests.pipelines.test_scoring import files_of
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from pipelines.preparing import prepared_rows
-from pipelines.readers import END, FILE, PREPARED, START
-from pipelines.score_step import stretches
+from pipelines.corpus.readers import END, FILE, PREPARED, START
+from pipelines.prepare.score_requests import prepared_rows
+from pipelines.scoring.score_step import stretches
 
 
 def block(ranges: Sequence[tuple[int, int, int]]) -> pa.Table:

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import AuditError, ModelError, OutputError, RunStopped, SourceError
-from pipelines.manifest import read_manifest
-from pipelines.parts import Parts, audit
-from pipelines.scoring import score
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.parts import Parts, audit
+from pipelines.scoring.score_corpus import score
 from tests.corpora import Notes, chat, lines, outcome_of, rows, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from actors.errors import SettingsError
-from pipelines import filter_step, filtering, selecting
-from pipelines.filtering import KeepSummary, keep
-from pipelines.parts import Counts, Part, Parts
-from pipelines.settings import FilterSettings
-from pipelines.sources import Range
+from pipelines.corpus.corpus_files import Range
+from pipelines.filtering import filter_corpus, filter_step, passes
+from pipelines.filtering.filter_corpus import KeepSummary, keep
+from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.settings.run_settings import FilterSettings
 from tests.selections import COLUMNS, close, corpus, grades, numbers, prompts_of
 
 
@@ -27,7 +27,7 @@ def select(folder: str, output: Path | None = None, **asked: Any) -> KeepSummary
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch, local_ray: None) -> None:
     """Three parts to a group, so that tasks run on Ray and meet in shuffles."""
-    monkeypatch.setattr(filtering, "_GROUP_PARTS", 3)
+    monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 3)
 
 
 def test_the_best_fraction_is_exact_and_ties_are_told(tmp_path: Path, small_groups: None) -> None:
@@ -123,9 +123,9 @@ def test_the_best_of_each_row(tmp_path: Path) -> None:
 
 
 def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filtering, "_GROUP_PARTS", 1)
-    monkeypatch.setattr(filtering, "_OUTPUT_BYTES", 1)
-    monkeypatch.setattr(filtering, "workers", _here)
+    monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 1)
+    monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
+    monkeypatch.setattr(filter_corpus, "workers", _here)
     folder = corpus(tmp_path / "in", grades(100, seed=6), prompts_of(100, seed=7))
     for asked in ({"keep": "reward > 2"}, {"top_fraction": 0.4}, {"top_k": 2}):
         calm, out, rest = (tmp_path / name / next(iter(asked)) for name in ("calm", "out", "rest"))
@@ -147,7 +147,7 @@ def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(tmp_path: Path, m
 
 
 def _here(tasks: int) -> Any:
-    from pipelines.workers import workers
+    from pipelines.runtime.workers import workers
 
     return workers(1)
 
@@ -179,7 +179,7 @@ def test_what_is_kept_of_little_comes_in_few_files(
 ) -> None:
     folder = corpus(tmp_path / "in", [float(at % 10) for at in range(400)])
     part = next((tmp_path / "in" / "parts").iterdir()).stat().st_size
-    monkeypatch.setattr(filtering, "_OUTPUT_BYTES", 5 * part)
+    monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 5 * part)
     select(folder, tmp_path / "all", keep="reward >= 0")
     select(folder, tmp_path / "few", keep="reward >= 9")
     assert [len(list((tmp_path / name).glob("*.parquet"))) for name in ("all", "few")] in ([13, 1], [14, 1])
@@ -226,4 +226,4 @@ def test_a_million_rewards_with_many_ties(tmp_path: Path, local_ray: None) -> No
         assert summary.selection["boundary"] == np.sort(rewards)[-summary.kept]
     quantile = select(str(folder), quantile=0.75)
     assert quantile.kept == np.count_nonzero(rewards >= np.quantile(rewards, 0.75))
-    assert selecting.NothingAbove().as_json() == {"candidates": 0, "kept": 0}
+    assert passes.NothingAbove().as_json() == {"candidates": 0, "kept": 0}

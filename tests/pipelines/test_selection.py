@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.selection import (
+from pipelines.filtering.exact_selection import (
     GROUP,
     TIE,
     VALUE,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipelines import ray_files
-from pipelines.lease import Holder
+from pipelines.runtime import ray_files
+from pipelines.storage.lease import Holder
 from tests.conftest import REPOSITORY
 
 STOPPED_EARLY = """
@@ -17,7 +17,7 @@ import os, sys, threading, time
 import ray
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from actors.errors import RunStopped
-from pipelines.session import ray_session
+from pipelines.runtime.session import ray_session
 
 class SlowStep(ExecutionCallback):
     def on_execution_step(self, executor):

@@ -15,8 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.errors import SourceError
-from pipelines import fingerprints
-from pipelines.sources import InputFile, Kind, Range, Unit, check_same, check_unchanged, cut, find, limited, look_through
+from pipelines.corpus.corpus_files import (
+    InputFile,
+    Kind,
+    Range,
+    Unit,
+    check_same,
+    check_unchanged,
+    cut,
+    find,
+    limited,
+    look_through,
+)
+from pipelines.storage import fingerprints
 
 any_speed = settings(deadline=None)
 LINES = b'{"a": 1}\n{"a": 2}\n'

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from actors.errors import SourceError
-from pipelines.parts import Parts
-from pipelines.status import status
+from pipelines.cli.status import status
+from pipelines.scored_corpus.parts import Parts
 from tests.selections import corpus
 
 

@@ -6,7 +6,7 @@ import pytest
 from ray.job_submission import JobDetails, JobStatus
 
 from actors.errors import SettingsError
-from pipelines.submitting import connect, exit_code
+from pipelines.runtime.submit_job import connect, exit_code
 from tests.commands import assay
 
 

@@ -13,16 +13,16 @@ import pytest
 
 from actors.errors import AuditError, NothingScored
 from actors.records import Reading, Reason, Score
-from pipelines import summary as summary_module
-from pipelines.columns import Columns
-from pipelines.options import build
-from pipelines.parts import Counts, Part, Parts
-from pipelines.readers import RECORD
-from pipelines.report import show_scored
-from pipelines.sampling_commands import tell
-from pipelines.settings import ScoreSettings
-from pipelines.sources import Range
-from pipelines.summary import QUANTILES, Summary, summarise
+from pipelines.cli.report import show_scored
+from pipelines.cli.sampling_commands import tell
+from pipelines.corpus.corpus_files import Range
+from pipelines.corpus.readers import RECORD
+from pipelines.scored_corpus import summary as summary_module
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.scored_corpus.summary import QUANTILES, Summary, summarise
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import ScoreSettings
 
 CARRIED = pa.schema([(RECORD, pa.large_binary())])
 ONE = Columns(CARRIED, ("score",), "")

@@ -10,8 +10,8 @@ import pytest
 from actors.errors import SettingsError
 from actors.models.attributes import SYSTEM_TURN
 from actors.records import Message, Role
-from pipelines.candidates import Candidate, Pair
-from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels, PairFormat, Refusal, ResponseFormat
+from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels, PairFormat, Refusal, ResponseFormat
+from pipelines.scored_corpus.candidates import Candidate, Pair
 
 ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
 

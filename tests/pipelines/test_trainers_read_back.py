@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from actors.models.attributes import ATTRIBUTES, SYSTEM_TURN
 from actors.records import Message, Role
-from pipelines.candidates import Candidate, Pair
+from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels
+from pipelines.export.trainers.nemo_attributes import ORDER
 from pipelines.formats import SHAPES, parse, requests
-from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels
-from pipelines.trainers.nemo_attributes import ORDER
+from pipelines.scored_corpus.candidates import Candidate, Pair
 
 Said = tuple[tuple[Message, ...], str]
 """A context and the response to it."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.summary import QUANTILES
-from pipelines.trainers import scale_advice
+from pipelines.export.trainers import scale_advice
+from pipelines.scored_corpus.summary import QUANTILES
 
 
 def sigmoid(value: float) -> float:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from actors.checkpoint import BUILT_IN
+from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.records import Message, Role
-from pipelines.candidates import Candidate, Pair
-from pipelines.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels
+from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels
+from pipelines.scored_corpus.candidates import Candidate, Pair
 
 SYSTEM, QUESTION, AGAIN = "Be brief.", "2 + 2?", "And 3 + 3?"
 LONG = (

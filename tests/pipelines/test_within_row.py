@@ -9,15 +9,17 @@ import pyarrow as pa
 import pytest
 
 from actors.errors import SettingsError
-from actors.models import resolve
-from actors.settings import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
-from pipelines import filtering, made, making, planning
-from pipelines.filter_step import Judge
-from pipelines.make_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.making import MadeSummary
-from pipelines.manifest import read_manifest
-from pipelines.member_runs import folder_of
-from pipelines.settings import ChoiceSettings, FilterSettings
+from actors.reward_model import resolve
+from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
+from pipelines.export import export_job, exports
+from pipelines.export.export_job import MadeSummary
+from pipelines.filtering import filter_corpus
+from pipelines.filtering.filter_step import Judge
+from pipelines.prepare import resolve_run
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.member_runs import folder_of
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
 from tests.candidates import drawn_corpus, prompts
 from tests.corpora import scored
 from tests.ensembles import combined, members, to_prompt
@@ -45,9 +47,9 @@ def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) ->
         return {"scored": corpus, "output": str(tmp_path / name), **more}
 
     jobs: dict[str, Callable[[dict[str, Any]], MadeSummary]] = {
-        "choose": lambda own: made.choose(ChooseSettings(**own, keep="best")),
-        "pairs": lambda own: made.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
-        "export": lambda own: made.export(ExportSettings(**own, fake_ok=True, trainer="openrlhf")),
+        "choose": lambda own: exports.choose(ChooseSettings(**own, keep="best")),
+        "pairs": lambda own: exports.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
+        "export": lambda own: exports.export(ExportSettings(**own, fake_ok=True, trainer="openrlhf")),
     }
     for name, job in jobs.items():
         with pytest.raises(SettingsError, match=rf"--per prompt: .*{OUTSIDE}; give --per row"):
@@ -58,24 +60,24 @@ def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) ->
 @pytest.mark.parametrize("choice", [{"top_fraction": 0.5}, {"quantile": 0.5}, {"top_k": 1}, {"top_k": 1, "per": "prompt"}])
 def test_the_best_of_several_rows_arent_chosen(corpus: str, choice: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=OUTSIDE):
-        filtering.keep(FilterSettings(scored=corpus, **choice))
+        filter_corpus.keep(FilterSettings(scored=corpus, **choice))
     with pytest.raises(SettingsError, match=OUTSIDE):
-        filtering.keep(FilterSettings(scored=corpus, by="1 - scores.reward", **choice))
-    assert filtering.keep(FilterSettings(scored=corpus, by="length(candidate)", **choice)).responses == 4
+        filter_corpus.keep(FilterSettings(scored=corpus, by="1 - scores.reward", **choice))
+    assert filter_corpus.keep(FilterSettings(scored=corpus, by="length(candidate)", **choice)).responses == 4
 
 
 def test_the_best_of_each_row_are_chosen(corpus: str) -> None:
-    assert filtering.keep(FilterSettings(scored=corpus, top_k=1, per="row")).kept == 2
+    assert filter_corpus.keep(FilterSettings(scored=corpus, top_k=1, per="row")).kept == 2
 
 
 def test_a_recipes_steps_are_refused_ahead(corpus: str) -> None:
     manifest = read_manifest(corpus)
     assert manifest is not None
-    job = made.pairing_job(PairSettings(scored="later", output="pairs"))
+    job = exports.pairing_job(PairSettings(scored="later", output="pairs"))
     with pytest.raises(SettingsError, match=OUTSIDE):
-        making.check_ahead(job, manifest.columns)
+        export_job.check_ahead(job, manifest.columns)
     with pytest.raises(SettingsError, match=OUTSIDE):
-        filtering.check_ahead(FilterSettings(scored="later", top_fraction=0.5), manifest.columns)
+        filter_corpus.check_ahead(FilterSettings(scored="later", top_fraction=0.5), manifest.columns)
     with pytest.raises(SettingsError, match=OUTSIDE):
         Judge.of(ChoiceSettings(top_fraction=0.5), "", manifest.columns.schema, within_row=True)
 
@@ -121,10 +123,10 @@ def test_what_is_asked_of_a_judge_tells(
 ) -> None:
     folder = judge_folder(tmp_path / "judge")
     settings = ModelSettings(model=str(folder), family=family, judge=JudgeSettings(**judge), **more)
-    columns = planning.columns_of(pa.schema([]), resolve(settings, RenderSettings()), "")
+    columns = resolve_run.columns_of(pa.schema([]), resolve(settings, RenderSettings()), "")
     assert columns.within_row is within_row
 
 
 def test_a_reward_head_gives_numbers_of_their_own() -> None:
     model = resolve(ModelSettings(model="tiny-scalar"), RenderSettings())
-    assert not planning.columns_of(pa.schema([]), model, "").within_row
+    assert not resolve_run.columns_of(pa.schema([]), model, "").within_row

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from actors import placement
-from actors.crash_guard import Begun
-from pipelines import worked
-from pipelines.parts import Counts, Part, Parts
-from pipelines.progress import Silent
-from pipelines.settings import JudgingSettings
-from pipelines.sources import Range
-from pipelines.worked import timed, work_of
+from actors.launch import placement
+from actors.workers.crash_ledger import Begun
+from pipelines.corpus.corpus_files import Range
+from pipelines.runtime import run_timing
+from pipelines.runtime.progress import Silent
+from pipelines.runtime.run_timing import timed, work_of
+from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.settings.run_settings import JudgingSettings
 from tests.corpora import settings
 
 
@@ -69,7 +69,7 @@ def test_sessions_add_up(parts: Parts) -> None:
 
 def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1000.0, 1100.0, 2000.0, 2005.0, 3000.0, 3001.0])  # beginnings and ends
-    monkeypatch.setattr(worked, "time", SimpleNamespace(time=lambda: next(clock), time_ns=time.time_ns))
+    monkeypatch.setattr(run_timing, "time", SimpleNamespace(time=lambda: next(clock), time_ns=time.time_ns))
     with timed(parts, run(parts), Silent(), lambda: Begun(1, 1020.0)) as progress:
         progress.part_done(commit(parts, 0))
     with timed(parts, run(parts), Silent(), lambda: Begun(1, None)):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from actors.checkpoint import BUILT_IN
+from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.records import ScoreRequest
 from tests.contract import Contract, Numbers, Outputs, Wrong, reading, transformers_model
 from tests.models import as_dicts

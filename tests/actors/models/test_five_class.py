@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.models import families
+from actors.reward_model import families
 from tests.actors.models.test_mean_variance import auroc
 from tests.contract import Contract, Numbers, Outputs, reading
 from tests.tiny_references import Reference, reference

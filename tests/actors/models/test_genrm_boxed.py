@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from actors.checkpoint import BUILT_IN
-from actors.engine import Engine
-from actors.rendering import Renderer
-from actors.scorers import scorer_of
-from actors.settings import RenderSettings
+from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.engine.protocol import Engine
+from actors.rendering.renderer import Renderer
+from actors.scorers.choose_scorer import scorer_of
+from actors.settings.replica import RenderSettings
 from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
 from tests.judges import judge_model
 from tests.models import engine_of

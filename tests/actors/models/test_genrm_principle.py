@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
-from actors.engine import Engine
-from actors.models import RewardModel, resolve
+from actors.engine.protocol import Engine
 from actors.records import RenderedRequest
-from actors.rendering import Renderer
-from actors.scorers import scorer_of
-from actors.settings import ModelSettings, ReadSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel, resolve
+from actors.scorers.choose_scorer import scorer_of
+from actors.settings.replica import ModelSettings, ReadSettings, RenderSettings
 from tests.contract import tokenizer, transformers_model
 from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
 from tiny_models.dialects import Judgement

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from actors.checkpoint import BUILT_IN
+from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.errors import ModelError
-from actors.models import resolve
 from actors.records import Reason, ScoreRequest
-from actors.rendering import Renderer
-from actors.settings import ModelSettings, RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.reward_model import resolve
+from actors.settings.replica import ModelSettings, RenderSettings
 from tests.contract import Contract
 from tests.models import assistant, ids_of, reason_of, renderer, request, user
 from tests.tiny_references import Reference, reference

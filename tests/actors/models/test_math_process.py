@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.models import families
 from actors.records import Reading, Reason, ScoreRequest
+from actors.reward_model import families
 from tests.contract import Contract, Numbers, Outputs, Wrong, reading
 from tests.models import as_dicts, reason_of, renderer, request, user
 from tests.tiny_references import Reference, reference

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from actors.engine.fake_engine import FakeEngine
 from actors.errors import SettingsError
-from actors.fake_engine import FakeEngine
-from actors.models import families
 from actors.records import Prompt, RenderedRequest, RenderedResponse
-from actors.scorer import HeadScorer
-from actors.settings import ReadSettings
+from actors.reward_model import families
+from actors.scorers.head_scorer import HeadScorer
+from actors.settings.replica import ReadSettings
 from tests.contract import Contract, Numbers, Outputs, reading
 from tests.models import from_dicts
 from tests.tiny_references import Reference, reference

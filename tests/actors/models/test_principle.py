@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from actors.checkpoint import Checkpoint, locate
+from actors.checkpoint.checkpoint_files import Checkpoint, locate
 from actors.errors import ModelError, SettingsError
-from actors.models import resolve
 from actors.records import Reading, Reason, ScoreRequest
-from actors.rendering import Renderer
-from actors.settings import AS_PUBLISHED, ModelSettings, ReadSettings, RenderSettings
-from pipelines.options import validated
+from actors.rendering.renderer import Renderer
+from actors.reward_model import resolve
+from actors.settings.replica import AS_PUBLISHED, ModelSettings, ReadSettings, RenderSettings
+from pipelines.settings.options import validated
 from tests.contract import Contract, Numbers, Outputs, Wrong, transformers_model
 from tests.models import PRINCIPLE, as_dicts, assistant, request, system, user
 from tiny_models.judgements import judgements

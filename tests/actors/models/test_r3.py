@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from actors.engine import Engine
-from actors.rendering import Renderer
-from actors.scorers import scorer_of
-from actors.settings import ReadSettings, RenderSettings
+from actors.engine.protocol import Engine
+from actors.rendering.renderer import Renderer
+from actors.scorers.choose_scorer import scorer_of
+from actors.settings.replica import ReadSettings, RenderSettings
 from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
 from tests.models import engine_of
 from tiny_models.dialects import R3_BINARY, R3_PAIRWISE, R3_POINTWISE, Judgement, R3Form, judgements

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from random import Random
 
-from actors.engine import Engine
+from actors.engine.protocol import Engine
 from tests.judge_contract import RIGHT, JudgeContract, Judged
 from tiny_models.dialects import Judgement
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from actors.settings import JudgeSettings
+from actors.settings.replica import JudgeSettings
 from tests.judge_contract import RIGHT, JudgeContract, Judged
 from tiny_models.judging import Answer
 

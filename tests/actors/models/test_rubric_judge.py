@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from actors.engine import Engine
+from actors.engine.protocol import Engine
 from actors.records import Score
-from actors.rendering import Renderer
-from actors.scorers import scorer_of
-from actors.self_test import self_test
-from actors.settings import RenderSettings
+from actors.rendering.renderer import Renderer
+from actors.scorers.choose_scorer import scorer_of
+from actors.scorers.self_test import self_test
+from actors.settings.replica import RenderSettings
 from tests.judge_contract import RIGHT, request_of
 from tests.judges import judge_model
 from tests.models import engine_of

@@ -7,10 +7,10 @@ import pytest
 import torch
 import transformers
 
-from actors.checkpoint import BUILT_IN
-from actors.models import resolve
-from actors.scorer import HeadScorer
-from actors.settings import ModelSettings, RenderSettings
+from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.reward_model import resolve
+from actors.scorers.head_scorer import HeadScorer
+from actors.settings.replica import ModelSettings, RenderSettings
 from tests.contract import TOLERANCE, Contract, conversations, transformers_model
 from tests.models import engine_of, renderer
 

@@ -1,0 +1,91 @@
+"""How fast an engine reads and writes, as far as it was published, with the source of each number; and what no card exceeds.
+
+There are few published figures of reading alone, which is all that a reward head does. So they are taken from runs with long
+prompts and short answers, which spent some time on writing, too: an engine that only reads is a little faster. They are
+TensorRT-LLM's, and vLLM isn't. What a run of one's own did is worth more (`--like`, `--tokens-per-s`).
+"""
+
+from typing import NamedTuple
+
+from actors.capacity.layout import Size
+
+PEAK = {"bfloat16": 989.4e12, "fp8": 1978.9e12}
+"""Operations that a card can do in a second, an H100 and an H200 alike (an A100 does fewer), without sparsity."""
+PEAK_SOURCE = "the card's peak without sparsity, https://glennklockwood.com/garden/processors/h100"
+_MOST_SCALED = 3.0
+"""A figure isn't scaled to models further than this from its own in size."""
+_CARDS = {"80GB": "H100", "141GB": "H200"}
+_TENSORRT_LLM = (
+    "TensorRT-LLM 1.0 performance overview, https://github.com/NVIDIA/TensorRT-LLM/blob/"
+    "00f37686aa854010d68bcbd0f4ab000221541ca6/docs/source/performance/perf-overview.md"
+)
+
+
+class Speed(NamedTuple):
+    """Tokens that one GPU reads and writes in a second, and where that is from."""
+
+    read: float
+    written: float
+    source: str
+
+
+class Published(NamedTuple):
+    """In FP8, on so many cards together: tokens written in a second, after prompts of `prompt` tokens that `answer` each."""
+
+    model: str
+    parameters: float
+    active: float
+    gpu: str
+    gpus: int
+    prompt: int
+    answer: int
+    output: float
+    writing: float
+    """The same after prompts of 128 tokens with answers of 2,048: nearly all of it is writing."""
+
+
+PUBLISHED = (
+    Published("Llama 3.1 8B", 8.03e9, 8.03e9, "80GB", 1, 2048, 128, 3450, 22714),
+    Published("Llama 3.1 8B", 8.03e9, 8.03e9, "141GB", 1, 2048, 128, 3538, 26221),
+    Published("Llama 3.3 70B", 70.6e9, 70.6e9, "80GB", 2, 2048, 128, 762, 6651),
+    Published("Llama 3.3 70B", 70.6e9, 70.6e9, "141GB", 1, 2048, 128, 442, 4336),
+    Published("Qwen3 235B-A22B", 235e9, 22e9, "80GB", 8, 5000, 500, 3225, 19658),
+    Published("Qwen3 235B-A22B", 235e9, 22e9, "141GB", 8, 2048, 128, 3331, 42821),
+    Published("Llama 3.1 405B", 405e9, 405e9, "80GB", 8, 2048, 128, 453, 4340),
+    Published("Llama 3.1 405B", 405e9, 405e9, "141GB", 8, 2048, 128, 456, 5348),
+)
+
+
+def published(size: Size, gpu: str, precision: str) -> Speed | None:
+    """What is published of the model that is nearest in size, scaled to this one's; None if none is near.
+
+    A mixture of experts is only compared with one of its own size: what the routing costs doesn't scale.
+    """
+    dense = size.active is None
+    near = [
+        one
+        for one in PUBLISHED
+        if one.gpu == gpu
+        and (one.active == one.parameters) is dense
+        and max(one.parameters / size.parameters, size.parameters / one.parameters) <= (_MOST_SCALED if dense else 1.05)
+    ]
+    if not near:
+        return None
+    one = min(near, key=lambda one: max(one.parameters / size.parameters, size.parameters / one.parameters))
+    told = [
+        f"{_TENSORRT_LLM}: {one.model} in FP8 on {one.gpus} {_CARDS[gpu]}, {one.output:,} tokens/s written after prompts of "
+        f"{one.prompt:,} tokens with {one.answer} each, {one.writing:,} with 2,048 after 128"
+    ]
+    scale = one.parameters / size.parameters
+    if not 0.95 < scale < 1.05:
+        told.append(f"scaled by parameters, from {one.parameters / 1e9:.0f} to {size.parameters / 1e9:.0f} billion")
+    if precision != "fp8":
+        scale *= PEAK[precision] / PEAK["fp8"]
+        told.append("halved for 16 bits, as the card's peak is")
+    read = one.output * one.prompt / one.answer / one.gpus
+    return Speed(read * scale, one.writing / one.gpus * scale, "; ".join(told))
+
+
+def least_seconds(size: Size, precision: str, tokens: float, gpus: int) -> float:
+    """No cards can pass so many tokens through the model's matrices in less, each of them once."""
+    return 2 * (size.active or size.parameters) * tokens / (PEAK[precision] * gpus)

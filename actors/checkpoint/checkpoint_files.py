@@ -1,0 +1,261 @@
+"""A model as it lies on disk or on the hub: where it is, what its files say, and a fingerprint of its weights."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from actors.errors import ModelError
+
+BUILT_IN = Path(__file__).resolve().parents[2] / "tiny_models"
+_SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
+CONVERTED = "assay_family"
+"""What `assay convert` writes into config.json: the family that reads the checkpoint."""
+CONVERTED_FROM = "assay_model"
+"""And what it was made of."""
+_INDEX = "model.safetensors.index.json"
+_SAMPLE = 4096
+_LONG_ROPE = {"longrope", "su"}
+_CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
+"""Decoders that reward models are made of. One that is missing here is only slower over all turns of a conversation."""
+
+
+def locate(model: str) -> str:
+    """What to load for a `--model`: the folder of a built-in model, a local folder, or else the hub id as it is.
+
+    Resolved wherever it is used, since a worker may hold the repository in another place than the driver.
+    """
+    if model.startswith("tiny-") and not Path(model).exists():
+        folder = BUILT_IN / model.removeprefix("tiny-")
+        if not any(folder.glob("*config.json")):
+            known = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
+            raise ModelError(f"there is no built-in model {model!r}; there are {known}")
+        return str(folder)
+    return model
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The small files of a model, in a local folder; the weights may still be on the hub."""
+
+    folder: Path
+    hub_commit: str | None
+
+    @classmethod
+    def find(cls, model: str, revision: str | None, *, weights: bool = False) -> "Checkpoint":
+        """Find a model's files, fetching those of a hub model: the small ones, or with its weights.
+
+        Raises `ModelError` if there is no such model.
+        """
+        place = locate(model)
+        folder = Path(place)
+        if folder.is_dir():
+            if revision is not None:
+                raise ModelError(f"--revision {revision} is for hub models, and {place} is a local folder")
+            if not (folder / "config.json").is_file():
+                raise ModelError(f"{place} holds no config.json; a model folder has config.json, a tokenizer and weights")
+            return cls(folder, None)
+        if place.startswith((".", "/", "~")) or place.count("/") != 1:
+            raise ModelError(f"there is no model folder {place}; give a folder, a hub id (owner/name) or a tiny-* model")
+        return cls._fetch(place, revision, [*_SMALL_FILES, *(["*.safetensors"] if weights else [])])
+
+    @classmethod
+    def _fetch(cls, hub_id: str, revision: str | None, files: list[str]) -> "Checkpoint":
+        from huggingface_hub import snapshot_download
+
+        try:
+            folder = snapshot_download(hub_id, revision=revision, allow_patterns=files)
+        except Exception as error:  # the hub's client raises a dozen unrelated types, offline, missing and gated alike
+            raise ModelError(
+                f"{hub_id} is no local folder, and it can't be had from the hub: {error}. "
+                "Check the id, the network, and HF_TOKEN if the model is gated"
+            ) from error
+        return cls(Path(folder), Path(folder).name)
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """`config.json`."""
+        try:
+            config: Mapping[str, Any] = json.loads((self.folder / "config.json").read_text())
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{self.folder / 'config.json'} can't be read: {error}") from error
+        return config
+
+    @property
+    def architecture(self) -> str:
+        """The first of `architectures`, or an empty string."""
+        return str((self.config.get("architectures") or [""])[0])
+
+    @property
+    def causal(self) -> bool:
+        """Whether no token sees a later one, for certain: encoders have such heads too, and few configs tell them apart."""
+        body, _, head = self.architecture.partition("For")
+        return bool(self.config.get("is_causal", True)) and (head == "CausalLM" or body in _CAUSAL)
+
+    @property
+    def labels(self) -> int:
+        """How many outputs the head has. transformers writes `num_labels` only as the length of `id2label`, default 2."""
+        if "num_labels" in self.config:
+            return int(self.config["num_labels"])
+        return len(self.config.get("id2label") or (0, 1))
+
+    @property
+    def dtype(self) -> str:
+        """The precision that the checkpoint names; float32 if it names none, as transformers does."""
+        return str(self.config.get("dtype") or self.config.get("torch_dtype") or "float32")
+
+    @property
+    def max_model_len(self) -> int | None:
+        """The longest prompt in tokens, if the config says it.
+
+        Of a LongRoPE model, the length up to which its short factors hold: told of a longer limit, vLLM takes the long ones
+        for every prompt, where transformers takes them for longer prompts alone.
+        """
+        length = self.config.get("max_position_embeddings")
+        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        if (rope.get("rope_type") or rope.get("type")) in _LONG_ROPE:
+            original = "original_max_position_embeddings"
+            length = self.config.get(original) or rope.get(original) or length
+        return length if isinstance(length, int) else None
+
+    def known_as(self, model: str) -> str:
+        """What a model is known by: the id of what it was converted from, or else as it is called."""
+        return str(self.config.get(CONVERTED_FROM) or model)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, tuple[int, ...] | None]:
+        """Names and shapes of the weights, from the safetensors headers; empty if nothing here tells of them.
+
+        Where a checkpoint has an index, it tells the names, and of weights whose file isn't here (yet) the shape is None.
+        """
+        here = {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
+        return {**dict.fromkeys(self._indexed()), **here}
+
+    def _indexed(self) -> Mapping[str, str]:
+        try:
+            index: Mapping[str, str] = json.loads((self.folder / _INDEX).read_text())["weight_map"]
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder / _INDEX} can't be read: {error!r}") from error
+        return index
+
+    def tensors_of(self, file: Path) -> Mapping[str, tuple[int, ...]]:
+        """Names and shapes of the weights in one of the files."""
+        header = json.loads(_header(file))
+        return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
+
+    @cached_property
+    def pad_token_id(self) -> int | None:
+        """The token that the model's class in transformers takes for padding: config.json's, or else its type's."""
+        if "pad_token_id" in self.config:
+            return self.config["pad_token_id"]
+        from transformers import AutoConfig  # seconds of import
+
+        try:
+            config = AutoConfig.from_pretrained(str(self.folder), trust_remote_code=False).get_text_config()
+        except (OSError, ValueError, KeyError):  # no type of transformers', whose classes then can't be the model's authors'
+            return None
+        return getattr(config, "pad_token_id", None)
+
+    def token(self, token_id: int) -> str:
+        """The token of an id, as tokenizer.json spells it. Raises `ModelError` if there is none, or not one alone."""
+        found = [text for text, number in self.vocabulary.items() if number == token_id]
+        if len(found) != 1:
+            raise ModelError(
+                f"{self.folder}: the tokenizer has {found or 'no token'} for id {token_id}, and the reward is read by it"
+            )
+        return found[0]
+
+    @cached_property
+    def vocabulary(self) -> Mapping[str, int]:
+        """The ids of all tokens, from tokenizer.json. Raises `ModelError` if that can't be read."""
+        try:
+            tokenizer = json.loads((self.folder / "tokenizer.json").read_text())
+            pieces = tokenizer["model"]["vocab"]
+            ids = pieces if isinstance(pieces, dict) else {piece: number for number, (piece, _) in enumerate(pieces)}
+            return {**ids, **{token["content"]: token["id"] for token in tokenizer["added_tokens"]}}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder / 'tokenizer.json'} can't be read: {error!r}") from error
+
+    def fingerprint(self) -> str:
+        """Tells two sets of weights apart: the hub commit, or a hash of names, sizes, safetensors headers and samples."""
+        if self.hub_commit is not None:
+            return f"hub:{self.hub_commit}"
+        files = self.weight_files()
+        if not files:
+            raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
+        digest = hashlib.sha256()
+        for file in files:
+            digest.update(f"{file.name}:{file.stat().st_size}:".encode())
+            for sample in _samples(file):
+                digest.update(sample)
+        return f"sha256:{digest.hexdigest()[:32]}"
+
+    def hash_of(self, *names: str) -> str:
+        """A hash of some of the small files; a missing one counts as such."""
+        digest = hashlib.sha256()
+        for name in names:
+            path = self.folder / name
+            digest.update(f"{name}:".encode() + (path.read_bytes() if path.exists() else b"-"))
+        return f"sha256:{digest.hexdigest()[:32]}"
+
+    def weight_files(self) -> list[Path]:
+        """The safetensors files that are here."""
+        return sorted(self.folder.glob("*.safetensors"))
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter in a folder: small changes to another model's weights, which the engine applies."""
+
+    folder: Path
+
+    @classmethod
+    def find(cls, adapter: str) -> "Adapter":
+        """Find its files. Raises `ModelError` if it isn't one."""
+        found = cls(Path(locate(adapter)))
+        if not found.folder.joinpath("adapter_config.json").is_file() or not any(found.folder.glob("*.safetensors")):
+            raise ModelError(
+                f"{adapter} is no LoRA adapter: a folder with adapter_config.json and adapter_model.safetensors"
+            )
+        return found
+
+    @property
+    def rank(self) -> int:
+        """The rank of its matrices, for which the engine must have room."""
+        try:
+            return int(json.loads((self.folder / "adapter_config.json").read_text())["r"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder / 'adapter_config.json'} doesn't say the rank `r`: {error!r}") from error
+
+    def fingerprint(self) -> str:
+        """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
+        own = Checkpoint(self.folder, None)
+        return f"{own.fingerprint()} {own.hash_of('adapter_config.json')}"
+
+
+def _header(file: Path) -> bytes:
+    """The JSON header of a safetensors file: eight bytes of little-endian length, then the header."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 0 < length <= os.path.getsize(file) - 8:
+            raise ModelError(f"{file} is no safetensors file, or not all of it; fetch it again")
+        return stream.read(length)
+
+
+def _samples(file: Path) -> Iterator[bytes]:
+    """The header, and both ends of each tensor: a retrained model of the same shape differs only in its numbers."""
+    header = _header(file)
+    yield header
+    with file.open("rb") as stream:
+        for name, tensor in json.loads(header).items():
+            if name != "__metadata__":
+                start, end = (8 + len(header) + offset for offset in tensor["data_offsets"])
+                for at in (start, max(start, end - _SAMPLE)):
+                    stream.seek(at)
+                    yield stream.read(min(_SAMPLE, end - at))

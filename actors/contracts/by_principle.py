@@ -1,0 +1,51 @@
+"""What families that judge by principles share: which principles, and how several of them become one reward.
+
+They come with the run (`--principles`), each a score of its own, or with each row: then `scores` has their mean and their
+least. The cards give one principle's reward; how several become one isn't their matter. Here it is their mean, unless it is
+told to be their least, or weighted.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from actors.contracts.family import Family, weighted
+from actors.errors import SettingsError
+from actors.records import Reading
+
+MEAN, MIN = "mean", "min"
+
+
+class ByPrinciple(Family):
+    """A family that gives a response one number for each principle."""
+
+    ways = frozenset({"principles", "principle_reward"})
+
+    @property
+    def needs_principles(self) -> bool:
+        return self.way.principles is None
+
+    def named(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(self.way.principles or (MEAN, MIN))
+
+    def card_weights(self) -> Mapping[str, float]:
+        if self.way.principles and self.way.principle_reward == MIN:
+            return {}  # none of them counts by weight
+        if self.way.principles:
+            return dict.fromkeys(self.way.principles, 1 / len(self.way.principles))
+        return {self.way.principle_reward or MEAN: 1.0}
+
+    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
+        if own is not None and self.way.principle_reward is not None:
+            raise SettingsError(
+                f"--principle-reward {self.way.principle_reward} and --weights each say how principles become one reward; "
+                "give one of them"
+            )
+        return super().weights(own)
+
+    def combined(self, found: Sequence[float], weights: Mapping[str, float]) -> Reading:
+        """The reward of the principles' numbers, in the order in which they were asked."""
+        least = min(found)
+        if not self.way.principles:
+            return weighted({MEAN: sum(found) / len(found), MIN: least}, weights)
+        scores = dict(zip(self.way.principles, found, strict=True))
+        return Reading(least, scores) if self.way.principle_reward == MIN else weighted(scores, weights)

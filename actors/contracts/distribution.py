@@ -1,0 +1,51 @@
+"""Families that give a distribution of rewards: its mean, its spread, and where annotators diverge about two responses.
+
+"Diverging Preferences" (arXiv 2410.14632): trained on each annotator's own judgement, the spread tells where annotators
+disagree. Of two responses A and B the diverging score is |mean A - mean B| - lambda (std A + std B): low where the means are
+close beside their spreads, so that annotators diverge about which is better.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import OneLogit
+from actors.errors import SettingsError
+
+MEAN, STD, DIVERGING = "mean", "reward_std", "diverging"
+
+
+class Distribution(OneLogit):
+    """A family whose outputs are a mean and a standard deviation.
+
+    `diverging` is there for a response that its request has another one beside: between it and the best of the others.
+    """
+
+    ways = frozenset({"diverging_lambda"})
+    skips_padding = True
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture.endswith("ForSequenceClassification")
+
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return False  # so many labels may be anything
+
+    def outputs(self) -> tuple[str, ...]:
+        return (MEAN, STD, DIVERGING)
+
+    def card_weights(self) -> Mapping[str, float]:
+        return {MEAN: 1.0}
+
+    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
+        if own is not None and DIVERGING in own:
+            raise SettingsError(f"weights name {DIVERGING}, which only pairs of responses have; there are {MEAN} and {STD}")
+        return super().weights(own)
+
+    def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+        return [{} if not own else self._beside(own, [*scores[:at], *scores[at + 1 :]]) for at, own in enumerate(scores)]
+
+    def _beside(self, own: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        best = max((other for other in others if other), key=lambda other: other[MEAN], default=None)
+        if best is None:
+            return {}
+        spread = self.way.diverging_lambda * (own[STD] + best[STD])
+        return {DIVERGING: abs(own[MEAN] - best[MEAN]) - spread}

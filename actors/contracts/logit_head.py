@@ -1,0 +1,76 @@
+"""A reward head that is hidden in a language model: one row of its output embedding, or one less another.
+
+vLLM takes such rows for a head of one label while it loads the model: one forward pass without decoding, and the raw logit
+in float32. It finds them in the first tensor-parallel share of the vocabulary alone; for ids beyond, `assay convert` writes
+the head into a checkpoint once.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from actors.checkpoint.checkpoint_files import CONVERTED, Checkpoint
+from actors.contracts.family import Family, KnownModel
+from actors.errors import ModelError
+
+CAUSAL, CLASSIFIER = "ForCausalLM", "ForSequenceClassification"
+_PADDING = 64  # vLLM rounds a vocabulary up to a multiple of this before it shares it out
+
+
+class LogitHead(Family):
+    """A family that reads a language model by the logit of a token, or by that of one token less another's."""
+
+    @abstractmethod
+    def tokens(self, checkpoint: Checkpoint) -> tuple[str, ...]:
+        """The token whose logit counts, or one to subtract and one that counts, as tokenizer.json spells them."""
+
+    def ids(self, checkpoint: Checkpoint) -> tuple[int, ...]:
+        """The ids of `tokens`. Raises `ModelError` if the tokenizer lacks one: vLLM would take the unknown token's."""
+        vocabulary = checkpoint.vocabulary
+        if missing := [token for token in self.tokens(checkpoint) if token not in vocabulary]:
+            raise ModelError(f"{checkpoint.folder}: the tokenizer has no token {missing[0]!r}, by which the reward is read")
+        return tuple(vocabulary[token] for token in self.tokens(checkpoint))
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture.endswith(CAUSAL) or self.recognises(checkpoint)
+
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.config.get(CONVERTED) == self.name  # as it is published, every language model looks like it
+
+    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        if self.recognises(checkpoint):
+            super().check(checkpoint, known, tensor_parallel)
+            return
+        if checkpoint.tensors and "lm_head.weight" not in checkpoint.tensors:
+            raise ModelError(
+                f"{checkpoint.folder} has no lm_head.weight, whose rows are the reward head: it can't be one of these "
+                "models, whose output embedding is their own"
+            )
+        found = dict(zip(self.tokens(checkpoint), self.ids(checkpoint), strict=True))
+        if known is not None and known.token_ids and found != known.token_ids:
+            raise ModelError(
+                f"{known.id} is read by {dict(known.token_ids)}, and the tokenizer in {checkpoint.folder} has {found}: it "
+                "isn't the one that the model was published with"
+            )
+        size = int(checkpoint.config.get("vocab_size") or len(checkpoint.vocabulary))
+        share = -(-size // _PADDING) * _PADDING // tensor_parallel
+        for token, number in found.items():
+            if number >= share:
+                raise ModelError(
+                    f"the reward is read by token {token!r}, id {number}, and with --tensor-parallel {tensor_parallel} the "
+                    f"first GPU has the output rows of ids below {share} alone. Write the head into a checkpoint of its own "
+                    f"once (assay convert {checkpoint.folder} FOLDER --family {self.name}), and score with that folder"
+                )
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return 1
+
+    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        if self.recognises(checkpoint):
+            return {}
+        tokens = self.tokens(checkpoint)
+        return {
+            "architectures": [checkpoint.architecture.removesuffix(CAUSAL) + CLASSIFIER],
+            "classifier_from_token": list(tokens),
+            "method": "no_post_processing" if len(tokens) == 1 else "from_2_way_softmax",
+        }

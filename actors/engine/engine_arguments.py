@@ -1,0 +1,117 @@
+"""Which of vLLM's engine arguments are the user's to set, and what the others are. Imports no vLLM."""
+
+import difflib
+import itertools
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from actors.engine.protocol import Task
+from actors.errors import SettingsError
+from actors.settings.replica import EngineSettings
+
+SAME_NUMBERS = frozenset(
+    {
+        *("async_scheduling", "block_size", "cpu_offload_gb", "cudagraph_capture_sizes", "disable_custom_all_reduce"),
+        *("disable_log_stats", "distributed_executor_backend", "distributed_timeout_seconds", "download_dir"),
+        *("enable_chunked_prefill", "enable_expert_parallel", "enable_lora", "enable_prefix_caching", "enforce_eager"),
+        *("gpu_memory_utilization", "hf_token", "kv_cache_memory_bytes", "long_prefill_token_threshold", "max_cpu_loras"),
+        *("max_cudagraph_capture_size", "max_lora_rank", "max_loras", "max_num_batched_tokens", "max_num_scheduled_tokens"),
+        *("max_num_seqs", "max_parallel_loading_workers", "num_gpu_blocks_override", "ray_workers_use_nsight"),
+        *("safetensors_load_strategy", "scheduling_policy", "seed", "shutdown_timeout", "use_tqdm_on_load"),
+    }
+)
+"""What decides how fast an engine is and how much fits in it. Whatever else is given may make other numbers out of the same
+weights (`quantization`, `load_format`, and what the next vLLM has): two runs that differ in it aren't one."""
+
+OURS = {
+    "model": "`model` of the model settings is it",
+    "revision": "`revision` of the model settings is it",
+    "dtype": "`dtype` of the model settings is it",
+    "max_model_len": "`max_model_len` of the render settings is it",
+    "tensor_parallel_size": "`tensor_parallel` is it",
+    "pipeline_parallel_size": "`pipeline_parallel` is it",
+    "runner": "it follows from the model's family",
+    "convert": "it follows from the model's family",
+    "pooler_config": "rewards are raw logits",
+    "skip_tokenizer_init": "it follows from the model's family",
+    "logprobs_mode": "verdicts are raw log-probabilities",
+    "enable_log_requests": "user text stays out of logs",
+}
+"""Arguments that Assay sets, and why or where."""
+
+
+SPARE_ADAPTERS = 1
+"""Places for LoRA adapters that stay empty on a CPU. There, vLLM 0.29 to 0.32 reads the last place for a request without an
+adapter when its batch holds one with (vLLM pull request 48421), and an empty place changes nothing."""
+
+
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Of LoRA adapters that vLLM has room for."""
+
+
+def recorded(settings: EngineSettings) -> dict[str, Any]:
+    """The user's arguments that may change numbers, for a run's identity. The fake engine's are how it fails."""
+    given = settings.engine_args if settings.engine == "vllm" else {}
+    own = {name: given[name] for name in sorted(given.keys() - SAME_NUMBERS)}
+    return {"engine_args": own} if own else {}
+
+
+def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
+    """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set."""
+    for name in user:
+        if name in OURS:
+            raise SettingsError(f"engine_args can't hold {name!r}: {OURS[name]}")
+        if name not in known:
+            close = difflib.get_close_matches(name, known - OURS.keys())
+            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see vLLM's AsyncEngineArgs"
+            raise SettingsError(f"engine_args holds {name!r}, which vLLM doesn't know: {hint}")
+
+
+def cpu_shares(cpus: Sequence[int], workers: int) -> str:
+    """Which CPUs each worker of a layout may use, as vLLM takes it; without, it asks for a NUMA node for each."""
+    edges = [len(cpus) * at // workers for at in range(workers + 1)]
+    shares = [cpus[first:last] or [cpus[first % len(cpus)]] for first, last in itertools.pairwise(edges)]
+    return "|".join(",".join(map(str, share)) for share in shares)
+
+
+def engine_arguments(
+    task: Task, settings: EngineSettings, *, on_cpu: bool, adapter_rank: int | None = None, placed: bool = False
+) -> dict[str, Any]:
+    """Arguments beside the model's own: defaults that the user's win over, then those that are Assay's.
+
+    An engine that was `placed` has its GPUs in a placement group of Ray's.
+    """
+    arguments: dict[str, Any] = {"disable_log_stats": True, "trust_remote_code": False}
+    if settings.tensor_parallel * settings.pipeline_parallel > 1:
+        arguments["distributed_executor_backend"] = "ray" if placed else "mp"
+    elif on_cpu:
+        arguments["distributed_executor_backend"] = "actors.engine.vllm_core.SingleWorker"
+    if on_cpu:
+        # Compiling takes longer than it saves, and its cache isn't safe between layouts. In a pipeline enforce_eager
+        # fails on CPU (the tensors passed between stages are never allocated); a compilation that does nothing works.
+        arguments |= (
+            {"enforce_eager": True}
+            if settings.pipeline_parallel == 1
+            else {"compilation_config": {"mode": 2, "backend": "eager"}}
+        )
+    if not task.pools:
+        # White space between the fields of JSON is no answer, and a model may write it until its tokens end.
+        arguments["structured_outputs_config"] = {"backend": "guidance", "disable_any_whitespace": True}
+    if on_cpu and not task.pools:
+        # vLLM 0.32 ends the whole engine when a prompt with a seed is read in pieces: a CPU's generator can't be set back.
+        arguments["enable_chunked_prefill"] = False
+    if adapter_rank is not None:
+        if adapter_rank > _RANKS[-1]:
+            raise SettingsError(f"the adapter has rank {adapter_rank}, and vLLM takes at most {_RANKS[-1]}; merge it")
+        arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
+    arguments |= settings.engine_args
+    if on_cpu and arguments.get("enable_lora"):
+        arguments["max_loras"] = arguments.get("max_loras", 1) + SPARE_ADAPTERS
+    return arguments | {
+        "runner": "pooling" if task.pools else "generate",
+        "convert": "classify" if task.pools else "auto",
+        "skip_tokenizer_init": task.pools,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "pipeline_parallel_size": settings.pipeline_parallel,
+        "enable_log_requests": False,
+    }

@@ -1,0 +1,272 @@
+"""An engine without a model, for tests and for trying a pipeline out. The same contract tests run against it and vLLM.
+
+Its numbers are made of the token ids alone: the same on every machine, in every process and in every order.
+"""
+
+import asyncio
+import hashlib
+import math
+import os
+import re
+import struct
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from actors.engine.admission import Admission
+from actors.engine.loop_thread import LoopThread
+from actors.engine.mailbox import Mailbox
+from actors.engine.protocol import Generation, Pooled, Sampling, activation, positions
+from actors.errors import EngineDead, EngineError
+
+T = TypeVar("T")
+
+_WORDS = ("yes", "no", "good", "bad", "clear", "vague", "short", "long")
+_DIGEST_NUMBERS = 8  # a blake2b digest is eight 64-bit numbers
+
+
+class Fault(StrEnum):
+    """What a prompt can meet."""
+
+    DIE = "die"
+    """The engine dies, and the process with the actor around it lives."""
+    EXIT = "exit"
+    """The process ends without a word."""
+    HANG = "hang"
+    """No answer, ever."""
+    REFUSE = "refuse"
+    """`EngineError` for this prompt."""
+    NAN = "nan"
+    """NaN for every output, from this token on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong. `at` says what a prompt with a certain token id meets, so a fault follows its row everywhere.
+
+    `die_after` is the number of requests that are answered before the engine dies.
+    """
+
+    at: Mapping[int, Fault] = field(default_factory=dict)
+    die_after: int | None = None
+
+
+Reply = Callable[[Sequence[int], Sampling, int], str]
+"""What a judge says: from the prompt, the sampling and the number of the sample."""
+
+
+IN_FLIGHT = 512  # prompts that it works on at a time
+
+
+class FakeEngine:
+    """Made-up logits between -4 and 4, and made-up text, from a loop in a thread of its own like a real engine's."""
+
+    def __init__(
+        self,
+        labels: int,
+        max_model_len: int,
+        *,
+        vocabulary: int = 2**31,
+        max_in_flight: int = IN_FLIGHT,
+        request_timeout_s: float = 600.0,
+        latency_s: float = 0.0,
+        faults: Faults | None = None,
+        reply: Reply | None = None,
+        every_position: bool = False,
+    ) -> None:
+        """`latency_s` is what a pool or a generated token takes. `reply` makes the text; by default it is a few words.
+
+        `every_position` is what `Task.TOKEN_CLASSIFY` is to a real engine: that it reads anywhere, not at the end alone.
+        """
+        self._labels = labels
+        self._max_model_len = max_model_len
+        self._vocabulary = vocabulary
+        self._latency_s = latency_s
+        self._faults = faults or Faults()
+        self._reply = reply or _words
+        self._every_position = every_position
+        self._answered = 0
+        self._admission = Admission(max_in_flight, request_timeout_s)
+        self._thread = LoopThread("fake-engine")
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt in tokens, including what is generated."""
+        return self._max_model_len
+
+    @property
+    def runner(self) -> str:
+        """None of vLLM's."""
+        return "fake"
+
+    @property
+    def held(self) -> int:
+        """How many requests wait or are worked on."""
+        return self._admission.held
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
+        return self._thread.submit(work)
+
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        """A head's made-up outputs at each of the positions `at`, or at the last: made of the tokens up to there alone.
+
+        Raises `EngineError` if the engine refuses the prompt, or can't read there.
+        """
+        read = positions(ids, at, self._every_position)
+        fault = self._meet(ids, longest=self._max_model_len)
+        if self._latency_s or fault is Fault.HANG:  # other prompts never wait: a block of them is one turn of the loop
+            async with self._admission.place(request_id):
+                await self._work(fault)
+        rows = [self._row(ids[: position + 1]) for position in read]
+        return Pooled(tuple(map(activation, rows) if activated else rows), 0, len(ids))
+
+    def _row(self, ids: Sequence[int]) -> tuple[float, ...]:
+        """The outputs at the last token."""
+        if self._fault(ids) is Fault.NAN:
+            return (math.nan,) * self._labels
+        return _logits(_key(ids), self._labels)
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        """`sampling.n` samples."""
+        if sampling.n > 1 and not sampling.temperature:
+            raise EngineError("greedy samples would all be the same")
+        samples = []
+        async with self._admission.place(request_id):
+            for number in range(sampling.n):
+                async with aclosing(self._states(ids, sampling, number)) as states:
+                    samples.append([state async for state in states][-1])
+        return tuple(samples)
+
+    async def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
+        """The text as it grows, read from the caller's loop; closing the iterator aborts the request."""
+        if sampling.n != 1:
+            raise EngineError(f"a stream is one sample, not {sampling.n}")
+        mailbox: Mailbox[Generation] = Mailbox()
+
+        async def fill() -> None:
+            async with self._admission.place(request_id), aclosing(self._states(ids, sampling, 0)) as states:
+                async for state in states:
+                    mailbox.put(state)
+
+        async with aclosing(mailbox.until(self.submit(fill()))) as states:
+            async for state in states:
+                yield state
+
+    async def abort(self, request_id: str) -> None:
+        """Give up on a request, which fails with `EngineError`; unknown ids are fine."""
+        self._admission.abort(request_id)
+
+    async def health(self) -> None:
+        """Returns if the engine can work, raises `EngineDead` if it can't."""
+        self._admission.check()
+
+    def kill(self) -> None:
+        """The engine dies, with all that it holds."""
+        self.submit(self._die("it was killed")).result()
+
+    def close(self) -> None:
+        """Stop the engine. Safe to call twice."""
+        try:
+            self.submit(self._die("it was closed")).result()
+        except EngineDead:
+            return
+        self._thread.stop()
+
+    async def _die(self, cause: str) -> None:
+        self._admission.die(cause)
+
+    def _meet(self, ids: Sequence[int], longest: int) -> Fault | None:
+        """The checks that a real engine makes, then the faults that don't take time."""
+        self._admission.check()
+        if not ids:
+            raise EngineError("the prompt has no tokens")
+        if len(ids) > longest:
+            raise EngineError(f"the prompt has {len(ids)} tokens, and at most {longest} are possible")
+        if min(ids) < 0 or max(ids) >= self._vocabulary:
+            raise EngineError(f"a token id is outside the vocabulary of {self._vocabulary} tokens")
+        if self._answered == self._faults.die_after:
+            raise self._admission.die(f"it had answered {self._answered} requests")
+        fault = self._fault(ids)
+        match fault:
+            case Fault.EXIT:
+                os._exit(1)
+            case Fault.DIE:
+                raise self._admission.die("a prompt killed it")
+            case Fault.REFUSE:
+                raise EngineError("the prompt is refused")
+            case _:
+                self._answered += 1
+                return fault
+
+    def _fault(self, ids: Sequence[int]) -> Fault | None:
+        """What the first token that brings a fault brings."""
+        at = self._faults.at
+        return next((at[token] for token in ids if token in at), None) if at else None
+
+    async def _work(self, fault: Fault | None) -> None:
+        """Take the time that an answer takes."""
+        await asyncio.sleep(math.inf if fault is Fault.HANG else self._latency_s)
+
+    async def _states(self, ids: Sequence[int], sampling: Sampling, number: int) -> AsyncGenerator[Generation, None]:
+        """A sample as it grows, word by word; a word is a token."""
+        if sampling.max_tokens < 1:
+            raise EngineError("at least one token must be allowed")
+        fault = self._meet(ids, longest=self._max_model_len - 1)
+        said = re.findall(r"\s*\S+", self._reply(ids, sampling, number))
+        room = min(sampling.max_tokens, self._max_model_len - len(ids))
+        for length in range(1, min(len(said), room) + 1):
+            await self._work(fault)
+            text = "".join(said[:length])
+            stops = [text.index(stop) for stop in sampling.stop if stop in text]
+            ended = bool(stops) or length == len(said)
+            cut_off = length == room and not ended
+            tokens = tuple(_key_of_text(word) % self._vocabulary for word in said[:length])
+            yield Generation(
+                text=text[: min(stops)] if stops else text,
+                token_ids=tokens,
+                finish_reason="stop" if ended else "length" if cut_off else None,
+                logprobs=tuple(_verdict(ids, tokens[: at + 1], sampling.verdict_ids) for at in range(length))
+                if sampling.verdict_ids
+                else (),
+                cached_tokens=0,
+                computed_tokens=len(ids),
+            )
+            if ended:
+                return
+
+
+def _key(ids: Sequence[int]) -> bytes:
+    return array("q", ids).tobytes()
+
+
+def _key_of_text(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
+
+
+def _logits(key: bytes, count: int) -> tuple[float, ...]:
+    """`count` numbers in [-4, 4), spread evenly."""
+    blocks = range(0, count, _DIGEST_NUMBERS)
+    digest = b"".join([hashlib.blake2b(key, salt=block.to_bytes(8, "little")).digest() for block in blocks])
+    return tuple([number / 2**61 - 4 for number in struct.unpack_from(f"<{count}Q", digest)])
+
+
+def _words(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+    """Two to nine words; which ones depends on the seed and the sample only where a real engine would draw."""
+    drawn = (number, -1 if sampling.seed is None else sampling.seed) if sampling.temperature else ()
+    logits = _logits(_key((*ids, *drawn)), 10)
+    return " ".join(_WORDS[int(logit) + 4] for logit in logits[: 2 + int(logits[-1]) + 4])
+
+
+def _verdict(ids: Sequence[int], tokens: Sequence[int], verdict_ids: Sequence[int]) -> Mapping[int, float]:
+    """Log-probabilities of the verdict tokens and the one that was said; what they leave of 1 is all other tokens'."""
+    asked = dict.fromkeys((*verdict_ids, tokens[-1]))
+    weights = [math.exp(logit) for logit in _logits(_key((*ids, *tokens)), len(asked))]
+    total = 1 + sum(weights)
+    return {token: math.log(weight / total) for token, weight in zip(asked, weights, strict=True)}

@@ -1,0 +1,464 @@
+"""An engine on vLLM's AsyncLLM.
+
+Prompts go in as token ids; raw logits, or text, come out. vLLM's engine core is a process of its own, with more processes
+below it, and AsyncLLM talks to it from our event loop. What it doesn't do by itself is done here:
+
+- it queues without bound: at most `max_in_flight` requests are inside vLLM (as many as it works on at a time), the others
+  wait outside;
+- a request that arrives around the death of the engine core is never answered: every admitted request has a deadline, and
+  a watcher looks at the engine core and fails all requests at once when it is gone;
+- an engine core that is told to end gives its requests up with empty answers: those are a death, not answers;
+- the engine core outlives a process that is killed: a tether ends it;
+- an out-of-vocabulary token id reaches the model when vLLM holds no tokenizer, and ends it: it is refused before.
+"""
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from actors.engine import fork_server
+from actors.engine.admission import Admission
+from actors.engine.engine_arguments import SPARE_ADAPTERS, check_arguments, cpu_shares, engine_arguments
+from actors.engine.error_log import LastWords
+from actors.engine.loop_thread import LoopThread
+from actors.engine.mailbox import Mailbox
+from actors.engine.process_reaper import Tether
+from actors.engine.protocol import Generation, Pooled, ReservedGpus, Sampling, Task, positions
+from actors.errors import EngineDead, EngineError, EngineTimeout
+from actors.settings.replica import EngineSettings
+from actors.timeline import mark
+
+# vLLM reads these when it is imported, and the processes it starts inherit them; what the user has set is kept.
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # no calls home
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # INFO is some fifty lines for a start
+os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout belongs to our commands
+os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # to fork a process with threads (ours, Ray's) can hang
+os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", "3600")  # 340B weights take longer to load than the default, 600
+
+fork_server.start()  # it imports vLLM beside us
+gc.disable()  # it would walk through all that is imported again and again: 1.2 of 6.9 s
+
+import vllm.model_executor.models.registry as model_registry
+import vllm.v1.engine.utils as core_processes
+from vllm import PoolingParams, SamplingParams
+from vllm.config import PoolerConfig, VllmConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensInput, tokens_input
+from vllm.logger import DEFAULT_LOGGING_CONFIG
+from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+gc.enable()
+
+T = TypeVar("T")
+
+if fork_server.enabled():
+    # vLLM would start an interpreter that imports vLLM for each engine core, and for each look at a model's class.
+    core_processes.get_mp_context = lambda: fork_server.CONTEXT
+    model_registry._run_in_subprocess = fork_server.call
+
+WATCH_INTERVAL_S = 0.5
+PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step takes this long
+COLD_PROBE_TIMEOUT_S = 900.0  # but a first one that compiles, and an adapter that loads, may take many minutes
+COLD_HEALTH_S = 10.0  # of such a one; who only wants to know how it is needn't wait for all of it
+SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave
+
+
+def _usage(online: bool) -> UsageContext:
+    """What vLLM's own defaults go by for the card: of the prompts (`max_num_seqs`) and tokens of a step.
+
+    They are 1,024 and 16,384 on an H100 and an H200 (8,192 online, where a step is what the others wait for), and far less
+    in a context that these defaults don't know, which is right for a CPU.
+    """
+    if current_platform.is_cpu():
+        return UsageContext.ENGINE_CONTEXT
+    return UsageContext.OPENAI_API_SERVER if online else UsageContext.LLM_CLASS
+
+
+def _cpu_cache_bytes(config: VllmConfig) -> int:
+    """For the keys and values of 16 full steps, or two of the longest prompts: at most 1 GiB.
+
+    vLLM's default is a large part of the machine, and each byte is written at the start, 1 GiB in 1 to 2 s.
+    """
+    model, parallel = config.model_config, config.parallel_config
+    layers, heads = model.get_num_layers(parallel), model.get_num_kv_heads(parallel)
+    token_bytes = 2 * layers * heads * model.get_head_size() * model.dtype.itemsize
+    tokens = max(16 * config.scheduler_config.max_num_batched_tokens, 2 * model.max_model_len)
+    return min(tokens * token_bytes, 1 << 30)
+
+
+@contextmanager
+def _bound(workers: int) -> Iterator[None]:
+    """Say which CPUs each of several workers may use, unless the user has: for the processes that are started meanwhile."""
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    if workers == 1 or not current_platform.is_cpu() or name in os.environ:
+        yield
+        return
+    os.environ[name] = cpu_shares(sorted(os.sched_getaffinity(0)), workers)
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+class VllmEngine:
+    """A reward model or a judge on vLLM: one thread of this process, and vLLM's own processes."""
+
+    def __init__(
+        self,
+        model_path: str,
+        *,
+        revision: str | None,
+        task: Task,
+        dtype: str,
+        max_model_len: int | None,
+        settings: EngineSettings,
+        hf_overrides: Mapping[str, Any] | None = None,
+        adapter_rank: int | None = None,
+        placement: ReservedGpus | None = None,
+        online: bool = False,
+    ) -> None:
+        """Returns when the engine is ready, for a LoRA adapter of some rank if one is going to be used.
+
+        Where its GPUs are in a placement group, they are given back when it is closed.
+
+        Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
+        if the model can't be started.
+        """
+        check_arguments(settings.engine_args, {field.name for field in fields(AsyncEngineArgs)})
+        arguments = engine_arguments(
+            task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=adapter_rank, placed=placement is not None
+        ) | {
+            "model": model_path,
+            "revision": revision,
+            "dtype": dtype,
+            "max_model_len": max_model_len,
+            "hf_overrides": {**settings.engine_args.get("hf_overrides", {}), **(hf_overrides or {})},
+        }
+        if task.pools:
+            # Some classes would pick positions themselves (STEP): every one is had here, and picked by us. And a file for
+            # sentence embeddings, modules.json, would have the mean of all positions read instead of the last.
+            where = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
+            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **where)
+        self._placement = placement
+        self._workers = settings.tensor_parallel * settings.pipeline_parallel
+        self._task = task
+        self._max_in_flight, self._deadline_s = settings.max_in_flight, settings.request_timeout_s or task.deadline_s
+        self._adapters: dict[str, LoRARequest] = {}
+        self._adapter_lock = asyncio.Lock()
+        self._probe: asyncio.Task[None] | None = None
+        self._cold: set[str | None] = {None}  # the adapters, and None for the model, that answered no request yet
+        self._last_words = LastWords(DEFAULT_LOGGING_CONFIG)
+        self._tether = Tether()
+        self._closing = threading.Lock()
+        self._thread = LoopThread("vllm-engine")
+        try:
+            self._thread.submit(self._start(arguments, online)).result()
+        except BaseException:
+            self._clean_up()
+            raise
+
+    async def _start(self, arguments: Mapping[str, Any], online: bool) -> None:
+        # Blocks the loop, which has nothing else to do yet. AsyncLLM is made on the loop so that it listens to the
+        # engine core from the start.
+        try:
+            with self._last_words.listening(), self._tether.held(), _bound(self._workers):
+                config = AsyncEngineArgs(**arguments).create_engine_config(_usage(online))
+                if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
+                    config.cache_config.kv_cache_memory_bytes = _cpu_cache_bytes(config)
+                if self._placement is not None:
+                    config.parallel_config.placement_group = self._placement.group
+                mark("engine core")
+                self._engine = AsyncLLM.from_vllm_config(config, disable_log_stats=arguments["disable_log_stats"])
+            mark("engine is ready")
+            self._tether.note()
+        except Exception as error:
+            cause = self._last_words.read() or _root_message(error)
+            raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
+        places = self._max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
+        self._admission = Admission(places, self._deadline_s)
+        model = self._engine.vllm_config.model_config
+        self._max_model_len = int(model.max_model_len)
+        self._vocabulary = int(model.get_vocab_size())
+        self._labels = _labels(model.hf_config, model.hf_text_config)
+        lora = self._engine.vllm_config.lora_config
+        self._most_adapters = lora.max_loras - SPARE_ADAPTERS if lora and current_platform.is_cpu() else None
+        self._processes = tuple(getattr(self._engine.engine_core.resources.engine_manager, "processes", ()))
+        self._watcher = asyncio.create_task(self._watch())
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt in tokens, including what is generated."""
+        return self._max_model_len
+
+    @property
+    def runner(self) -> str:
+        """Which of vLLM's model runners it is on: it takes the second where there is Triton, unless it is told otherwise."""
+        return "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The engine core's processes on this machine; their workers are below them."""
+        return tuple(process.pid for process in self._processes)
+
+    @property
+    def held(self) -> int:
+        """How many requests wait for vLLM or are inside it."""
+        return self._admission.held
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
+        return self._thread.submit(work)
+
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        """See `Engine`. Outputs of another shape than the model's are an `EngineError`, too."""
+        prompt = self._prompt(ids)
+        every = self._task.every_position
+        read = positions(ids, at, every)
+        params = PoolingParams(task=self._task.value, use_activation=activated)
+        async with self._admitted(request_id):
+            output = await _last(self._engine.encode(prompt, params, request_id))
+        self._cold.discard(None)
+        if getattr(output, "error", None) is not None:
+            raise EngineError(f"vLLM failed request {request_id}: {output.error}")
+        data = output.outputs.data
+        if not data.numel():
+            raise self._given_up()
+        expected = (len(ids), self._labels) if every else (self._labels,)
+        if data.shape != expected:
+            raise EngineError(f"the head's outputs should have the shape {expected}, and vLLM returned {tuple(data.shape)}")
+        # Only these rows become Python numbers: a prompt may have a hundred thousand.
+        rows = data[list(read)] if every else data.expand(len(read), -1)
+        return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        """`sampling.n` samples."""
+        output = await _last(self._outputs(ids, sampling, request_id, RequestOutputKind.FINAL_ONLY))
+        samples = _samples(output)
+        if len(samples) != sampling.n:
+            raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
+        return samples
+
+    async def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
+        """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
+
+        A reader slower than the model skips states of the text, never its end.
+        """
+        if sampling.n != 1:
+            raise EngineError(f"a stream is one sample, not {sampling.n}")
+        mailbox: Mailbox[Any] = Mailbox()
+
+        async def fill() -> None:
+            async with aclosing(self._outputs(ids, sampling, request_id, RequestOutputKind.CUMULATIVE)) as outputs:
+                async for output in outputs:
+                    mailbox.put(output)
+
+        async with aclosing(mailbox.until(self.submit(fill()))) as outputs:
+            async for output in outputs:
+                yield _samples(output)[0]
+
+    async def abort(self, request_id: str) -> None:
+        """Give up on a request, which fails with `EngineError`; unknown ids are fine."""
+        self._admission.abort(request_id)
+
+    async def health(self) -> None:
+        """Returns if the engine core answers, raises `EngineDead` if it can't.
+
+        One that answered no request yet may still be at its first: then it returns after a moment, while its time runs on.
+        """
+        await self._answers(COLD_HEALTH_S if self._cold else None)
+
+    def close(self) -> None:
+        """Stop the engine and its processes. Safe to call twice."""
+        with self._closing:
+            try:
+                self._thread.submit(self._stop()).result()
+            except EngineDead:  # it was closed before
+                return
+            self._clean_up()
+            if self._placement is not None:
+                self._placement.release()
+
+    def _clean_up(self) -> None:
+        self._thread.stop()
+        self._tether.release()
+        self._last_words.forget()
+
+    async def _stop(self) -> None:
+        self._watcher.cancel()
+        self._admission.die("it was closed")
+        if self._engine.output_handler is not None:
+            self._engine.output_handler.cancel()  # else it logs the end of the engine core as an error
+        await asyncio.to_thread(self._engine.shutdown, timeout=SHUTDOWN_TIMEOUT_S)
+
+    async def _outputs(
+        self, ids: Sequence[int], sampling: Sampling, request_id: str, kind: RequestOutputKind
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's own outputs of a generation."""
+        prompt = self._prompt(ids)
+        async with self._admitted(request_id):
+            params = _sampling_params(sampling, kind)
+            adapter = await self._adapter(sampling.adapter)
+            async with aclosing(self._engine.generate(prompt, params, request_id, lora_request=adapter)) as outputs:
+                async for output in outputs:
+                    self._cold -= {None, sampling.adapter}
+                    for sample in output.outputs:
+                        if sample.finish_reason == "abort":
+                            raise self._given_up()
+                        if sample.finish_reason == "error":
+                            raise EngineError(f"vLLM failed request {request_id}")
+                    yield output
+
+    @asynccontextmanager
+    async def _admitted(self, request_id: str) -> AsyncIterator[None]:
+        """A place inside vLLM, whose errors come out of it as ours. vLLM aborts the request of a cancelled block."""
+        try:
+            async with self._admission.place(request_id):
+                yield
+        except EngineTimeout:
+            await self._answers()  # one slow request, or an engine that answers nobody?
+            raise
+        except EngineError:
+            raise
+        except EngineDeadError as error:
+            raise self._died("its engine core failed") from error
+        except Exception as error:
+            self._admission.check()
+            raise EngineError(f"vLLM refused request {request_id}: {_root_message(error)}") from error
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            for process in self._processes:
+                if not process.is_alive():
+                    self._died(f"its process {process.pid} ended with exit code {process.exitcode}")
+            if self._engine.errored:
+                self._died("its engine core failed")
+
+    async def _answers(self, at_most_s: float | None = None) -> None:
+        """Wait, up to a time, for the engine core to answer a question. Raises `EngineDead` if it can't."""
+        self._admission.check()
+        if self._probe is None or self._probe.done():  # one question at a time, however many ask
+            self._probe = asyncio.create_task(self._ask())
+        await asyncio.wait([self._probe], timeout=at_most_s)
+        self._admission.check()
+
+    async def _ask(self) -> None:
+        """One question to the engine core."""
+        limit_s = COLD_PROBE_TIMEOUT_S if self._cold else PROBE_TIMEOUT_S
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._engine.engine_core.get_supported_tasks_async()
+        except TimeoutError:
+            self._died(f"it answered nothing for {limit_s:g} s")
+        except EngineDeadError:
+            self._died("its engine core failed")
+
+    def _given_up(self) -> EngineDead:
+        """vLLM ends a request that nobody aborted only when it ends itself."""
+        return self._died("its engine core is shutting down")
+
+    def _died(self, how: str) -> EngineDead:
+        """Fail every request. The first cause is the one that is told, with what the processes had logged by then."""
+        words = self._last_words.read()
+        return self._admission.die(how if words is None else f"{how}: {words}")
+
+    def _prompt(self, ids: Sequence[int]) -> TokensInput:
+        """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one ends the engine."""
+        prompt = list(ids)
+        if not prompt:
+            raise EngineError("the prompt has no tokens")
+        for token in (min(prompt), max(prompt)):
+            if not 0 <= token < self._vocabulary:
+                raise EngineError(f"token id {token} is outside the vocabulary of {self._vocabulary} tokens")
+        return tokens_input(prompt)
+
+    async def _adapter(self, path: str | None) -> LoRARequest | None:
+        """An adapter, loaded before its first request: one that can't be read would else end the engine."""
+        if path is None:
+            return None
+        async with self._adapter_lock:
+            if path not in self._adapters:
+                if len(self._adapters) == self._most_adapters:
+                    raise EngineError(f"more than {self._most_adapters} adapters on a CPU; set `max_loras` in engine_args")
+                adapter = LoRARequest(path, len(self._adapters) + 1, path)
+                self._cold.add(path)
+                try:
+                    await self._engine.add_lora(adapter)
+                except BaseException:
+                    self._cold.discard(path)
+                    raise
+                self._adapters[path] = adapter
+            return self._adapters[path]
+
+
+async def _last(outputs: AsyncGenerator[Any, None]) -> Any:
+    """The last output of a request; only a finished one ends the series without an error."""
+    async with aclosing(outputs):
+        async for output in outputs:
+            last = output
+    return last
+
+
+def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingParams:
+    return SamplingParams(
+        n=sampling.n,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        max_tokens=sampling.max_tokens,
+        stop=list(sampling.stop),
+        skip_special_tokens=not sampling.keep_special,
+        output_kind=kind,
+        # Never beside `logprobs=n`: on vLLM's first runner one such request in a batch takes it from all others.
+        logprob_token_ids=list(sampling.verdict_ids) or None,
+        structured_outputs=None if sampling.schema is None else StructuredOutputsParams(json=sampling.schema),
+    )
+
+
+def _samples(output: Any) -> tuple[Generation, ...]:
+    cached, computed = _cached_and_computed(output)
+    return tuple(
+        Generation(
+            text=sample.text,
+            token_ids=tuple(sample.token_ids),
+            finish_reason=sample.finish_reason,
+            logprobs=tuple({token: entry.logprob for token, entry in row.items()} for row in sample.logprobs or ()),
+            cached_tokens=cached,
+            computed_tokens=computed,
+        )
+        for sample in sorted(output.outputs, key=lambda sample: sample.index)
+    )
+
+
+def _cached_and_computed(output: Any) -> tuple[int, int]:
+    cached = output.num_cached_tokens or 0
+    return cached, len(output.prompt_token_ids) - cached
+
+
+def _labels(config: Any, text_config: Any) -> int:
+    """How many outputs the head has. One made of rows of the language model's head is known only inside the engine."""
+    rows = getattr(config, "classifier_from_token", None)
+    if rows:
+        return 1 if getattr(config, "method", None) == "from_2_way_softmax" else len(rows)
+    return int(text_config.num_labels)
+
+
+def _root_message(error: BaseException) -> str:
+    """The message of the error that started a chain of errors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__

@@ -1,0 +1,269 @@
+"""Where the GPUs of an engine are: on one node, which the actor asks Ray for, or on several, in a placement group.
+
+An engine of one pipeline stage is on a node, and its actor's `num_gpus` are all there is to say. One of several stages may
+span nodes: it gets a placement group of its own, in which each tensor-parallel group is on one node, and vLLM's own Ray
+executor starts a worker in each bundle. Its actor asks for no GPU, and is still put on a node that has some: the engine's
+process is there, and learns from the card what it is. It is a node of the group wherever that has room.
+
+A group that was got in an actor isn't freed when the actor dies: `sweep` frees those of actors that are gone.
+"""
+
+import functools
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray._private.state import state as ray_state
+from ray.util import placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup
+
+from actors.capacity.layout import GPUS, Layout, need, smallest
+from actors.capacity.sizes import size_named
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.errors import EngineError, ModelError, SettingsError
+from actors.reward_model import RewardModel
+from actors.settings.replica import EngineSettings
+
+_NAME = "assay-engine"
+_NODE = "ray.io/node-id"  # the label that Ray gives each node
+_CARD = "accelerator_type:"  # how a resource of a node begins that Ray gives it for the card it found
+_CARDS = {"H100": "80GB", "A100-80G": "80GB", "H200": "141GB"}
+_LARGEST = {"H100": 95_830 * 2**20}  # bytes of the H100 NVL, which Ray calls the same
+_QUIET_S, _ASK_FOR_S = 10.0, 10.0
+"""Whoever had the GPUs may be ending; and how long it is asked before looking again whether the cluster can do it at all."""
+_READY_S = 30.0
+"""A group whose GPUs were free a moment ago is ready at once, or somebody was quicker."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """GPUs that an engine has for itself, until they are given back."""
+
+    group: PlacementGroup
+
+    def release(self) -> None:
+        """Give them back."""
+        remove_placement_group(self.group)
+
+
+def cluster_gpus() -> int:
+    """All GPUs of the cluster."""
+    return int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+
+
+def engine_gpus(settings: EngineSettings) -> int:
+    """GPUs that an engine takes; none where there are none, and none are to come."""
+    if not ray.is_initialized() or settings.engine != "vllm":
+        return 0
+    return _layout(settings).gpus if settings.autoscaled or cluster_gpus() else 0
+
+
+def actor_gpus(settings: EngineSettings) -> int:
+    """GPUs that the actor of an engine asks Ray for: all of the engine's, or none if they are in a placement group."""
+    return 0 if settings.pipeline_parallel > 1 else engine_gpus(settings)
+
+
+def actor_options(settings: EngineSettings) -> dict[str, Any]:
+    """Where Ray may start the actor of an engine, as options of it: with its GPUs, or on any node that has some.
+
+    Nodes are named that the actor may not be on, and not those that it may: so it can follow to nodes that come later.
+    """
+    if gpus := actor_gpus(settings):
+        return {"num_gpus": gpus}
+    bare = sorted(node for node, own in _totals().items() if not own.get("GPU")) if engine_gpus(settings) else []
+    return {"label_selector": {_NODE: f"!in({','.join(bare)})"}} if bare else {}
+
+
+def check(settings: EngineSettings) -> None:
+    """Raise `EngineError`, naming what is missing, if the cluster hasn't the nodes that a layout needs."""
+    if not engine_gpus(settings) or settings.autoscaled:
+        return
+    layout, gpus = _layout(settings), {node: own.get("GPU", 0.0) for node, own in _totals().items()}
+    if nodes_for(layout, gpus) is None:
+        raise EngineError(f"{layout} needs {_groups(layout)}, and the cluster has {_listed(gpus)}")
+
+
+def check_memory(settings: EngineSettings, model: RewardModel) -> None:
+    """Raise `SettingsError`, with the arithmetic, if a model can't fit the cluster's cards in its layout.
+
+    Only what is certain: the weights alone are more than the largest card has. What isn't known passes: nodes that are to
+    come, other cards than those of `GPUS`, models without a size, quantised ones.
+    """
+    if not engine_gpus(settings) or settings.autoscaled:
+        return
+    nodes = [own for own in _totals().values() if own.get("GPU")]
+    cards = {_card_of(node) for node in nodes}
+    if not cards <= _CARDS.keys() or "quantization" in settings.engine_args:
+        return
+    try:
+        size = size_named(model.model)
+        if "quantization_config" in Checkpoint.find(model.model, model.revision).config:
+            return
+    except (SettingsError, ModelError):
+        return
+    per_node = int(max(node["GPU"] for node in nodes))
+    parameter_bytes = 4.0 if model.dtype == "float32" else 2.0
+    usual = max(GPUS[_CARDS[card]] for card in cards)
+    largest = max(_LARGEST.get(card, usual) for card in cards)
+    of_layout = functools.partial(need, size, _layout(settings), model.context, parameter_bytes=parameter_bytes)
+    if not of_layout(gpu_bytes=largest).can_fit:
+        better = smallest(size, model.context, parameter_bytes=parameter_bytes, gpu_bytes=usual, per_node=per_node)
+        raise SettingsError(f"{model.model} can't fit. {of_layout(gpu_bytes=usual)}. This does: {better}")
+
+
+def wait_for_room(settings: EngineSettings, model: RewardModel, waiting: Callable[[str], None]) -> None:
+    """Wait until there is room for an engine, so that the actors that are asked for next begin with one that works.
+
+    Called by the driver. `waiting` is told what for. Raises `SettingsError` if the model can't fit, and `EngineError` if the
+    cluster hasn't the nodes at all, or if there was no room within `placement_timeout_s`.
+    """
+    check_memory(settings, model)
+    check(settings)
+    if not engine_gpus(settings):
+        return
+    layout, start = _layout(settings), time.monotonic()
+    if _room(layout, min(_QUIET_S, settings.placement_timeout_s)):
+        return
+    waiting(f"waiting up to {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}")
+    while not _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)):
+        if time.monotonic() > start + settings.placement_timeout_s:
+            raise _gave_up(settings)
+        sweep()
+        check(settings)
+
+
+def place(settings: EngineSettings) -> Placement | None:
+    """Get the GPUs of an engine that needs a placement group; called in its actor. None for any other.
+
+    Waits for GPUs that others have, or that are to come. Raises `EngineError` if the cluster hasn't the nodes at all, or if
+    the GPUs weren't free within `placement_timeout_s`.
+    """
+    if not engine_gpus(settings) or settings.pipeline_parallel == 1:
+        return None
+    # The engine core is a process of its own, and connects to Ray by itself.
+    os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    layout, here = _layout(settings), ray.get_runtime_context().get_node_id()
+    if not _totals()[here].get("GPU"):  # one that came after the actor's pool was made
+        raise EngineError(f"an engine of {layout} was started on node {here}, which has no GPU; start it again")
+    deadline = time.monotonic() + settings.placement_timeout_s
+    while True:
+        sweep()  # each time: it takes Ray a moment to know that an actor is gone
+        check(settings)
+        nodes = with_node(here, _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)), layout, _free_gpus())
+        if nodes and (group := _placed(layout, nodes)) is not None:
+            return Placement(group)
+        if time.monotonic() > deadline:
+            raise _gave_up(settings)
+
+
+def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
+    """The node of each tensor-parallel group, on as few nodes as there can be; None if there isn't room."""
+    room = sorted(((int(count) // layout.tensor_parallel, node) for node, count in gpus.items()), reverse=True)
+    nodes = [node for groups, node in room for _ in range(groups)][: layout.pipeline_parallel]
+    return nodes if len(nodes) == layout.pipeline_parallel else None
+
+
+def with_node(here: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
+    """The nodes of an engine, with this one among them if it has room: the first stage is beside the engine there."""
+    groups = int(free.get(here, 0.0)) // layout.tensor_parallel
+    if here in nodes or not nodes:
+        return list(nodes)
+    return ([here] * groups + list(nodes))[: layout.pipeline_parallel]
+
+
+def sweep(killed: Collection[str] = ()) -> None:
+    """Free the GPUs of engines whose actors are gone, or were `killed` just now: Ray takes a moment to know that."""
+    for group_id, group in placement_group_table().items():
+        kind, _, owner = group["name"].partition(":")
+        actor = owner.partition(":")[0]
+        if kind == _NAME and group["state"] != "REMOVED" and (actor in killed or not _holds(actor)):
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
+
+
+def _room(layout: Layout, wait_s: float) -> list[str]:
+    """Ask for room for an engine for a while, and give it back: the node of each tensor-parallel group, none without room.
+
+    A group that waits is what makes an autoscaler add nodes. And only it is sure to hear of GPUs that come free: what Ray
+    says of free ones is behind by a moment, in which this has them.
+    """
+    bundles = [{"GPU": float(layout.tensor_parallel)}] * layout.pipeline_parallel
+    group = placement_group(bundles, strategy="PACK", name=_name())
+    try:
+        return list(placement_group_table(group)["bundles_to_node_id"].values()) if group.wait(wait_s) else []
+    finally:
+        remove_placement_group(group)
+
+
+def _gave_up(settings: EngineSettings) -> EngineError:
+    layout = _layout(settings)
+    return EngineError(
+        f"{layout} waited {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}"
+    )
+
+
+def _layout(settings: EngineSettings) -> Layout:
+    return Layout(settings.tensor_parallel, settings.pipeline_parallel)
+
+
+def _name() -> str:
+    """Tells `sweep` whose a group is. Ray frees what a driver holds by itself."""
+    actor = ray.get_runtime_context().get_actor_id()
+    return f"{_NAME}:{actor}:{secrets.token_hex(4)}" if actor else ""
+
+
+def is_wanted(actor: str) -> bool:
+    """Whether an actor is there, or is to be started again."""
+    return bool(ray_state.actor_table(actor, None, None).get("State") in ("ALIVE", "PENDING_CREATION", "RESTARTING"))
+
+
+def _holds(actor: str) -> bool:
+    """Whether what an actor got is still held; what an earlier process of the actor got that asks isn't."""
+    return actor != ray.get_runtime_context().get_actor_id() and is_wanted(actor)
+
+
+def _placed(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None:
+    """A group with its bundles on these nodes; None if somebody else was quicker."""
+    where = [node for node in nodes for _ in range(layout.tensor_parallel)]
+    selectors = [{_NODE: node} for node in where]
+    group = placement_group([{"GPU": 1.0} for _ in where], strategy="PACK", name=_name(), bundle_label_selector=selectors)
+    if not group.wait(_READY_S):
+        remove_placement_group(group)
+        return None
+    there = Counter(placement_group_table(group)["bundles_to_node_id"].values())
+    if there != Counter(where):
+        remove_placement_group(group)
+        raise EngineError(f"Ray placed {layout} as {dict(there)}, and not on {dict(Counter(where))}")
+    return group
+
+
+def _card_of(node: Mapping[str, float]) -> str:
+    """The type of a node's cards; an empty string if Ray doesn't know it."""
+    return next((name.removeprefix(_CARD) for name in node if name.startswith(_CARD)), "")
+
+
+def _groups(layout: Layout) -> str:
+    return (
+        f"{layout.tensor_parallel} GPU{'s' * (layout.tensor_parallel > 1)} of one node"
+        if layout.pipeline_parallel == 1
+        else f"{layout.pipeline_parallel} times {layout.tensor_parallel} GPUs, each time of one node"
+    )
+
+
+def _listed(gpus: Mapping[str, float]) -> str:
+    nodes = Counter(int(count) for count in gpus.values() if count)
+    return ", ".join(f"{count} node{'s' * (count > 1)} with {own}" for own, count in sorted(nodes.items())) or "no GPU"
+
+
+def _free_gpus() -> dict[str, float]:
+    free: Mapping[str, Any] = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return {node: own.get("GPU", 0.0) for node, own in free.items()}
+
+
+def _totals() -> dict[str, Any]:
+    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]

@@ -1,0 +1,87 @@
+"""Which engine a model runs on."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from actors.checkpoint.checkpoint_files import Adapter, locate
+from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, Fault, Faults
+from actors.engine.protocol import Engine
+from actors.errors import EngineError
+from actors.reward_model import RewardModel
+from actors.settings.replica import EngineSettings
+from actors.timeline import mark
+
+if TYPE_CHECKING:
+    from actors.launch.placement import Placement
+
+
+Report = Callable[[str], object]
+"""Is called with each step of an engine's start as it begins, in words for a person."""
+
+
+def start_engine(
+    model: RewardModel, settings: EngineSettings, *, online: bool = False, report: Report = lambda step: None
+) -> Engine:
+    """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message.
+
+    One that is `online` answers sooner where it could read more tokens in a step.
+    """
+    if settings.engine == "fake":
+        try:
+            return _fake_engine(model, settings, **settings.engine_args)
+        except (TypeError, ValueError) as error:
+            raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
+    model.family.register()
+    placement = _placement(settings)
+    report("importing vLLM")
+    mark("import of vLLM")
+    from actors.engine.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
+
+    report(f"loading {model.model}")
+    mark("vLLM's configuration, and the look at the model's class")
+    try:
+        return VllmEngine(
+            locate(model.model),
+            revision=model.revision,
+            task=model.task,
+            dtype=model.dtype,
+            max_model_len=model.context,
+            settings=settings,
+            hf_overrides=model.overrides,
+            adapter_rank=Adapter.find(model.adapter).rank if model.adapter else None,
+            placement=placement,
+            online=online,
+        )
+    except BaseException:
+        if placement is not None:
+            placement.release()
+        raise
+
+
+def _placement(settings: EngineSettings) -> "Placement | None":
+    """GPUs on several nodes. Where there is no Ray, all stages are on this machine."""
+    if settings.pipeline_parallel == 1:
+        return None
+    from actors.launch.placement import place
+
+    return place(settings)
+
+
+def _fake_engine(
+    model: RewardModel,
+    settings: EngineSettings,
+    at: Mapping[str, str] | None = None,
+    die_after: int | None = None,
+    latency_s: float = 0.0,
+) -> FakeEngine:
+    """A fake engine; its engine arguments are the faults that a test wants to see handled."""
+    faults = Faults({int(token): Fault(fault) for token, fault in (at or {}).items()}, die_after)
+    return FakeEngine(
+        model.labels,
+        model.context,
+        max_in_flight=settings.max_in_flight or IN_FLIGHT,
+        request_timeout_s=settings.request_timeout_s or model.task.deadline_s,
+        latency_s=latency_s,
+        faults=faults,
+        every_position=model.task.every_position,
+    )

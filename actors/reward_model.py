@@ -1,0 +1,202 @@
+"""A reward model, resolved: its family, its checkpoint, and everything that decides how it is asked and read.
+
+Families are found by being in `actors/models/`: adding one is adding a file there with a `FAMILY` in it
+(`actors/contracts/family.py` says what it holds), and its test.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import actors.models
+from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
+from actors.contracts.family import Family
+from actors.contracts.judge import Judge
+from actors.engine.protocol import Task
+from actors.errors import ModelError, SettingsError
+from actors.records import Reasoning
+from actors.settings.replica import (
+    AS_ITS_CARD,
+    AS_PUBLISHED,
+    Dtype,
+    JudgeSettings,
+    ModelSettings,
+    ReadSettings,
+    RenderSettings,
+)
+
+RUBRIC = "rubric"
+"""The family of a judge of the user's own."""
+
+
+@dataclass(frozen=True)
+class RewardModel:
+    """A model with its contract: everything that workers need to load it and to read it. Small and picklable.
+
+    `max_model_len` is the longest prompt in tokens; a judge's answer has `answer_tokens` beside it.
+    """
+
+    model: str
+    revision: str | None
+    family_name: str
+    task: Task
+    labels: int
+    dtype: str
+    max_model_len: int
+    weights: Mapping[str, float]
+    fingerprint: str
+    template_hash: str
+    tokenizer_hash: str
+    config_hash: str
+    known_as: str
+    """The id or the name by which something may be known of it."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    read: ReadSettings = AS_PUBLISHED
+    one_pass: bool = False
+    """Whether all turns of a conversation are read in one forward pass."""
+    judge: JudgeSettings = AS_ITS_CARD
+    answer_tokens: int = 0
+    verdict_ids: tuple[int, ...] = ()
+    """The tokens by whose log-probability a judge is read."""
+    adapter: str | None = None
+    """The folder of a LoRA adapter."""
+
+    @property
+    def family(self) -> Family:
+        """The contract."""
+        family = families()[self.family_name].reading_by(self.read)
+        return family.asked_by(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
+
+    def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
+        """See `Family.reasoning_by`."""
+        return families()[self.family_name].reasoning_by(settings)
+
+    @property
+    def context(self) -> int:
+        """How many tokens an engine must hold of a prompt and its answer."""
+        return self.max_model_len + self.answer_tokens
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """All families by name."""
+    names = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
+    modules = [importlib.import_module(f"actors.models.{name}") for name in names]
+    return {module.FAMILY.name: module.FAMILY for module in modules}
+
+
+def resolve(
+    settings: ModelSettings, render: RenderSettings, every_turn: bool = False, tensor_parallel: int = 1
+) -> RewardModel:
+    """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.
+
+    Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
+    Prompts may be as long as the model was trained on, where its card says that, unless the settings say otherwise.
+    """
+    checkpoint = Checkpoint.find(settings.model, settings.revision)
+    named = settings.family or (RUBRIC if settings.judge.rubric else None)
+    called = settings.adapter or settings.model  # what a model is read as, its adapter says
+    family = _asked_by(family_of(called, checkpoint, named).reading_by(settings.read), settings)
+    known = family.knows(checkpoint.known_as(called))
+    family.check(checkpoint, known, tensor_parallel)
+    limit = checkpoint.max_model_len
+    judge = family if isinstance(family, Judge) else None
+    answer_tokens = judge.answer_tokens(limit) if judge else 0
+    limit = limit and limit - answer_tokens
+    trained = known and known.context
+    max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
+    if max_model_len is None:
+        raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
+    if limit is not None and limit < 1:
+        raise ModelError(
+            f"--max-tokens {answer_tokens} leaves no room for a prompt: {settings.model} takes {limit + answer_tokens}"
+        )
+    if limit is not None and max_model_len > limit:
+        answers = f", with {answer_tokens} tokens for the answer (--max-tokens)" if answer_tokens else ""
+        raise ModelError(f"--max-model-len {max_model_len} is more than {settings.model} takes ({limit}{answers})")
+    one_pass = every_turn and family.one_pass and checkpoint.causal
+    return RewardModel(
+        model=settings.model,
+        revision=checkpoint.hub_commit,
+        family_name=family.name,
+        task=Task.TOKEN_CLASSIFY if one_pass else family.task,
+        labels=family.labels(checkpoint),
+        overrides=family.overrides(checkpoint),
+        read=settings.read,
+        one_pass=one_pass,
+        dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
+        max_model_len=max_model_len,
+        weights=family.weights(settings.weights),
+        fingerprint=_fingerprint(checkpoint, settings.adapter),
+        template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
+        tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
+        config_hash=checkpoint.hash_of("config.json"),
+        known_as=checkpoint.known_as(called),
+        judge=settings.judge,
+        answer_tokens=answer_tokens,
+        verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),
+        adapter=settings.adapter,
+    )
+
+
+def _asked_by(family: Family, settings: ModelSettings) -> Family:
+    """The family as the settings want it asked. Raises `SettingsError` if that is said of a reward head."""
+    if isinstance(family, Judge):
+        return family.asked_by(settings.judge)
+    asked = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
+    if asked:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+        raise SettingsError(f"{flags}: for judges that write, and {family.name} is read from a reward head")
+    return family
+
+
+def _fingerprint(checkpoint: Checkpoint, adapter: str | None) -> str:
+    """Of the weights, and of an adapter's beside them."""
+    own = checkpoint.fingerprint()
+    return own if adapter is None else f"{own} + {Adapter.find(adapter).fingerprint()}"
+
+
+def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:
+    """The family that reads a model: as it was converted for, or named, or known by its id, or told by its config.json.
+
+    Never guessed: raises `ModelError` if there is none, or more than one.
+    """
+    converted = checkpoint.config.get(CONVERTED)
+    if converted is not None and named not in (None, converted):
+        raise ModelError(f"{model} was converted for --family {converted}, so --family {named} can't read it")
+    named = converted or named
+    found = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
+    if named is not None:
+        family = families().get(named)
+        if family is None:
+            raise ModelError(f"--family {named} is none that Assay knows; there are {', '.join(sorted(families()))}")
+        if not family.fits(checkpoint):
+            raise ModelError(f"{found}, which --family {named} can't read: it reads {family.summary}")
+        published = family_known(checkpoint.known_as(model))
+        # A rubric says itself how a model is asked and read, whatever else it may be asked.
+        if published is not None and published is not family and family.name != RUBRIC:
+            raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
+        return family
+    known = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
+    if sure := known or [family for family in families().values() if family.recognises(checkpoint)]:
+        if len(sure) == 1:
+            return sure[0]
+        raise ModelError(f"{found}; that could be any of {_named(sure)}: say which with --family")
+    if possible := [family for family in families().values() if family.fits(checkpoint)]:
+        raise ModelError(
+            f"{found}. That alone doesn't tell whether it is a reward model, nor how it is read: if it is one, say which "
+            f"with --family: {_named(possible)}"
+        )
+    raise ModelError(f"{found}, which no family of reward models here reads. There are {_named(families().values())}")
+
+
+def family_known(model: str) -> Family | None:
+    """The family of a published model, by its id alone."""
+    return next((family for family in families().values() if family.knows(model)), None)
+
+
+def _named(some: Iterable[Family]) -> str:
+    return "; ".join(f"{family.name}: {family.summary}" for family in some)

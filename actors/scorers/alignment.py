@@ -1,0 +1,102 @@
+"""Whether an engine gives each token its own numbers: asked on the machine, and of the model runner, where a replica runs.
+
+vLLM has two model runners: the second is what a GPU takes, the first what a CPU takes. Requests of several lengths are under
+way at a time, as in a run, so that a row which comes from a neighbour shows, too.
+"""
+
+from collections.abc import Sequence
+
+from actors.checkpoint.checkpoint_files import locate
+from actors.engine.protocol import Engine, Sampling
+from actors.errors import ModelError
+from actors.reward_model import RewardModel
+
+_POSITIONS = 4
+_TOKENS = 4
+_EXACT, _ROUNDED = 1e-3, 0.1
+"""What two ways to the same number may differ by, as a part of the largest: in float32, and in half precision."""
+_UNCHANGED = 1e-6
+
+
+def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]) -> str:
+    """A row inside a prompt is that of the prompt which ends there, and the first that another token changes is its own.
+
+    For a head that is read anywhere in a prompt, of a model in which no token sees a later one. Raises `ModelError`.
+    """
+    ids = list(ids)
+    last = len(ids) - 1
+    places = sorted({last * part // _POSITIONS for part in range(1, _POSITIONS + 1)})
+    swapped = places[len(places) // 2]
+    other = next((token for token in ids if token != ids[swapped]), None)
+    if other is None or swapped == 0:
+        return "positions: not told apart in so short a prompt"
+    changed = [*ids[:swapped], other, *ids[swapped + 1 :]]
+    near = [swapped - 1, swapped]
+    questions = [
+        (ids, [*places, *near]),
+        (changed, near),
+        *((ids[: place + 1], [place]) for place in places),
+    ]
+    waiting = [
+        engine.submit(engine.pool(prompt, f"self-test-row-{number}", at)) for number, (prompt, at) in enumerate(questions)
+    ]
+    inside, altered, *prefixes = (future.result().rows for future in waiting)
+    largest = max(1.0, *(abs(value) for row in inside for value in row))
+    allowed = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
+    for place, row, (alone,) in zip(places, inside, prefixes, strict=False):
+        if not _differ_by(row, alone) <= allowed:
+            raise _misaligned(model, engine, f"at position {place} of {last} the outputs are {row}, and {alone} at its end")
+    before, at = inside[-2:]
+    if not _differ_by(before, altered[0]) <= allowed or _differ_by(at, altered[1]) <= _UNCHANGED * largest:
+        raise _misaligned(
+            model, engine, f"another token at position {swapped} changes the outputs of others, or not its own"
+        )
+    return f"positions: each token has its own outputs (model runner {engine.runner})"
+
+
+def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
+    """A verdict's log-probabilities at a generated token are those that the text before it gives. Raises `ModelError`."""
+    sampling = Sampling(
+        max_tokens=min(_TOKENS, model.answer_tokens),
+        verdict_ids=model.verdict_ids,
+        adapter=model.adapter and locate(model.adapter),
+    )
+    waiting = [
+        engine.submit(engine.generate(ids, sampling, f"self-test-text-{number}")) for number, ids in enumerate(prompts)
+    ]
+    for number, (ids, future) in enumerate(zip(prompts, waiting, strict=True)):
+        (generation,) = future.result()
+        if len(generation.logprobs) != len(generation.token_ids):
+            raise _misaligned(model, engine, f"{len(generation.token_ids)} tokens have {len(generation.logprobs)} rows")
+        for at, (token, row) in enumerate(zip(generation.token_ids, generation.logprobs, strict=True)):
+            name = f"self-test-token-{number}-{at}"
+            next_token = Sampling(max_tokens=1, verdict_ids=sampling.verdict_ids, adapter=sampling.adapter)
+            (alone,) = engine.submit(engine.generate([*ids, *generation.token_ids[:at]], next_token, name)).result()
+            expected = alone.logprobs[0]
+            wrong = [
+                verdict
+                for verdict in model.verdict_ids
+                if not abs(row[verdict] - expected[verdict]) <= _allowed(model, expected[verdict])
+            ]
+            if wrong or token not in row:
+                raise _misaligned(
+                    model,
+                    engine,
+                    f"at token {at} of a text the log-probabilities are {row}, and {expected} after the same text",
+                )
+    return f"log-probabilities: each token has its own (model runner {engine.runner})"
+
+
+def _allowed(model: RewardModel, expected: float) -> float:
+    return (_EXACT if model.dtype == "float32" else _ROUNDED) * max(5.0, abs(expected))
+
+
+def _differ_by(one: Sequence[float], other: Sequence[float]) -> float:
+    return max(abs(mine - theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+def _misaligned(model: RewardModel, engine: Engine, what: str) -> ModelError:
+    return ModelError(
+        f"self-test of {model.model}: numbers aren't those of their tokens: {what}. That is the engine's fault, with its "
+        f"model runner {engine.runner}; VLLM_USE_V2_MODEL_RUNNER=0 (or 1) in the environment of every node takes the other"
+    )

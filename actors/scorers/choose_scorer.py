@@ -1,0 +1,17 @@
+"""Which scorer a model needs: one for reward heads, one for judges that write."""
+
+from actors.checkpoint.checkpoint_files import locate
+from actors.contracts.judge import Judge
+from actors.engine.protocol import Engine
+from actors.reward_model import RewardModel
+from actors.scorers.head_scorer import HeadScorer, Scorer
+from actors.scorers.judge_scorer import JudgeScorer
+
+
+def scorer_of(model: RewardModel, engine: Engine, *, rehearsal: bool = False) -> Scorer:
+    """The scorer of a model on its engine. In a rehearsal a judge's words are made up, as the fake engine's numbers are."""
+    family = model.family
+    if isinstance(family, Judge):
+        adapter = model.adapter and locate(model.adapter)
+        return JudgeScorer(family, model.weights, engine, model.answer_tokens, adapter, rehearsal=rehearsal)
+    return HeadScorer(family, model.weights, engine, one_pass=model.one_pass)

@@ -1,0 +1,119 @@
+"""From rendered requests to scores, by a reward head: same order, exactly one score per response. Knows no Ray.
+
+`judge_scorer` does the same by a judge's text, and `choose_scorer` says which of them a model needs.
+"""
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from actors.contracts.family import Family, Rows
+from actors.engine.protocol import Engine
+from actors.errors import EngineDead, EngineError, EngineTimeout
+from actors.records import Prompt, Reason, RenderedRequest, Score
+from actors.scorers.one_pass import shared
+
+T = TypeVar("T")
+
+Scores = tuple[Score, ...]
+"""One score per response of a request, in its order."""
+
+
+class Scorer(Protocol):
+    """A reward model's contract on a live engine."""
+
+    def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
+
+    async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """The same on the engine's own loop."""
+
+
+async def gathered(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, in their order. The first error ends the others too."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the engine said to one prompt of so many tokens: outputs, or the reason why there are none."""
+
+    rows: Rows
+    tokens: int
+    failure: Reason | None = None
+    cached: int = 0
+
+
+class HeadScorer:
+    """A reward head's contract on a live engine."""
+
+    def __init__(self, family: Family, weights: Mapping[str, float], engine: Engine, *, one_pass: bool = False) -> None:
+        """`one_pass`: prompts that begin others share their forward pass. The engine must read anywhere in a prompt."""
+        self._family = family
+        self._weights = weights
+        self._engine = engine
+        self._one_pass = one_pass
+        self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
+
+    def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
+        return self._engine.submit(self.score(requests)).result()
+
+    async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """The same on the engine's own loop."""
+        prompts = [prompt for request in requests for prompt in request.prompts]
+        runs = shared(prompts) if self._one_pass else [[prompt] for prompt in prompts]
+        answers = itertools.chain.from_iterable(await gathered(map(self._ask, runs)))
+        return [self._scores(request, [next(answers) for _ in request.prompts]) for request in requests]
+
+    async def _ask(self, run: Sequence[Prompt]) -> list[_Answer]:
+        """The answer to each prompt, by one forward pass of the last, which begins with all the others."""
+        try:
+            pooled = await self._engine.pool(run[-1].ids, next(self._ids), [at for prompt in run for at in prompt.reads])
+        except EngineDead:
+            raise
+        except EngineTimeout:
+            return [_Answer((), len(prompt.ids), Reason.ENGINE_TIMEOUT) for prompt in run]
+        except EngineError:
+            return [_Answer((), len(prompt.ids), Reason.ENGINE_REFUSED) for prompt in run]
+        rows = iter(pooled.rows)
+        # What was cached is the last prompt's, which all others begin: only as much as each of them has.
+        return [
+            _Answer([next(rows) for _ in prompt.reads], len(prompt.ids), cached=min(pooled.cached_tokens, len(prompt.ids)))
+            for prompt in run
+        ]
+
+    def _scores(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
+        """A score for each response from the answers about it, beside the responses that were rejected before."""
+        about: list[list[_Answer]] = [[] for _ in request.responses]
+        for prompt, answer in zip(request.prompts, answers, strict=True):
+            for position in prompt.judges:
+                about[position].append(answer)
+        scores = [
+            response.refusal or replace(self._score(own), truncated=response.truncated, reasoned=response.reasoned)
+            for response, own in zip(request.responses, about, strict=True)
+        ]
+        more = self._family.compared([score.scores for score in scores])
+        return tuple(
+            replace(score, scores={**score.scores, **own}) if own else score for score, own in zip(scores, more, strict=True)
+        )
+
+    def _score(self, answers: Sequence[_Answer]) -> Score:
+        """The reward in all answers about a response; one that failed leaves none."""
+        tokens = sum(answer.tokens for answer in answers)
+        for answer in answers:
+            if answer.failure is not None:
+                return Score.failed(answer.failure, tokens)
+        reading = self._family.reading([answer.rows for answer in answers], self._weights)
+        if not reading.finite:
+            return Score.failed(Reason.NOT_FINITE, tokens)
+        return replace(Score.scored(reading, tokens), cached_tokens=sum(answer.cached for answer in answers))

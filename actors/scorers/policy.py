@@ -1,0 +1,252 @@
+"""A policy: the chat model that answers, whose answers are then judged. On an engine it draws candidates.
+
+It is asked by its own chat template with a generation prompt, and by the rules that hold for reward models: token ids are
+made here, and nobody's text speaks for the template. Every candidate has a seed of its own, so the first four of sixteen are
+the four that would have been drawn alone.
+"""
+
+import hashlib
+import itertools
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from actors.checkpoint.checkpoint_files import Adapter, Checkpoint, locate
+from actors.contracts.family import ChatTemplate, Family, KnownModel, Question
+from actors.engine.protocol import Engine, Generation, Sampling, Task
+from actors.errors import EngineDead, EngineError, EngineTimeout, ModelError
+from actors.records import Reason, Score
+from actors.reward_model import RewardModel
+from actors.scorers.head_scorer import gathered
+from actors.settings.replica import Dtype, PolicySettings
+from actors.text.reasoning import is_in_marks, opened_by
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A candidate: its text, or the reason why there is none that can be judged.
+
+    `finish_reason` is `stop` if the model ended by itself. `cached_tokens` of the prompt came out of the prefix cache. One
+    that was made of another has that one's name for a `parent`, and the `feedback` that it was made by.
+    """
+
+    text: str
+    finish_reason: str | None
+    tokens: int
+    prompt_tokens: int
+    cached_tokens: int
+    reason: Reason | None = None
+    parent: str | None = None
+    feedback: str | None = None
+
+    @property
+    def unjudged(self) -> Score | None:
+        """What a candidate comes to that no judge is shown."""
+        if self.reason is None:
+            return None
+        return Score.rejected(self.reason) if self.finish_reason is not None else Score.failed(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What is asked of a policy: a prompt's token ids, and a seed for each candidate.
+
+    `opening` is the mark of reasoning that the prompt has written already.
+    """
+
+    ids: Sequence[int]
+    seeds: tuple[int, ...]
+    opening: str = ""
+
+
+def seed_of(base: int, row: str, number: int) -> int:
+    """The seed of a row's candidate: the same in every run, whatever else is drawn, 0 to 2^31 - 1."""
+    digest = hashlib.blake2b(f"{base} {number} {row}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def judged(said: Generation) -> Drawn:
+    """A candidate from what was generated. One that was cut off is none: its author hadn't said all of it."""
+    reason = None
+    if said.finish_reason != "stop":
+        reason = Reason.UNFINISHED
+    elif not said.text.strip():
+        reason = Reason.EMPTY_CONTENT
+    cached, computed = said.cached_tokens, said.computed_tokens
+    return Drawn(said.text, said.finish_reason or "", len(said.token_ids), cached + computed, cached, reason)
+
+
+def undrawn(reason: Reason) -> Drawn:
+    """A candidate that the policy didn't give."""
+    return Drawn("", None, 0, 0, 0, reason)
+
+
+class _Asked(Family):
+    """How a policy is asked: with the conversation alone."""
+
+    name = "policy"
+    summary = "a chat model that answers"
+    source = "its checkpoint's chat template"
+    asked = "the checkpoint's chat template; generation prompt"
+    read_at = "its text"
+    range = "text"
+    models: ClassVar[tuple[KnownModel, ...]] = ()
+    task = Task.GENERATE
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.architecture.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+
+    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        """Nothing is read from its head."""
+
+    def outputs(self) -> tuple[str, ...]:
+        return ()
+
+    def card_weights(self) -> Mapping[str, float]:
+        return {}
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return 0
+
+    def text(self, question: Question, template: ChatTemplate) -> str:
+        return template(question.context, generation_prompt=True)
+
+    def opening(self, text: str) -> str:
+        return opened_by(text)
+
+    def shown(self, question: Question) -> tuple[str, ...]:
+        return tuple(message.content.strip() for message in question.context)
+
+
+_ASKED = _Asked()
+
+
+@dataclass(frozen=True)
+class Policy(RewardModel):
+    """A policy with all that workers need to load and to ask it. Small and picklable."""
+
+    settings: PolicySettings = field(default_factory=PolicySettings)
+
+    @property
+    def family(self) -> Family:
+        return _ASKED
+
+    @property
+    def sampling(self) -> Sampling:
+        """How one candidate is drawn, but for its seed."""
+        own = self.settings
+        return Sampling(
+            max_tokens=own.policy_max_tokens,
+            temperature=own.policy_temperature,
+            top_p=own.policy_top_p if own.policy_temperature else 1.0,
+            stop=own.policy_stop,
+            adapter=self.adapter and locate(self.adapter),
+        )
+
+    @property
+    def template_text(self) -> str:
+        """The files that hold its chat template, one after another; empty if there are none."""
+        folder = Checkpoint.find(self.model, self.revision).folder
+        files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
+        return "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+
+    def recorded(self) -> dict[str, Any]:
+        """All that decides what its candidates are, for a run's identity."""
+        return {
+            **self.settings.recorded(),
+            "weights": self.fingerprint,
+            "template": self.template_hash,
+            "tokenizer": self.tokenizer_hash,
+            "config": self.config_hash,
+            "dtype": self.dtype,
+            "max_model_len": self.max_model_len,
+        }
+
+
+def resolve_policy(settings: PolicySettings) -> Policy:
+    """Find a policy. Raises `ModelError` if it can't be one."""
+    assert settings.policy is not None
+    checkpoint = Checkpoint.find(settings.policy, settings.policy_revision)
+    if not _ASKED.fits(checkpoint):
+        raise ModelError(
+            f"--policy {settings.policy} is a {checkpoint.architecture or 'model without architectures'}, which writes "
+            "nothing: give a language model with a chat template"
+        )
+    limit = checkpoint.max_model_len
+    if limit is None:
+        raise ModelError(f"{settings.policy} doesn't say max_position_embeddings in its config")
+    if limit <= settings.policy_max_tokens:
+        raise ModelError(
+            f"--policy-max-tokens {settings.policy_max_tokens} leaves no room for a prompt: {settings.policy} takes {limit}"
+        )
+    adapter = settings.policy_adapter
+    fingerprint = checkpoint.fingerprint()
+    return Policy(
+        model=settings.policy,
+        revision=checkpoint.hub_commit,
+        family_name=_ASKED.name,
+        task=Task.GENERATE,
+        labels=0,
+        dtype=checkpoint.dtype if settings.policy_dtype is Dtype.AUTO else settings.policy_dtype.value,
+        max_model_len=limit - settings.policy_max_tokens,
+        weights={},
+        fingerprint=fingerprint if adapter is None else f"{fingerprint} + {Adapter.find(adapter).fingerprint()}",
+        template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
+        tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
+        config_hash=checkpoint.hash_of("config.json"),
+        known_as=settings.policy,
+        answer_tokens=settings.policy_max_tokens,
+        adapter=adapter,
+        settings=settings,
+    )
+
+
+class PolicyWriter:
+    """A policy on a live engine.
+
+    A candidate's text has the marks of reasoning in it, whether the prompt wrote them or the tokenizer calls them special:
+    without them nobody could tell the reasoning from the answer. Other special tokens are left out.
+    """
+
+    def __init__(self, sampling: Sampling, engine: Engine, special: Mapping[int, str] = MappingProxyType({})) -> None:
+        """`special` are the special tokens of its tokenizer: the text of each id."""
+        self._others = {token: text for token, text in special.items() if not is_in_marks(text)}
+        self._marked = len(self._others) < len(special)
+        self._sampling = replace(sampling, keep_special=self._marked)
+        self._engine = engine
+        self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
+
+    def draw_block(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
+        """Draw the candidates of many prompts from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
+        return self._engine.submit(self.draw(draws)).result()
+
+    async def draw(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
+        """The same on the engine's own loop. Candidates of a prompt are asked for together, which its cache is for."""
+        return await gathered(map(self._candidates, draws))
+
+    async def _candidates(self, draw: Draw) -> tuple[Drawn, ...]:
+        return tuple(await gathered(self._one(draw, seed) for seed in draw.seeds))
+
+    async def _one(self, draw: Draw, seed: int) -> Drawn:
+        sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
+        try:
+            (said,) = await self._engine.generate(draw.ids, sampling, next(self._ids))
+        except EngineDead:
+            raise
+        except EngineTimeout:
+            return undrawn(Reason.ENGINE_TIMEOUT)
+        except EngineError:
+            return undrawn(Reason.ENGINE_REFUSED)
+        text = self._without_others(said) if self._marked else said.text
+        return judged(replace(said, text=f"{draw.opening}{text}" if text.strip() else text))
+
+    def _without_others(self, said: Generation) -> str:
+        """The text without special tokens that are no marks of reasoning, but with characters that only spell one."""
+        text, ids = said.text, list(said.token_ids)
+        while ids and ids[-1] in self._others:
+            text = text.removesuffix(self._others[ids.pop()])
+        inside = sorted({self._others[token] for token in ids if token in self._others}, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, inside)), "", text) if inside else text

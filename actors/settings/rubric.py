@@ -1,0 +1,210 @@
+"""A judge of the user's own, in YAML: a prompt for any chat model, and where in its text the verdict is."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from actors.settings.base import Settings
+from actors.text.patterns import groups_of, linear
+
+WINNER = "winner"
+_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_VALUES = frozenset({"enum", "const", "default", "examples"})
+_SIDE = re.compile(r"(\w+)_([12])")
+
+
+def _patterns(schema: Any) -> Iterator[tuple[str, Any]]:
+    """The regular expressions anywhere in a JSON schema, by the keyword that they stand under."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _patterns(one)
+    if not isinstance(schema, dict):
+        return
+    for name, value in schema.items():
+        if name == "patternProperties" or (name == "pattern" and isinstance(value, str)):
+            yield name, value
+        elif name in _BY_NAME and isinstance(value, dict):  # whose keys are no keywords
+            yield from _patterns(list(value.values()))
+        elif name not in _VALUES:
+            yield from _patterns(value)
+
+
+class VerdictTokens(Settings):
+    """Two answers, each one token, of which the log-probabilities are compared where the model gave one of them."""
+
+    after: str = Field(min_length=1, description="what stands right before the answer, which ends the text")
+    positive: str = Field(default=" Yes", min_length=1, description="the token that counts")
+    negative: str = Field(default=" No", min_length=1, description="the token that is subtracted")
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.positive == self.negative:
+            raise ValueError(f"positive and negative are both {self.positive!r}, so every reward would be 0")
+        return self
+
+
+class RubricSettings(Settings):
+    """A prompt, and one way to read what comes of it: `pattern`, `json_schema` or `verdict`.
+
+    Names of a pattern's groups, or of a schema's properties, become named outputs; of two responses they end in `_1` and
+    `_2`, or are `winner`.
+    """
+
+    shows: Literal["one", "two"] = Field(default="one", description="how many responses a prompt shows")
+    system: str | None = Field(default=None, description="Jinja: the system turn")
+    prompt: str = Field(
+        pattern=r"\S",
+        description="Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, "
+        "and `principle`",
+    )
+    pattern: str | None = Field(
+        default=None, min_length=1, description="regular expression, in RE2's syntax, that finds the verdict"
+    )
+    json_schema: dict[str, Any] | None = Field(default=None, description="JSON schema that the answer must meet")
+    verdict: VerdictTokens | None = Field(default=None, description="answers by whose log-probability it is read")
+    low: float | None = Field(default=None, description="least number on the scale")
+    high: float | None = Field(default=None, description="greatest number on the scale")
+    winners: dict[str, Literal["first", "second", "tie"]] = Field(
+        default_factory=dict, description="what each value of `winner` stands for"
+    )
+    max_tokens: int = Field(default=4096, ge=1, description="longest answer in tokens, reasoning included")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        """A path stands for the YAML file there."""
+        if not isinstance(given, str):
+            return given
+        from actors.settings.plain_yaml import parse_yaml  # only who gives a file needs it
+
+        try:
+            with open(given, encoding="utf-8") as file:
+                found = parse_yaml(file.read())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"the rubric {given} can't be read: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"the rubric {given} is no mapping of settings")
+        return found
+
+    @field_validator("system", "prompt")
+    @classmethod
+    def _is_jinja(cls, text: str | None) -> str | None:
+        from jinja2 import TemplateSyntaxError  # only who has a rubric needs it
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        try:
+            ImmutableSandboxedEnvironment().parse(text or "")
+        except TemplateSyntaxError as error:
+            raise ValueError(f"it is no Jinja: {error}, in line {error.lineno}") from error
+        return text
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_pattern(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        found = linear(text)
+        if not found.groups:
+            raise ValueError("it needs a group around the verdict, such as ([0-9]+)")
+        if found.groups > 1 and not found.groupindex:
+            raise ValueError(
+                f"it has {found.groups} groups, and none says which of them holds the verdict: name it, such as "
+                "(?P<score>[0-9]+)"
+            )
+        return text
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        import jsonschema  # only who has a schema needs it
+
+        try:
+            jsonschema.Draft202012Validator.check_schema(schema or {})
+        except jsonschema.SchemaError as error:
+            raise ValueError(f"it is no JSON schema: {error.message}") from error
+        for name, pattern in _patterns(schema or {}):
+            if name == "patternProperties":
+                raise ValueError("patternProperties can't be checked in linear time: name the properties")
+            linear(pattern)
+        return schema
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        given = [name for name in ("pattern", "json_schema", "verdict") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"it needs one of pattern, json_schema and verdict, and has {' and '.join(given) or 'none'}")
+        if self.verdict is not None:
+            if self.shows == "two":
+                raise ValueError("verdict reads an answer about one response; two are read by pattern or json_schema")
+            self._check_prompt()
+            return self
+        names = self.names
+        numbers = [name for name in names if name != WINNER]
+        if not names:
+            raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
+        if wrong := [name for name in names if not name.isidentifier()]:
+            raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
+        if set(numbers) - self.truths and (self.low is None or self.high is None or self.low >= self.high):
+            raise ValueError(
+                "low and high say the scale, and are needed with pattern and json_schema: what isn't on it fails"
+            )
+        if WINNER in names and (self.shows != "two" or not self.winners):
+            raise ValueError("`winner` is of two responses (shows: two), and `winners` says what its values stand for")
+        if self.shows == "two":
+            sides = {match[1]: match[2] for name in numbers if (match := _SIDE.fullmatch(name))}
+            if wrong := [name for name in numbers if not _SIDE.fullmatch(name)]:
+                raise ValueError(f"of two responses, a number is called like score_1 and score_2, not {wrong[0]}")
+            if lacking := [side for side in sides if not {f"{side}_1", f"{side}_2"} <= set(numbers)]:
+                raise ValueError(f"{lacking[0]} is there for one of the two responses alone")
+            if len(sides) > 1 and WINNER not in names:
+                raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
+        self._check_prompt()
+        return self
+
+    def _check_prompt(self) -> None:
+        """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""
+        from jinja2 import meta  # only who has a rubric needs it
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        jinja = ImmutableSandboxedEnvironment()
+        shown = ("response",) if self.shows == "one" else ("response_1", "response_2")
+        known = ("conversation", "turns", *shown, "principle")
+        used = set[str]()
+        for text in (self.system or "", self.prompt):
+            used |= meta.find_undeclared_variables(jinja.parse(text)) - jinja.globals.keys()
+        if unknown := sorted(used - set(known)):
+            raise ValueError(
+                f"the prompt has {', '.join(f'{{{{ {name} }}}}' for name in unknown)}, which isn't there where it shows "
+                f"{self.shows}: there are {', '.join(known)}"
+            )
+        if lacking := [name for name in shown if name not in used]:
+            raise ValueError(
+                f"the prompt has no {' and no '.join(f'{{{{ {name} }}}}' for name in lacking)}, which is judged"
+            )
+
+    @property
+    def truths(self) -> set[str]:
+        """The names that are true or false, whatever the scale of the numbers is."""
+        properties = (self.json_schema or {}).get("properties", {})
+        return {name for name, kind in properties.items() if isinstance(kind, dict) and kind.get("type") == "boolean"}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is read: a pattern's groups, or a schema's properties that hold a number, a truth value or the winner."""
+        if self.verdict is not None:
+            return ("score",)
+        if self.pattern is not None:
+            return tuple(groups_of(self.pattern)) or ("score",)
+        properties = (self.json_schema or {}).get("properties", {})
+        kinds = {name: kind.get("type") for name, kind in properties.items() if isinstance(kind, dict)}
+        return tuple(name for name, kind in kinds.items() if name == WINNER or kind in ("number", "integer", "boolean"))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The named outputs of a response."""
+        own = dict.fromkeys(
+            match[1] if self.shows == "two" and (match := _SIDE.fullmatch(name)) else name for name in self.names
+        )
+        return tuple("win" if name == WINNER else name for name in own)

@@ -1,0 +1,131 @@
+"""An engine in an actor's process: it does work block by block, and the process ends when the engine is dead.
+
+Ray then starts the actor again and gives it the lost blocks. `ray.actor.exit_actor` wouldn't do: Ray doesn't retry after it.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import ray
+
+from actors.engine.protocol import Engine
+from actors.errors import AssayError, EngineDead
+from actors.launch.start_engine import Report
+from actors.timeline import mark
+from actors.workers.crash_ledger import SUSPECT
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class EngineProcess:
+    """One engine. `run` may be called from several threads at a time.
+
+    `is_restart` tells that an earlier process of this actor died, so that some of its work may be done already.
+    """
+
+    def __init__(self, ledger: Any, start: Callable[[Report], Engine]) -> None:
+        """`start` gives an engine that is ready and tested. Its steps, and what it raises, are told to the ledger."""
+        mark("engine's actor")
+        self._ledger = ledger
+        self._gate = _Gate()
+        own = ray.get_runtime_context()
+        self._holder = own.get_actor_id() or "driver"
+        self.is_restart: bool = self._call("starting", self._holder, own.get_node_id(), alive_nodes())
+        try:
+            self.engine = start(lambda step: self._call("step", self._holder, step))
+        except AssayError as error:
+            self._call("died", str(error))
+            raise
+        self._call("ready", self._holder)
+        # Ray ends actors by ending their process. Later than here, the engine's thread would be frozen already.
+        atexit.register(self.engine.close)
+
+    def run(
+        self,
+        work: str,
+        items: Sequence[Item],
+        do: Callable[[Sequence[Item]], list[Result]],
+        killer: Callable[[Item], Result],
+    ) -> list[Result]:
+        """The result of each item. `work` names the block, the same in every process that ever gets it.
+
+        `do` raises `EngineDead` if the engine died of it; `killer` says what an item comes to that engines die of.
+        """
+        if self._call("deaths", work) < SUSPECT:
+            with self._gate.beside_others():
+                return self._enter(work, items, do)
+        with self._gate.alone():
+            return self._one_by_one(work, items, do, killer)
+
+    def _one_by_one(
+        self,
+        work: str,
+        items: Sequence[Item],
+        do: Callable[[Sequence[Item]], list[Result]],
+        killer: Callable[[Item], Result],
+    ) -> list[Result]:
+        settled: list[Result] = self._call("settled", work)
+        for number, item in enumerate(items[len(settled) :], len(settled)):
+            alone = f"{work}/{number}"
+            guilty = self._call("deaths", alone) >= SUSPECT
+            settled.append(killer(item) if guilty else self._enter(alone, [item], do)[0])
+            self._call("settle", work, settled[-1])
+        self._call("leave", work)
+        return settled
+
+    def _enter(self, work: str, items: Sequence[Item], do: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
+        self._call("enter", work, self._holder)
+        try:
+            results = do(items)
+        except EngineDead as error:
+            self._call("died", str(error))
+            os._exit(1)
+        self._call("leave", work)
+        return results
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return ray.get(getattr(self._ledger, method).remote(*arguments))
+
+
+def alive_nodes() -> set[str]:
+    """The ids of the cluster's nodes."""
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
+
+
+class _Gate:
+    """Many beside each other, or one alone: a suspect that kills the engine must not take other work with it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._beside = 0
+        self._alone = False
+
+    @contextmanager
+    def beside_others(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._beside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._beside -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._alone = True
+            self._changed.wait_for(lambda: self._beside == 0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()

@@ -1,0 +1,27 @@
+"""A policy in a Ray actor: starts the engine, and draws candidates for blocks of prompts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from actors.launch.start_engine import start_engine
+from actors.records import Reason
+from actors.rendering.renderer import special_tokens
+from actors.scorers.policy import Draw, Drawn, Policy, PolicyWriter, undrawn
+from actors.settings.replica import EngineSettings
+from actors.workers.engine_process import EngineProcess
+
+
+class PolicyActor:
+    """One engine and its policy. `draw` may be called from several threads at a time."""
+
+    def __init__(self, policy: Policy, settings: EngineSettings, ledger: Any) -> None:
+        self._process = EngineProcess(ledger, lambda report: start_engine(policy, settings, report=report))
+        self._writer = PolicyWriter(policy.sampling, self._process.engine, special_tokens(policy))
+
+    def draw(self, work: str, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
+        """Draw candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
+        return self._process.run(work, draws, self._writer.draw_block, _killer)
+
+
+def _killer(draw: Draw) -> tuple[Drawn, ...]:
+    return (undrawn(Reason.ENGINE_KILLER),) * len(draw.seeds)

@@ -1,0 +1,79 @@
+"""A scorer in a Ray Serve replica: ends the process when the engine is dead, and says how much it has to do.
+
+Serve then starts another replica. An engine is never mended: what it held is lost, and those who asked are told so.
+"""
+
+import os
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ray.util.metrics import Gauge
+
+from actors.engine.protocol import Sampling
+from actors.errors import EngineDead
+from actors.records import Message, ScoreRequest
+from actors.reward_model import RewardModel
+from actors.scorers.online import Choice, Judged, OnlineScorer, RawOutputs, Refused, Rendered, Unfit, Written
+from actors.settings.replica import EngineSettings, RenderSettings
+
+T = TypeVar("T")
+
+
+class ServeActor:
+    """One engine and its scorer. The replica is ready when this is made: the self-test is part of it."""
+
+    def __init__(self, model: RewardModel, render: RenderSettings, engine: EngineSettings) -> None:
+        self._scorer = OnlineScorer(model, render, engine)
+        self._tokens = Gauge("assay_replica_tokens", "prompt tokens that wait for an engine or are in it", ("model",))
+        self._tokens.set_default_tags({"model": model.model})
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+        """See `OnlineScorer.score`."""
+        return await _or_die(self._scorer.score(requests))
+
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
+        """See `OnlineScorer.read`."""
+        return await _or_die(self._scorer.read(prompts))
+
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
+        """See `OnlineScorer.write`."""
+        return await _or_die(self._scorer.write(request, sampling))
+
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+        """See `OnlineScorer.stream`."""
+        with _death():
+            async for written in self._scorer.stream(request, sampling):
+                yield written
+
+    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
+        """See `OnlineScorer.choose`."""
+        return await _or_die(self._scorer.choose(messages, labels))
+
+    async def check_health(self) -> None:
+        """Serve asks from time to time."""
+        self._tokens.set(self._scorer.tokens_under_way)
+        await _or_die(self._scorer.health())
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the autoscaling policy goes by: tokens that wait for the engine or are in it."""
+        return {"tokens": float(self._scorer.tokens_under_way)}
+
+    def __del__(self) -> None:
+        """Serve calls this at the end of a replica."""
+        if hasattr(self, "_scorer"):
+            self._scorer.close()
+
+
+@contextmanager
+def _death() -> Any:
+    try:
+        yield
+    except EngineDead:
+        os._exit(1)
+
+
+async def _or_die(work: Coroutine[Any, Any, T]) -> T:
+    with _death():
+        return await work
+    raise AssertionError("unreachable")

@@ -1,0 +1,203 @@
+"""The models of an endpoint by name, and how each is asked: with a deadline, and with an error that a client understands."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+from actors.engine.protocol import Sampling
+from actors.errors import EngineDead
+from actors.records import Message, ScoreRequest
+from actors.reward_model import RewardModel
+from actors.scorers.head_scorer import gathered
+from actors.scorers.online import Choice, Judged, RawOutputs, Refused, Rendered, Unfit, Written
+from deploy.errors import UNKNOWN_MODEL, ApiError
+from deploy.metrics.counters import Meters
+from deploy.models.work import Budget, Work, check_characters, work_of, work_of_texts
+from deploy.settings import LimitSettings
+
+T = TypeVar("T")
+
+ChoiceQuestion = Callable[[], tuple[Sequence[Message], Sequence[str]]]
+"""Makes a conversation, and the labels that may answer it, when its turn comes."""
+_CHOICES_AT_A_TIME = 16
+
+timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
+"""What the client of this request gave it."""
+
+
+class Scoring(Protocol):
+    """What an endpoint needs of a model: an `OnlineScorer` in this process, or replicas of one elsewhere."""
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+        """See `OnlineScorer.score`."""
+
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
+        """See `OnlineScorer.read`."""
+
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
+        """See `OnlineScorer.write`."""
+
+    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+        """See `OnlineScorer.stream`."""
+
+    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
+        """See `OnlineScorer.choose`."""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model under its names, of which the first is told."""
+
+    names: tuple[str, ...]
+    model: RewardModel
+    scoring: Scoring
+    limits: LimitSettings
+    meters: Meters = field(default_factory=Meters)
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def name(self) -> str:
+        """What it is called in answers."""
+        return self.names[0]
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+        """Score requests, in their order. Raises `ApiError`."""
+        self.check_count(sum(len(request.responses) for request in requests))
+        self._check_principles(requests)
+        with self.budget.held(work_of(self.model.family, requests), self.limits):
+            judged = await self._answered(self.scoring.score(requests))
+        self.meters.scored(self.name, [score for own in judged for score in own.scores])
+        return judged
+
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
+        """A head's outputs. Raises `ApiError`, also if it is a judge."""
+        if not self.model.task.pools:
+            raise ApiError(
+                400, f"{self.name} is a judge that writes, and has no head; ask /v1/rewards or /v1/chat/completions"
+            )
+        self.check_count(len(prompts))
+        self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
+        with self.budget.held(work_of(self.model.family, prompts), self.limits):
+            found = await self._answered(self.scoring.read(prompts))
+        self.meters.scored(self.name, [one.score for one in found])
+        return found
+
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
+        """A judge's text. Raises `ApiError`."""
+        self._check_principles([request])
+        with self.budget.held(work_of_texts(request, sampling.n), self.limits):
+            written = await self._answered(self.scoring.write(request, sampling))
+        if not isinstance(written, Refused):
+            self.meters.written(self.name, written[0].prompt_tokens, sum(len(one.said.token_ids) for one in written))
+        return written
+
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[Written | Refused, None]:
+        """A judge's text so far, again and again. Raises `ApiError`."""
+        self._check_principles([request])
+        last: Written | Refused | None = None
+        with self.budget.held(work_of_texts(request, 1), self.limits), _told():
+            async with asyncio.timeout(self._timeout_s):
+                async for last in self.scoring.stream(request, sampling):
+                    yield last
+        if isinstance(last, Written):
+            self.meters.written(self.name, last.prompt_tokens, len(last.said.token_ids))
+
+    async def choose(self, questions: Sequence[ChoiceQuestion], work: Work) -> list[Choice | Refused | Unfit]:
+        """How likely each label is as a generative model's answer, for each question; they come to `work`.
+
+        A few are asked at a time: each is a request to a replica, which takes only so many. Raises `ApiError`, also if the
+        model has a head instead.
+        """
+        if self.model.task.pools:
+            raise ApiError(400, f"{self.name} is read from a reward head, and writes nothing; ask /v1/rewards")
+        turn = asyncio.Semaphore(_CHOICES_AT_A_TIME)
+
+        async def choose_one(question: ChoiceQuestion) -> Choice | Refused | Unfit:
+            async with turn:
+                messages, labels = question()
+                return await self.scoring.choose(messages, labels)
+
+        with self.budget.held(work, self.limits):
+            chosen = await self._answered(gathered(map(choose_one, questions)))
+        for one in chosen:
+            if isinstance(one, Choice):
+                self.meters.written(self.name, len(one.prompt_ids), 1)
+        return chosen
+
+    def check_count(self, count: int) -> None:
+        """Raise `ApiError` for more than one request may hold."""
+        if count > self.limits.max_items:
+            raise ApiError(413, f"{count} items in one request; at most {self.limits.max_items}: send several requests")
+
+    def check_characters(self, characters: int) -> None:
+        """Raise `ApiError` for longer prompts, all together, than one request may come to."""
+        check_characters(characters, self.limits)
+
+    def _check_principles(self, requests: Sequence[ScoreRequest]) -> None:
+        """Raise `ApiError` for principles that nobody would go by."""
+        if not self.model.family.takes_principles and any(request.principles for request in requests):
+            raise ApiError(
+                400, f"{self.name} doesn't go by principles of a request", code="no_principles", param="principles"
+            )
+
+    @property
+    def _timeout_s(self) -> float:
+        asked = timeout_s.get()
+        return self.limits.answer_timeout_s if asked is None else min(asked, self.limits.answer_timeout_s)
+
+    async def _answered(self, answer: Awaitable[T]) -> T:
+        with _told():
+            async with asyncio.timeout(self._timeout_s):
+                return await answer
+
+
+class Service:
+    """All models of an endpoint."""
+
+    def __init__(self, models: Sequence[ServedModel], limits: LimitSettings, *, message_as_list: bool = False) -> None:
+        self.models = tuple(models)
+        self.limits = limits
+        self.message_as_list = message_as_list
+        self._by_name: Mapping[str, ServedModel] = {name: model for model in models for name in model.names}
+
+    def find(self, name: str | None) -> ServedModel:
+        """The model of this name, or the only one there is. Raises `ApiError`."""
+        if name is None and len(self.models) == 1:
+            return self.models[0]
+        if name is None:
+            raise ApiError(400, f"there are several models, {self._names}: say which with `model`", param="model")
+        if name not in self._by_name:
+            raise ApiError(
+                404, f"no model of the name that was asked for is served here; there are {self._names}",
+                code=UNKNOWN_MODEL, param="model",
+            )  # fmt: skip
+        return self._by_name[name]
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(self._by_name)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What can go wrong on the way to a replica and back, as errors for a client."""
+    try:
+        yield
+    except TimeoutError:
+        raise ApiError(504, "the answer took longer than it may", code="timeout") from None
+    except BackPressureError:
+        raise ApiError(429, "too many requests wait for this model", code="overloaded", retry_after_s=1) from None
+    except (EngineDead, RayActorError, DeploymentUnavailableError):
+        raise ApiError(
+            503, "the replica that had this request is gone; ask again", code="replica_gone", retry_after_s=1
+        ) from None
+    except TaskCancelledError:
+        raise ApiError(503, "the request was given up; ask again", code="cancelled", retry_after_s=1) from None
+    except RayTaskError as error:
+        raise ApiError(500, f"the replica failed: {type(error.cause).__name__}", code="internal_error") from error

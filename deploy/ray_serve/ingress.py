@@ -1,0 +1,112 @@
+"""The ingress in front of the models: one thin process with the routes, the keys, the limits and the page."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ApplicationStatus
+
+from actors.engine.protocol import Sampling
+from actors.records import Message, ScoreRequest
+from actors.reward_model import RewardModel
+from actors.scorers.online import Choice, Judged, RawOutputs, Refused, Rendered, Unfit, Written
+from deploy.errors import ApiError
+from deploy.metrics.prometheus import scrape
+from deploy.models.service import ServedModel, Service
+from deploy.settings import EndpointSettings
+from deploy.web.app import create_app
+from deploy.web.auth import Keys
+from deploy.web.shared import Blocking
+
+_STATUS_TIMEOUT_S = 5.0
+_AT_WORK = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
+
+
+class Replicas:
+    """The replicas of one model, through Serve's handle: what is asked of one goes to one of them, whole."""
+
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+        self._handle = handle
+        self._streams: Any = handle.options(stream=True)
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+        """See `OnlineScorer.score`."""
+        return await _answer(self._handle.score.remote(requests))
+
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
+        """See `OnlineScorer.read`."""
+        return await _answer(self._handle.read.remote(prompts))
+
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
+        """See `OnlineScorer.write`."""
+        return await _answer(self._handle.write.remote(request, sampling))
+
+    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
+        """See `OnlineScorer.choose`."""
+        return await _answer(self._handle.choose.remote(messages, labels))
+
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+        """See `OnlineScorer.stream`."""
+        states = self._streams.stream.remote(request, sampling)
+        try:
+            async for written in states:
+                yield written
+        finally:
+            states.cancel()
+
+
+async def _answer(response: Any) -> Any:
+    """A replica's answer. Serve goes on with a request that nobody awaits any more, so it is told."""
+    try:
+        return await response
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+
+
+@serve.ingress()
+class Ingress:
+    """What Serve's proxy talks to."""
+
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        models: Sequence[RewardModel],
+        keys: Keys,
+        handles: Mapping[str, DeploymentHandle[Any]],
+    ) -> None:
+        served = [
+            ServedModel(own.called, model, Replicas(handles[own.called[0]]), settings.limits)
+            for own, model in zip(settings.models, models, strict=True)
+        ]
+        self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)
+        self._keys = keys
+        self._app = serve.get_replica_context().app_name
+        self._status = Blocking(serve.status, _STATUS_TIMEOUT_S)
+        self._nodes = Blocking(ray.nodes, _STATUS_TIMEOUT_S)
+
+    def __serve_build_asgi_app__(self) -> Any:
+        """Serve calls this after `__init__`."""
+        return create_app(self._service, self._keys, self._not_ready, self._metrics)
+
+    async def _not_ready(self) -> str | None:
+        """What isn't, by what Serve knows. A model that is scaled to zero is ready: the next request starts a replica."""
+        try:
+            status = await self._status()
+        except TimeoutError:
+            return "Ray Serve's controller doesn't answer"
+        app = status.applications.get(self._app)
+        if app is None or app.status is not ApplicationStatus.RUNNING:
+            return f"the application is {app.status.value if app else 'not there'}"
+        waiting = [name for name, one in app.deployments.items() if one.status not in _AT_WORK]
+        return f"not ready yet: {', '.join(waiting)}" if waiting else None
+
+    async def _metrics(self) -> str:
+        try:
+            nodes = [node for node in await self._nodes() if node["Alive"]]
+        except TimeoutError:
+            raise ApiError(503, "Ray's control store doesn't answer", code="not_ready", retry_after_s=5) from None
+        return await scrape([f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in nodes])

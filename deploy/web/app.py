@@ -1,0 +1,100 @@
+"""The web application of an endpoint: every route, and what stands around them. Knows no Ray; `ingress.py` puts it there."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+
+from deploy import api
+from deploy.errors import ApiError, BadRequest
+from deploy.models.service import Service
+from deploy.web.auth import Keys
+from deploy.web.limits import DOCS_FILES, Gate
+from deploy.web.shared import Shared
+
+PAGE = Path(__file__).with_name("page")
+_FILES = {"/": "index.html", "/app.js": "app.js", "/style.css": "style.css", "/icon.svg": "icon.svg"}
+_SAFE = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_FRESH_S = 1.0
+"""How long one look at the cluster is everybody's: probes need no key, and each look is work for Serve's controller."""
+_SHOWN = 80
+"""Characters of a field's name in an error: a client may have chosen it."""
+_DESCRIPTION = "Rewards of conversations, read as each model's authors read them: raw numbers, or a typed reason why not."
+
+Ready = Callable[[], Awaitable[str | None]]
+"""Says what isn't ready yet, or None."""
+Metrics = Callable[[], Awaitable[str]]
+"""All that is measured, in Prometheus' text format."""
+
+
+def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> Any:
+    """The ASGI application."""
+    app = FastAPIOffline(
+        title="Assay",
+        description=_DESCRIPTION,
+        version="0.1.0",
+        redoc_url=None,
+        favicon_url="icon.svg",
+        static_url=DOCS_FILES,
+        dependencies=[Security(HTTPBearer(auto_error=False))],  # told in the document; checked before any route
+    )
+    app.state.service = service
+    app.state.ready, app.state.metrics = Shared(ready, _FRESH_S), Shared(metrics, _FRESH_S)
+    for router in api.ROUTERS:
+        app.include_router(router)
+    for path, name in _FILES.items():
+        app.add_api_route(path, _file(name), include_in_schema=False)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected)
+    routes = frozenset(str(getattr(route, "path", "")) for route in app.routes)
+    return Gate(app, service.limits, keys, routes)
+
+
+def _file(name: str) -> Callable[[], Awaitable[FileResponse]]:
+    async def page() -> FileResponse:
+        return FileResponse(PAGE / name, headers=_SAFE)
+
+    return page
+
+
+async def _api_error(_: Request, error: Any) -> JSONResponse:
+    return JSONResponse(error.body, error.status, error.headers)
+
+
+async def _invalid(request: Request, error: Any) -> JSONResponse:
+    """What is wrong and where, without what was given: it may be a user's text, or nothing that JSON can hold."""
+    problems = [(".".join(str(step)[:_SHOWN] for step in one["loc"][1:]), _message(one)) for one in error.errors()]
+    told = "; ".join(f"{place}: {message}" if place else message for place, message in problems[:5])
+    return await _api_error(request, BadRequest(told, problems[0][0] or None, "invalid_request"))
+
+
+def _message(problem: Mapping[str, Any]) -> str:
+    """Pydantic's, which for a `type` that isn't known repeats what was given."""
+    if problem["type"] == "union_tag_invalid":
+        return f"the type must be one of {problem['ctx']['expected_tags']}"
+    return str(problem["msg"])
+
+
+async def _http_error(request: Request, error: Any) -> JSONResponse:
+    code = {400: "invalid_request", 413: "too_many_values"}.get(
+        error.status_code
+    )  # a body that is no JSON, or too much of it
+    return await _api_error(request, ApiError(error.status_code, str(error.detail), code=code))
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    """A mistake of ours. Its kind is told; its message might hold somebody's text."""
+    return await _api_error(request, ApiError(500, f"internal error: {type(error).__name__}", code="internal_error"))

@@ -1,0 +1,305 @@
+"""The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
+
+import atexit
+import contextlib
+import errno
+import functools
+import importlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import click
+
+from actors.errors import AssayError, AuditError, UserError
+from pipelines.cli.flags import OneValue, given, json_option, no_words_of_ray, settings_options
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.storage import in_a_job
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 audit failed or nothing scored.
+
+    Ends the process itself: what threads of Ray's and others' do while Python takes itself down has cost a run that was done
+    its exit code, by a segmentation fault.
+    """
+    code: Any = 0
+    try:
+        _run()
+    except SystemExit as end:
+        code = end.code
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # whoever read it may be gone
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _run() -> None:
+    try:
+        cli(standalone_mode=False, prog_name="assay")
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _fail(f"interrupted; what is written stays, and {_goes_on()}", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except AuditError as error:
+        _fail(str(error), 4)
+    except UserError as error:
+        _fail(*(_stopped(error) if _is_full(error) else (str(error), 2)))
+    except AssayError as error:
+        _fail(*_stopped(error))
+    except OSError as error:
+        if not _is_full(error):
+            raise
+        _fail(*_stopped(error))
+
+
+def _stopped(error: Exception) -> tuple[str, int]:
+    return f"{error}\nWhat is written stays, and {_goes_on()}", 3
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether the cause is a full disk, or a used-up share of one: nothing is wrong with the command."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _goes_on() -> str:
+    """What goes on with this command: the same one; --overwrite would start it again."""
+    if in_a_job():
+        return "the same job, submitted again, goes on from there"
+    program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
+    return f"this goes on from there:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"assay: {message}", err=True)
+    sys.exit(code)
+
+
+class _Commands(click.Group):
+    """The commands of this file, and those of others, of a layer above it too, imported by name when they are asked."""
+
+    ELSEWHERE: ClassVar = {
+        "sample": "pipelines.cli.sampling_commands:sample",
+        "refine": "pipelines.cli.sampling_commands:refine",
+        "choose": "pipelines.cli.sampling_commands:choose",
+        "pairs": "pipelines.cli.sampling_commands:pairs",
+        "export": "pipelines.cli.sampling_commands:export",
+        "plan": "pipelines.cli.plan_command:plan",
+        "submit": "pipelines.cli.submit_command:submit",
+        "serve": "deploy.command:serve",
+    }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return [*super().list_commands(ctx), *self.ELSEWHERE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name."""
+        if cmd_name not in self.ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self.ELSEWHERE[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def cli() -> None:
+    """Trustworthy rewards on massive corpora and online: score with any reward model, filter by the scores, serve them."""
+
+
+@cli.group(invoke_without_command=True)
+@click.pass_context
+def models(context: click.Context) -> None:
+    """List the reward models that Assay knows; `models explain ID` says how one of them is asked and read."""
+    from pipelines.cli.explain_command import show_models
+
+    if context.invoked_subcommand is None:
+        show_models()
+
+
+@models.command()
+@click.argument("model")
+@click.option("--family", cls=OneValue, help="as for `score`")
+@json_option
+def explain(model: str, family: str | None, as_json: bool) -> None:
+    """Say how MODEL is asked, where its number is read, its range, context, licence and source."""
+    from pipelines.cli.explain_command import explained, show_explained
+
+    found = explained(model, family)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        show_explained(found)
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--timing", is_flag=True, help="say when each step of the start began, in all processes")
+@settings_options(CheckSettings, "model")
+def check(timing: bool, **options: Any) -> None:
+    """Start MODEL and run the checks that every replica runs before its first row."""
+    from pipelines.cli.check_command import check as run_check
+    from pipelines.cli.check_command import timed
+
+    settings = build(CheckSettings, given(options))
+    with timed(click.echo) if timing else contextlib.nullcontext():
+        run_check(settings, lambda passed: click.echo(f"ok  {passed}"))
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("folder")
+@click.option("--revision", cls=OneValue, help="branch, tag or commit of a hub model")
+@click.option("--family", cls=OneValue, help="as for `score`")
+def convert(model: str, folder: str, revision: str | None, family: str | None) -> None:
+    """Write MODEL, whose reward is read from a language model's logits, into FOLDER as a checkpoint with a reward head.
+
+    For tensor parallelism where the first GPU hasn't these logits: `score` says so. Weights are linked, where that can be.
+    """
+    from actors.launch.convert_checkpoint import convert as write
+
+    write(model, folder, revision, family, click.echo)
+
+
+@cli.command()
+@click.argument("inputs", nargs=-1, required=True)
+@click.argument("output")
+@settings_options(ScoreSettings, "inputs", "output")
+@json_option
+def score(as_json: bool, **options: Any) -> None:
+    """Score the corpus INPUTS (files, globs, folders) into the folder OUTPUT.
+
+    The same command again goes on where an earlier one ended.
+    """
+    _score(build(ScoreSettings, given(options)), as_json)
+
+
+@cli.command()
+@click.argument("inputs", nargs=-1, required=True)
+@click.argument("output")
+@click.option("--model", "models", multiple=True, required=True, help="a reward model; give it twice or more often")
+@settings_options(EnsembleSettings, "inputs", "output", "models")
+@json_option
+def ensemble(as_json: bool, **options: Any) -> None:
+    """Score the corpus INPUTS with several models, and combine what they say into the folder OUTPUT.
+
+    OUTPUT is a scored corpus like any other, and OUTPUT/models/ holds one for each model. The reward is by default the mean
+    of the models' z-scores, each among that model's rewards of the responses to the same prompt: raw rewards of different
+    models are on different scales. The same command again goes on where an earlier one ended; with another --combine or
+    --suspect-... it combines anew, and no model runs again. Models that need settings of their own are given in a recipe.
+    """
+    _ensemble(build(EnsembleSettings, given(options)), as_json)
+
+
+@cli.command("filter")
+@click.argument("scored")
+@click.argument("output", required=False)
+@settings_options(FilterSettings, "scored", "output")
+@json_option
+def filter_(as_json: bool, **options: Any) -> None:
+    """Keep the rows of the folder SCORED that meet a condition, in the folder OUTPUT; without OUTPUT, count them."""
+    _filter(build(FilterSettings, given(options)), as_json)
+
+
+@cli.command()
+@click.argument("recipe")
+@json_option
+def run(recipe: str, as_json: bool) -> None:
+    """Do what the file RECIPE says: sample, refine, score or ensemble, filter, choose, make pairs, export.
+
+    What is chosen, paired or exported row by row (`per: row`) of the recipe's own sample, refine or score is made while that
+    runs, part by part; the other steps follow one after another.
+    """
+    from pipelines.cli import recipe_preflight, sampling_commands
+    from pipelines.export import exports
+    from pipelines.settings.recipe import read_recipe
+
+    steps = read_recipe(recipe).steps
+    recipe_preflight.check_steps(steps)
+    own_run = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
+    along = exports.while_running(own_run, steps)
+    run_with = {"jobs": list(along.values())}
+    for name, step in steps.items():
+        if name not in along and (done := recipe_preflight.finished(name, step)) is not None:
+            click.echo(f"{name}: nothing to do, {step.output} holds it", err=True)
+            if as_json:
+                click.echo(json.dumps(done.as_json()))
+            continue
+        match name:
+            case "sample":
+                sampling_commands.do_sample(step, as_json, **run_with)
+            case "refine":
+                sampling_commands.do_refine(step, as_json, **run_with)
+            case "score":
+                _score(step, as_json, **run_with)
+            case "ensemble":
+                _ensemble(step, as_json)
+            case "filter":
+                _filter(step, as_json)
+            case "choose" if name not in along:
+                sampling_commands.do_choose(step, as_json)
+            case "pairs" if name not in along:
+                sampling_commands.do_pairs(step, as_json)
+            case "export" if name not in along:
+                sampling_commands.do_export(step, as_json)
+
+
+@cli.command()
+@click.argument("scored")
+@json_option
+def status(scored: str, as_json: bool) -> None:
+    """Tell how far the run in the folder SCORED is, and when its last part came, from the folder alone."""
+    from pipelines.cli.report import show_status
+    from pipelines.cli.status import status as look
+
+    found = look(scored)
+    if as_json:
+        click.echo(json.dumps(found.as_json()))
+    else:
+        show_status(found)
+
+
+def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
+    from pipelines.cli import report, sampling_commands
+    from pipelines.runtime.progress import Lines
+    from pipelines.scoring import score_corpus
+
+    with no_words_of_ray():
+        summary = score_corpus.score(settings, Lines(), jobs=jobs)
+    sampling_commands.tell(summary, as_json, functools.partial(report.show_scored, summary, settings), summary)
+
+
+def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
+    from pipelines.cli.report import show_ensemble
+    from pipelines.ensemble import score_ensemble
+    from pipelines.runtime.progress import Lines
+
+    with no_words_of_ray():
+        summary = score_ensemble.ensemble(settings, Lines())
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        show_ensemble(summary, settings)
+    summary.combined.check_scored()
+
+
+def _filter(settings: FilterSettings, as_json: bool) -> None:
+    from pipelines.cli.report import show_kept, show_strays
+    from pipelines.filtering import filter_corpus
+
+    summary = filter_corpus.keep(settings)
+    show_strays(settings.scored)
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        show_kept(summary, settings)

@@ -1,0 +1,124 @@
+"""What commands have in common. Options are made of settings: one for each, with its type, default and description."""
+
+import contextlib
+import enum
+import os
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from actors.errors import SettingsError
+from actors.settings.base import Settings
+from pipelines.settings.options import Leaf, from_yaml, leaves
+
+Command = Callable[..., None]
+
+
+class OneValue(click.Option):
+    """An option that takes one value: given twice, neither is dropped without a word."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "multiple": True})
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """The value, or None. Raises `click.UsageError` if there are several."""
+        values = super().process_value(ctx, value)
+        if values and len(values) > 1:
+            raise click.UsageError(f"{self.opts[0]} takes one value, and it is given {' and '.join(map(repr, values))}", ctx)
+        return values[0] if values else None
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
+
+
+@contextlib.contextmanager
+def no_words_of_ray() -> Iterator[None]:
+    """Ray prints what died to standard output, with tracebacks; a person hears of it from the progress, or in one error."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+def settings_options(settings: type[Settings], *but: str, **also: tuple[str, ...]) -> Callable[[Command], Command]:
+    """One click option for every single setting, with its default and its description.
+
+    `also` are flags by which a setting is known here, in place of its own name: `n=("-n",)`.
+    """
+
+    def decorate(command: Command) -> Command:
+        for leaf in reversed(list(leaves(settings))):
+            if leaf.name not in but:
+                flags = also.get(leaf.name, (f"--{leaf.name.replace('_', '-')}",))
+                command = _option(leaf, flags)(command)
+        return command
+
+    return decorate
+
+
+def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Command], Command]:
+    kind, flag = _plain(leaf.field.annotation), flags[0]
+    text = leaf.field.description
+    if kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag, is_flag=True, default=None, help=text)
+    if typing.get_origin(kind) is tuple:
+        several = f"{text}; may be given more than once"
+        return click.option(*flags, leaf.name, multiple=True, callback=_several, help=several)
+    if typing.get_origin(kind) is dict:
+        is_text = _plain(typing.get_args(kind)[1]) is str
+        return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_texts if is_text else _values, help=text)
+    default = None if leaf.field.is_required() else leaf.field.default
+    shown = f"{text}  [default: {default}]" if default not in (None, "") else text
+    required = leaf.field.is_required()
+    return click.option(*flags, leaf.name, cls=OneValue, type=_click_type(kind), required=required, help=shown)
+
+
+def _plain(annotation: Any) -> Any:
+    """The type without `Annotated` and `| None`."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return _plain(next(kind for kind in typing.get_args(annotation) if kind is not type(None)))
+    return annotation
+
+
+def _click_type(kind: Any) -> Any:
+    if typing.get_origin(kind) is typing.Literal:
+        return click.Choice(typing.get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return str  # a file that holds them
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return click.Choice([member.value for member in kind])
+    return kind
+
+
+def _several(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
+    return values or None
+
+
+def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    """In YAML."""
+    return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in _pairs(parameter, values)} or None
+
+
+def _texts(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
+    """As they are written: a principle may hold a colon, or a #."""
+    return dict(_pairs(parameter, values)) or None
+
+
+def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Names with their values. Raises `SettingsError`: none may be lost for another one of its name."""
+    pairs = [value.partition("=") for value in values]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        shown = repr(wrong[0]) if wrong[0].isidentifier() else "what was given"  # which may hold a credential
+        raise SettingsError(f"{parameter.opts[0]} takes NAME=VALUE, and {shown} isn't")
+    names = [name for name, *_ in pairs]
+    if len(set(names)) < len(names):
+        raise SettingsError(f"{parameter.opts[0]} gives one name twice: {', '.join(names)}")
+    return [(name, value) for name, _, value in pairs]
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that were given."""
+    return {name: value for name, value in options.items() if value is not None}

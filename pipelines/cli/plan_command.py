@@ -1,0 +1,107 @@
+"""The command `plan`."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from actors.errors import SettingsError
+from pipelines.cli.flags import OneValue, given, json_option, settings_options
+from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
+from pipelines.settings.options import build, leaves
+
+_RECIPES = (".yaml", ".yml")
+
+
+@click.command()
+@click.argument("inputs", nargs=-1)
+@click.option("--table", "as_table", is_flag=True, help="the layouts of all published models, in Markdown")
+@click.option("--out", cls=OneValue, metavar="FILE", help="keep the plan in a file, which `score --plan FILE` goes by")
+@click.option("--model", cls=OneValue, help="a folder, a hub id, or one of the built-in tiny-* models")
+@settings_options(PlanSettings, "inputs", "model")
+@json_option
+def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool, **options: Any) -> None:
+    """Tell what scoring the corpus INPUTS will take: tokens, rejected rows, time, GPUs, cost. Needs no GPU.
+
+    A random sample is tokenised, or with --full everything. INPUTS may be a recipe, of which the `score` step is planned.
+    Without INPUTS: how many GPUs an engine of a model takes and how they share it, with the arithmetic.
+
+    With --tensor-parallel a layout of your own is checked.
+    """
+    if as_table:
+        from pipelines.estimate.layouts import table
+
+        for line in table():
+            click.echo(line)
+        return
+    if inputs:
+        _plan_corpus(_settings(inputs, given(options)), out, as_json)
+    else:
+        _show_layout(given(options), out, as_json)
+
+
+def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettings:
+    if not any(path.lower().endswith(_RECIPES) for path in inputs):
+        return build(PlanSettings, {"inputs": inputs, **options})
+    from pipelines.settings.recipe import read_recipe
+
+    (path,) = inputs if len(inputs) == 1 else (None,)
+    if path is None:
+        raise SettingsError("a recipe is planned by itself: it says what its corpus is")
+    step = read_recipe(path).score
+    if step is None:
+        raise SettingsError(
+            f"{path} has no step `score`, and only that can be planned: what a policy will answer isn't known"
+        )
+    own = {leaf.name for kind in (CardSettings, LookSettings, BillSettings) for leaf in leaves(kind)}
+    if said := sorted(options.keys() - own):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+        raise SettingsError(f"{flags}: {path} says what is scored and how; change it there")
+    engine = step.engine
+    if engine.tensor_parallel * engine.pipeline_parallel > 1:
+        layout = {"tensor_parallel": engine.tensor_parallel, "pipeline_parallel": engine.pipeline_parallel}
+        options = layout | dict(options)
+    return PlanSettings(
+        corpus=step.corpus,
+        model=step.model,
+        render=step.render,
+        prefix=step.prefix,
+        part_rows=step.work.part_rows,
+        card=build(CardSettings, {name: options[name] for name in CardSettings.model_fields if name in options}),
+        look=build(LookSettings, {name: options[name] for name in LookSettings.model_fields if name in options}),
+        bill=build(BillSettings, {name: options[name] for name in BillSettings.model_fields if name in options}),
+    )
+
+
+def _plan_corpus(settings: PlanSettings, out: str | None, as_json: bool) -> None:
+    from pipelines.cli.plan_report import Looking, show_plan
+    from pipelines.estimate.forecast import corpus_plan
+
+    looking = Looking(sys.stderr)
+    found = corpus_plan(settings, looking.told)
+    looking.done()
+    if out is not None:
+        found.write(out)
+    if as_json:
+        click.echo(json.dumps(found.as_json()))
+    else:
+        show_plan(found)
+        if out is not None:
+            click.echo(f"Plan: {out}; `assay score ... --plan {out}` says at its end how it compares")
+
+
+def _show_layout(options: Mapping[str, Any], out: str | None, as_json: bool) -> None:
+    from pipelines.estimate.layouts import layout_of
+
+    of_corpus = sorted(options.keys() - {leaf.name for leaf in leaves(LayoutSettings)})
+    if of_corpus or out is not None:
+        flags = ", ".join([*(f"--{name.replace('_', '-')}" for name in of_corpus), *(["--out"] if out else [])])
+        raise SettingsError(f"{flags}: of a corpus, and there is none; give its files, or a recipe")
+    found = layout_of(build(LayoutSettings, options))
+    if as_json:
+        click.echo(json.dumps({**found.layout._asdict(), "gpus": found.layout.gpus, "arithmetic": str(found)}))
+        return
+    click.echo(f"{found.layout}: {found.layout.gpus} GPU{'s' * (found.layout.gpus > 1)} for an engine")
+    click.echo(str(found))

@@ -1,0 +1,144 @@
+"""What a person sees of a plan, and at the end of a run of how it came out."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from actors.capacity.throughputs import PEAK_SOURCE
+from pipelines.corpus.corpus_files import named_left_out
+from pipelines.estimate.forecast import CorpusPlan
+from pipelines.runtime.progress import duration
+
+_LINE_EVERY_S = 10.0
+_NAMES = {
+    "tokens": "prompt tokens",
+    "rows": "input rows",
+    "written_tokens": "written tokens",
+    "wall_s": "time",
+    "gpu_hours": "GPU-hours",
+}
+
+
+class Looking:
+    """A line of how far the looking is."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = time.monotonic()
+        self._line = False
+
+    def told(self, done: int, of: int) -> None:
+        """So much is done; of how much is 0 if nobody knows."""
+        now = time.monotonic()
+        if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S:
+            line = f"tokenised {done:,} of {of:,}" if of else f"tokenised {done:,} rows"
+            self._stream.write(f"\r\x1b[2K{line}" if self._stream.isatty() else f"{line}\n")
+            self._stream.flush()
+            self._shown, self._line = now, True
+
+    def done(self) -> None:
+        """End the line."""
+        if self._line and self._stream.isatty():
+            self._stream.write("\n")
+
+
+def show_plan(plan: CorpusPlan) -> None:
+    """Print a plan."""
+    console = Console(highlight=False)
+    size = sum(file.size for file in plan.files)
+    looked = f"all {plan.looked['rows']:,} rows" if plan.looked["exact"] else f"{plan.looked['rows']:,} rows drawn at random"
+    lines = [plan.shape_found, f"{_count(len(plan.files), 'file')}, {size:,} bytes; tokenised {looked}"]
+    if plan.left_out:
+        lines.append(named_left_out(plan.left_out))
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    console.print(_amounts(plan))
+    for line in (*_about_prompts(plan), *_about_engines(plan)):
+        console.print(line, soft_wrap=True)
+
+
+def _amounts(plan: CorpusPlan) -> Table:
+    found, bill = plan.totals, plan.bill
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("")
+    for name in ("planned", "95 % low", "high"):
+        table.add_column(name, justify="right")
+    for name in ("rows", "responses", "rejected", "truncated", "tokens"):
+        table.add_row(_NAMES.get(name, name), *(f"{number:,.0f}" for number in found[name]))
+    if bill.written is not None:
+        table.add_row("questions", *(f"{number:,.0f}" for number in found["prompts"]))
+        table.add_row("written tokens", *(f"{number:,.0f}" for number in bill.written))
+    if bill.work_s is not None and bill.gpu_hours is not None:
+        table.add_row("time", *map(duration, bill.work_s))
+        table.add_row("GPU-hours", *(f"{hours:,.2f}" for hours in bill.gpu_hours))
+    if bill.cost is not None:
+        table.add_row("cost", *(f"{cost:,.2f}" for cost in bill.cost))
+    return table
+
+
+def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
+    if plan.reasons:
+        yield "Rejected: " + ", ".join(f"{count:,.0f} {reason}" for reason, count in plan.reasons.items())
+    if plan.lengths:
+        yield "Prompt tokens of a response: " + ", ".join(
+            f"{share:.0%} {tokens:,}" for share, tokens in plan.lengths.items()
+        )
+        yield f"Longest prompt seen: {plan.longest:,} of the {plan.identity['max_model_len']:,} that are taken"
+
+
+def _about_engines(plan: CorpusPlan) -> Iterator[str]:
+    bill = plan.bill
+    if plan.layout is not None:
+        yield str(plan.layout)
+    if plan.advice:
+        yield plan.advice
+    parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
+    yield f"{_count(bill.engines, 'engine')} on {_count(bill.gpus, 'GPU')}; {parts}"
+    if bill.speed is None:
+        yield "Throughput unknown, so no time: give --tokens-per-s, of an engine, or --like FOLDER, an earlier run"
+    else:
+        writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
+        yield f"An engine reads {bill.speed.read:,.0f} tokens/s{writes}: {bill.speed.source}"
+        start = bill.speed.start_s
+        yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
+    if bill.least_s is not None and bill.least_s.value >= 1:
+        bound = duration(bill.least_s.value)
+        yield f"Less than {bound} it can't be on these cards, unless they have prefixes cached: {PEAK_SOURCE}"
+    yield from (f"Assumed: {assumption}" for assumption in bill.assumptions)
+
+
+def show_facts(console: Console, plan: Mapping[str, Any]) -> None:
+    """Print how a run compares with its plan."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("plan and fact")
+    for name in ("planned", "95 % low", "high", "fact"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    whys: dict[str, list[str]] = {}
+    for name, row in plan.items():
+        if name == "file":
+            continue
+        shown = [_told(name, row[column]) for column in ("planned", "low", "high", "fact")]
+        within = {True: "within", False: "outside", None: ""}[row["within"]]
+        table.add_row(_NAMES.get(name, name), *shown, within)
+        if "why" in row:
+            whys.setdefault(row["why"], []).append(_NAMES.get(name, name))
+    console.print(table)
+    for why, names in whys.items():
+        console.print(f"{', '.join(names)}: {why}", soft_wrap=True)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _told(name: str, number: float | None) -> str:
+    if number is None:
+        return "-"
+    if name == "wall_s":
+        return duration(number)
+    return f"{number:,.2f}" if name in ("gpu_hours", "cost") else f"{number:,.0f}"

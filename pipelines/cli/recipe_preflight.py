@@ -1,0 +1,94 @@
+"""A recipe's later steps, checked before its first engine starts: what is wrong with them shall not be told after days.
+
+What a run is going to make is settled by its plan, so conditions, scores and formats are checked against its columns.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from actors.errors import SettingsError
+from pipelines import storage
+from pipelines.ensemble import score_ensemble
+from pipelines.export import export_job, exports
+from pipelines.export.export_job import Job, MadeSummary
+from pipelines.filtering import filter_corpus
+from pipelines.filtering.filter_step import KeepSummary
+from pipelines.prepare import resolve_run
+from pipelines.sampling import sample_prompts
+from pipelines.scored_corpus import scored_folder
+from pipelines.scored_corpus.columns import Columns
+from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
+
+_JOBS: Mapping[str, Callable[[Any], Job]] = {
+    "choose": exports.choosing_job,
+    "pairs": exports.pairing_job,
+    "export": exports.exporting_job,
+}
+
+
+def check_steps(steps: Mapping[str, Any]) -> None:
+    """Raise a `UserError` that names the step, if one that follows a run can't be done as it is asked for."""
+    runs = {storage.absolute(step.output): name for name, step in steps.items() if name in _OF_RUNS}
+    later = {name: step for name, step in steps.items() if name not in _OF_RUNS}
+    jobs = {name: _JOBS[name](step) for name, step in later.items() if name in _JOBS}
+    if "filter" in later:
+        filter_corpus.check(later["filter"])
+    _check_folders(later)
+    if not runs:
+        return
+    planned: dict[str, Columns] = {}
+    for name, step in later.items():
+        if finished(name, step) is not None:
+            continue
+        folder = storage.absolute(step.scored)
+        if (run := runs.get(folder)) is None:
+            if any(storage.overlap(folder, other) for other in runs):
+                continue  # what a run keeps inside its own folder, such as the members of an ensemble
+            columns = scored_folder.scored_manifest(folder).columns
+        else:
+            columns = planned[run] = planned.get(run) or _OF_RUNS[run](steps[run])
+        if name in jobs:
+            export_job.check_ahead(jobs[name], columns)
+        else:
+            filter_corpus.check_ahead(step, columns)
+
+
+def finished(name: str, step: Any) -> KeepSummary | MadeSummary | None:
+    """What came of a later step that there is nothing to do for any more; None for any other step."""
+    if name in _JOBS:
+        return export_job.finished(_JOBS[name](step))
+    return filter_corpus.finished(step) if name == "filter" else None
+
+
+def _check_folders(later: Mapping[str, Any]) -> None:
+    """Raise `SettingsError` if two steps write into one folder: the second would find what the first left there."""
+    taken: dict[str, str] = {}
+    for name, step in later.items():
+        for folder in filter(None, (step.output, getattr(step, "rest", None))):
+            other = taken.setdefault(storage.absolute(folder), name)
+            if other != name:
+                raise SettingsError(f"{other} and {name} both write into {folder}; give each a folder of its own")
+
+
+def _scored(step: ScoreSettings) -> Columns:
+    return resolve_run.plan(step).preparation.columns
+
+
+def _sampled(step: SampleSettings) -> Columns:
+    if step.policy.policy is None:
+        return resolve_run.plan(step).preparation.columns
+    sample_prompts.check(step)
+    return resolve_run.plan(step, unanswered=True).preparation.columns
+
+
+def _refined(step: RefineSettings) -> Columns:
+    return replace(resolve_run.plan(step, unanswered=True).preparation.columns, refined=True)
+
+
+_OF_RUNS: Mapping[str, Callable[[Any], Columns]] = {
+    "sample": _sampled,
+    "refine": _refined,
+    "score": _scored,
+    "ensemble": score_ensemble.columns_ahead,
+}

@@ -1,0 +1,249 @@
+"""What a person sees at the end: counts, reasons, and quantiles to choose a threshold by."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from actors.records import Reason, Reasoning
+from pipelines.cli.plan_report import show_facts
+from pipelines.cli.status import RunStatus
+from pipelines.corpus.corpus_files import named_left_out
+from pipelines.ensemble.score_ensemble import EnsembleSummary
+from pipelines.export.export_job import MadeSummary
+from pipelines.filtering.filter_corpus import KeepSummary
+from pipelines.runtime.progress import duration
+from pipelines.sampling.refine_prompts import RefineSummary
+from pipelines.sampling.sample_prompts import SampleSummary
+from pipelines.sampling.sample_step import Usage
+from pipelines.scored_corpus.candidates import Agreement
+from pipelines.scored_corpus.columns import REASONED, SUSPECT
+from pipelines.scored_corpus.parts import Parts, told_strays
+from pipelines.scored_corpus.summary import QUANTILES, Summary
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.storage import absolute
+
+_MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
+_REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
+
+
+def show_scored(summary: Summary, settings: ScoreSettings) -> None:
+    """Print the closing tables of a scored corpus."""
+    console = Console(highlight=False)
+    _show_summary(console, summary, settings.render.reasoning)
+    if summary.plan:
+        show_facts(console, summary.plan)
+    if settings.engine.engine == "fake":
+        console.print(_MADE_UP)
+    _show_place(console, settings.output)
+
+
+def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
+    """Print the closing tables of an ensemble: those of the combined corpus, and how far its members agree."""
+    console = Console(highlight=False)
+    _show_summary(console, summary.combined)
+    found = summary.agreement
+    if Reason.NO_BASELINE in summary.combined.reasons:
+        console.print(
+            "no_baseline: fewer than two different responses to the prompt, so there is nothing to make z-scores of. "
+            "--combine mean or min does without, and no model runs again",
+            soft_wrap=True,
+        )
+    for pair in found.pairs:
+        if pair.same_best is not None:
+            correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:.2f}"
+            console.print(
+                f"{pair.first} and {pair.second} have the same best response to {pair.same_best:.1%} of "
+                f"{found.compared:,} prompts{correlation}",
+                soft_wrap=True,
+            )
+    asked = settings.combination
+    console.print(
+        f"Suspect: {summary.combined.flags.get(SUSPECT, 0):,} responses, above {asked.suspect_reward:g} in z_mean and "
+        f"{asked.suspect_disagreement:g} in z_disagreement",
+        soft_wrap=True,
+    )
+    if found.too_few:
+        console.print(
+            f"{found.too_few:,} of {found.prompts:,} prompts have fewer than the {found.needed} responses among which one "
+            "can be suspect",
+            soft_wrap=True,
+        )
+    if any((model.engine or settings.engine).engine == "fake" for model in settings.models):
+        console.print(_MADE_UP)
+    _show_place(console, settings.output)
+
+
+def _show_place(console: Console, output: str) -> None:
+    console.print(f"Scored corpus: {output.rstrip('/')}/parts/*.parquet, and manifest.json beside it", soft_wrap=True)
+
+
+def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | None = None) -> None:
+    counts = Table(box=SIMPLE_HEAD)
+    for name in ("input rows", "responses", "scored", "rejected", "failed", "truncated", "prompt tokens"):
+        counts.add_column(name, justify="right")
+    numbers = (summary.rows, summary.responses, summary.scored, summary.rejected, summary.failed, summary.truncated)
+    counts.add_row(*(f"{number:,}" for number in (*numbers, summary.prompt_tokens)))
+    console.print(counts)
+    if summary.left_out:
+        console.print(named_left_out(summary.left_out), soft_wrap=True)
+    if summary.reasons:
+        console.print("Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items()))
+    if reasoned := summary.flags.get(REASONED):
+        console.print(
+            f"Reasoning: {reasoned:,} responses hold some, or turns before them do (column {REASONED}); "
+            f"{_REASONED[reasoning or Reasoning.STRIP]}",
+            soft_wrap=True,
+        )
+    if pairs := summary.labels.get("pairs"):
+        agree, against, equal, left = (summary.labels[name] for name in ("agree", "disagree", "equal", "left_out"))
+        console.print(
+            f"Labels: of {pairs:,} pairs of chosen and rejected, {agree:,} ({agree / pairs:.1%}) have their rewards in this "
+            f"order, {against:,} the other way round, {equal:,} equal ones"
+            + (f"; {left:,} prompts have a reward of no more than one of the two" if left else ""),
+            soft_wrap=True,
+        )
+    if summary.completion_tokens:
+        console.print(f"The judge wrote {summary.completion_tokens:,} tokens")
+    if pairs := summary.orders.get("pairs"):
+        decided, first = summary.orders["decided"], summary.orders["first"]
+        console.print(
+            f"Position bias: of {pairs:,} pairs judged in both orders, the order alone decided {decided:,} "
+            f"({decided / pairs:.1%}), {first:,} of them for the response shown first",
+            soft_wrap=True,
+        )
+    if summary.quantiles:
+        quantiles = Table(box=None, padding=(0, 1, 0, 0))  # the names and seven numbers fit into 80 columns
+        quantiles.add_column("quantile", no_wrap=True)
+        for quantile in QUANTILES:
+            quantiles.add_column({0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"{quantile:.0%}"), justify="right")
+        for name, values in summary.quantiles.items():
+            quantiles.add_row(name, *(f"{value:.3f}" for value in values))
+        console.print(quantiles)
+
+
+def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
+    """Print the closing tables of a sampled corpus."""
+    console = Console(highlight=False)
+    _show_summary(console, summary.scored, settings.render.reasoning)
+    saved = summary.possible - summary.drawn
+    fewer = f", {saved:,} ({saved / summary.possible:.0%}) fewer than {settings.draw.n} each" if saved else ""
+    console.print(
+        f"{summary.drawn:,} candidates of {summary.tokens:,} tokens for {summary.prompts:,} prompts{fewer}", soft_wrap=True
+    )
+    if summary.mean_reward is not None and summary.mean_best is not None:
+        console.print(f"Mean reward {summary.mean_reward:.3f}, of the best of each prompt {summary.mean_best:.3f}")
+    _show_end(console, summary.usage, settings)
+
+
+def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
+    """Print the closing tables of a refined corpus."""
+    console = Console(highlight=False)
+    _show_summary(console, summary.scored, settings.render.reasoning)
+    console.print(f"{summary.drafts:,} drafts and {summary.edits:,} edits for {summary.prompts:,} prompts")
+    rewards = {
+        "drafts": summary.mean_draft,
+        "edits": summary.mean_edit,
+        "the best draft of each prompt": summary.mean_best_draft,
+        "the best text": summary.mean_best,
+    }
+    means = ", ".join(f"of {what} {mean:.3f}" for what, mean in rewards.items() if mean is not None)
+    console.print(f"Mean reward {means}" if means else "Nothing has a reward", soft_wrap=True)
+    _show_end(console, summary.usage, settings)
+
+
+def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineSettings) -> None:
+    for name, total, cached in (
+        ("policy", usage.policy, usage.policy_cached),
+        ("judge", usage.judge, usage.judge_cached),
+    ):
+        if total:
+            shares = f"{total - cached:,} computed, {cached:,} ({cached / total:.0%}) cached"
+            console.print(f"Prompt tokens of the {name}, this time: {shares}", soft_wrap=True)
+    if settings.engine.engine == "fake":
+        console.print(_MADE_UP)
+    _show_place(console, settings.output)
+
+
+def show_made(output: str, summary: MadeSummary, what: str, advice: Mapping[str, Any] | None = None) -> None:
+    """Print what was made of a scored corpus."""
+    console = Console(highlight=False)
+    console.print(
+        f"{summary.rows:,} {what} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
+    )
+    left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
+    if any(left.values()):
+        console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)
+    agree, against = (summary.labels.get(one, 0) for one in (Agreement.AGREES, Agreement.DISAGREES))
+    if agree or against:
+        console.print(
+            f"Labels: {agree:,} pairs are as the corpus' own chosen and rejected, {against:,} are the other way round "
+            "(--labels agree leaves these out)",
+            soft_wrap=True,
+        )
+    for name, value in (advice or {}).items():
+        console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+    if summary.made_up:
+        console.print(_MADE_UP)
+    console.print(f"Written to {output}", soft_wrap=True)
+
+
+def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
+    """Print what a filter kept."""
+    console = Console(highlight=False)
+    share = summary.kept / summary.responses if summary.responses else 0.0
+    console.print(f"Kept {summary.kept:,} of {summary.responses:,} responses ({share:.1%})")
+    if summary.not_kept:
+        console.print("Not kept: " + ", ".join(f"{count:,} {why}" for why, count in summary.not_kept.items()))
+    for line in _selection_lines(summary):
+        console.print(line, soft_wrap=True)
+    if summary.made_up:
+        console.print(_MADE_UP)
+    if settings.output is not None:
+        console.print(f"Kept rows: {settings.output}", soft_wrap=True)
+
+
+def show_strays(scored: str) -> None:
+    """Tell on standard error of files among the parts of a scored folder that are none of them, if there are any."""
+    if strays := Parts(absolute(scored)).strays():
+        Console(stderr=True, highlight=False).print(told_strays(strays), soft_wrap=True)
+
+
+def show_status(found: RunStatus) -> None:
+    """Print how far a run is."""
+    console = Console(highlight=False)
+    state = "complete" if found.complete else f"{found.share:.1%} done"
+    files, parts = (
+        f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in ((found.files, "file"), (found.parts, "part"))
+    )
+    console.print(f"{state}: {files} by {found.model}, {parts}")
+    console.print(
+        f"{found.rows:,} rows, {found.responses:,} responses: "
+        f"{found.scored:,} scored, {found.rejected:,} rejected, {found.failed:,} failed"
+    )
+    if found.made_up:
+        console.print(_MADE_UP)
+    if found.last_part_ago is not None:
+        pieces = [f"last part {duration(found.last_part_ago)} ago"]
+        if found.responses_per_s is not None:
+            pieces.append(f"{found.responses_per_s:,.1f} responses/s over the last parts")
+        if found.eta is not None:
+            pieces.append(f"{duration(found.eta)} to go at that rate")
+        console.print(", ".join(pieces), soft_wrap=True)
+    if found.strays:
+        console.print(told_strays(found.strays), soft_wrap=True)
+    if found.empty:
+        console.print(f"Parts that are empty: {', '.join(found.empty[:3])}; the same score command makes them again")
+    if not found.complete:
+        console.print("If nothing works on it any more, the same score command goes on")
+
+
+def _selection_lines(summary: KeepSummary) -> Iterator[str]:
+    """Where a selection made its cut, and what became of those right on it."""
+    found = summary.selection or {}
+    if "boundary" in found:
+        yield f"Chosen by {found['by']} from {found['candidates']:,} candidates; the cut is at {found['boundary']:.6g}"
+    if found.get("equal", 0) > found.get("equal_kept", 0):
+        yield f"Of the {found['equal']:,} right on it, {found['equal_kept']:,} are kept, chosen by a hash of which they are"

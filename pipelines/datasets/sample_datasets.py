@@ -1,0 +1,183 @@
+"""Sampling from Ray Datasets, and what trainers want of scored ones, as steps of somebody's own pipeline. All lazy.
+
+What goes wrong in a worker reaches whoever runs the dataset as `pipelines.datasets.score_datasets` says.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from ray.data import ActorPoolStrategy, Dataset
+
+from actors.errors import SettingsError, SourceError
+from actors.launch.placement import cluster_gpus, engine_gpus
+from actors.reward_model import resolve
+from pipelines.datasets.known_datasets import reader_of, remember, schema_of
+from pipelines.datasets.sample_rows import RowSampleStep, ask_rows
+from pipelines.datasets.score_datasets import check_names, look
+from pipelines.datasets.score_rows import conformed
+from pipelines.export import export_job, exports
+from pipelines.export.export_job import Job
+from pipelines.export.read_back import Reader
+from pipelines.formats import PROMPT_SHAPES
+from pipelines.prepare import resolve_run
+from pipelines.prepare.policy_prompts import Asking
+from pipelines.prepare.score_requests import Preparation, strips_reasoning
+from pipelines.sampling import policies
+from pipelines.scored_corpus.candidates import Candidate
+from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW
+from pipelines.scored_corpus.expressions import Condition
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import DatasetSampleSettings
+
+_NUMBER = re.compile(r"(\d+)")
+_FOLDERS = {"scored": "", "output": ""}
+
+
+def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Dataset:
+    """Answer the prompts in a dataset and judge the answers: every column as it is, a row per candidate, Assay's columns.
+
+    Lazy, but for a look at the first rows. `row` is the MD5 of the input row's content, and seeds are made of it: equal rows
+    get equal candidates. Raises a `UserError` for what is wrong with the rows, the settings or a model.
+    """
+    settings = build(DatasetSampleSettings, {"policy": policy, "model": judge, **options})
+    policies.check(settings, settings.draw.n)
+    schema, first = look(dataset)
+    check_names(schema)
+    rows = settings.rows
+    own_columns = resolve_run.own_columns_of(rows, unanswered=True)
+    shape = resolve_run.shape_of(rows, own_columns, first, PROMPT_SHAPES)
+    model = resolve(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
+    policies.check_judge(model, settings.draw)
+    _check_room(settings)
+    reasoning = model.reasoning_by(settings.render)
+    columns = resolve_run.columns_of(schema, model, settings.prefix, drawn=True, reasoning=reasoning)
+    columns.check(())
+    preparation = Preparation(
+        model, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column, unanswered=True
+    )
+    resolve_run.check_principles(preparation, first)
+    resolve_run.check_reasoning(preparation, first)
+    writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
+    policies.check_reasoning(writer, model, settings.render)
+    asking = Asking(preparation, writer, system, settings.render.control_tokens)
+    sampled = dataset.map_batches(
+        functools.partial(ask_rows, asking=asking), batch_size=settings.batch_rows, batch_format="pyarrow"
+    ).map_batches(
+        RowSampleStep,
+        fn_constructor_args=(asking, settings),
+        batch_size=settings.batch_rows,
+        batch_format="pyarrow",
+        num_cpus=0.25,
+        compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
+    )
+    stripped = strips_reasoning(preparation)
+    reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
+    return remember(sampled, columns.schema, reader)
+
+
+def _check_room(settings: DatasetSampleSettings) -> None:
+    judge, policy, there = (
+        engine_gpus(settings.engine),
+        engine_gpus(policies.policy_engine(settings)),
+        cluster_gpus(),
+    )
+    if not settings.policy.is_endpoint and not settings.engine.autoscaled and judge + policy > there:
+        raise SettingsError(
+            f"a dataset needs the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster has {there} "
+            "GPUs; into a folder they work in turns"
+        )
+
+
+def choose(
+    scored: Dataset, keep: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
+) -> Dataset:
+    """The candidates of each prompt that are kept, as conversations; `keep` and options are those of `assay choose`.
+
+    `of` is the dataset of `score`, `sample` or `read_scored` that this one was made of, if steps of one's own came between.
+    Ray brings together what belongs together in so many `partitions`; its own default, 200, is for large data. Raises a
+    `UserError`.
+    """
+    job = exports.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_own(options)}))
+    return _made(scored, job, of, partitions)
+
+
+def pairs(
+    scored: Dataset, trainer: str = "trl", *, of: Dataset | None = None, partitions: int | None = None, **options: Any
+) -> Dataset:
+    """Preference pairs in a trainer's format; options are those of `assay pairs`. Otherwise as `choose`."""
+    job = exports.pairing_job(build(PairSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
+    return _made(scored, job, of, partitions)
+
+
+def export(
+    scored: Dataset, trainer: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
+) -> Dataset:
+    """Rows for a trainer; options are those of `assay export`. Otherwise as `choose`."""
+    job = exports.exporting_job(build(ExportSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
+    return _made(scored, job, of, partitions)
+
+
+def _own(options: dict[str, Any]) -> dict[str, Any]:
+    if of_folders := sorted(options.keys() & ({*OutputSettings.model_fields, *_FOLDERS} - {"where"})):
+        raise SettingsError(f"{', '.join(of_folders)}: a dataset is no folder, and has no use for it")
+    return options
+
+
+def _made(scored: Dataset, job: Job, of: Dataset | None, partitions: int | None) -> Dataset:
+    reader = reader_of(scored if of is None else of)
+    if reader is None:
+        raise SourceError(
+            "how the rows of this dataset were read isn't known: it wasn't made by `score`, `sample` or `read_scored`, or "
+            "steps of your own came after them; give of=DATASET, the one that it was made of"
+        )
+    export_job.check_made_up(job, reader)
+    export_job.check_comparable(job, reader.columns)
+    export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
+    schema = schema_of(scored)
+    if job.where is not None:
+        reader = replace(reader, where=Condition.check(job.where, schema))
+    key = reader.columns.prefix + (PROMPT_HASH if job.per == "prompt" else ROW)
+    make_rows: Any = _make_rows
+    found: Dataset = scored.groupby(key, num_partitions=partitions).map_groups(
+        make_rows, fn_kwargs={"of": _Group(job, reader, schema)}, batch_format="pyarrow"
+    )
+    return found
+
+
+def _make_rows(group: pa.Table, of: "_Group") -> pa.Table:
+    return of.rows(group)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What makes rows of the responses that belong together, which Ray brings in any order."""
+
+    job: Job
+    reader: Reader
+    schema: pa.Schema
+
+    def rows(self, group: pa.Table) -> pa.Table:
+        """Those that are made of a group."""
+        group = conformed(group, self.schema)
+        places = sorted(range(len(group)), key=self._order(group).__getitem__)
+        rows = self.reader.candidates([group.take(pa.array(places, pa.int64())).select(self.reader.reads)])
+        made_rows = [row for own in self._candidates(rows) for row in self.job.maker(own).rows]
+        names = dict.fromkeys(name for row in made_rows for name in row)  # Arrow would take those of the first row alone
+        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in made_rows])
+
+    def _order(self, group: pa.Table) -> list[tuple[Any, ...]]:
+        """Rows together, and the responses of each in their order: draft[2] before draft[10]."""
+        rows, names = (group.column(self.reader.columns.prefix + name).to_pylist() for name in (ROW, RESPONSE))
+        parts = ([int(part) if part.isdigit() else part for part in _NUMBER.split(name)] for name in names)
+        return [(row, part) for row, part in zip(rows, parts, strict=True)]
+
+    def _candidates(self, rows: Iterator[Any]) -> Iterator[list[Candidate]]:
+        groups = rows if self.job.per == "conversation" else export_job.same_prompt(rows)
+        for group in groups:
+            if there := [one for one in group if isinstance(one, Candidate)]:
+                yield there

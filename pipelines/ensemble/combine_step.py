@@ -1,0 +1,101 @@
+"""What becomes of the members' numbers of a response: a reward, its scores, whether it is suspect. And parts with these."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from actors.errors import AuditError
+from actors.records import Reason, Status
+from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW, Columns
+from pipelines.scored_corpus.parts import Counts, Part, Parts, read_table
+from pipelines.settings.run_settings import CombineSettings
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CombineStep:
+    """What a worker needs. Rows are taken from the parts of the first member, and written to parts of the same ranges."""
+
+    source: Parts
+    target: Parts
+    columns: Columns
+    members: tuple[str, ...]
+    combination: CombineSettings
+    metadata: Mapping[str, str]
+
+
+def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> int:
+    """Write parts; `numbers` are those of their responses (`Baselines.numbers`). Returns how many responses they hold.
+
+    Done again, it writes the same. A part that is there is left alone.
+    """
+    first = 0
+    for part in parts:
+        rows = read_table(step.source.path(part))
+        if rows.num_rows != part.counts.responses:
+            raise AuditError(f"{part.name} in {step.source.folder} holds {rows.num_rows} responses, and says {part.counts}")
+        table = combined(step, rows, numbers.slice(first, rows.num_rows))
+        first += rows.num_rows
+        step.target.commit(Part(part.file, part.range, _counts(step, part, table)), table, step.metadata)
+    return first
+
+
+def combined(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.Table:
+    """The rows of the first member with what the members make of them together."""
+    rewards, z = (_matrix(numbers, [f"{what}{at}" for at in range(len(step.members))]) for what in "rz")
+    u, z_of_u = _column(numbers, "u"), _column(numbers, "zu")
+    scores = dict(zip(step.columns.outputs, _scores(rewards, z, u, z_of_u), strict=True))
+    chosen = step.combination.combine
+    reward = scores[chosen.value.replace("-", "_")]
+    status, reason = numbers.column("status").combine_chunks(), numbers.column("reason").combine_chunks()
+    if chosen.needs_baseline:
+        alone = pa.array(np.isnan(reward) & ~np.isnan(rewards[0]))
+        status = pc.if_else(alone, Status.REJECTED.value, status)
+        reason = pc.if_else(alone, Reason.NO_BASELINE.value, reason)
+    unscored = np.isnan(reward)
+    names, fields = list(scores), [_nullable(np.where(unscored, np.nan, values)) for values in scores.values()]
+    z_mean = scores["z_mean"]
+    suspect = (z_mean > step.combination.suspect_reward) & (z_of_u > step.combination.suspect_disagreement)
+    ours = [
+        *(rows.column(step.columns.prefix + name) for name in (ROW, RESPONSE, PROMPT_HASH)),
+        _nullable(reward),
+        pa.StructArray.from_arrays(fields, names, mask=pa.array(unscored)),
+        status,
+        reason,
+        numbers.column("tokens").cast(pa.int32()),
+        numbers.column("truncated"),
+        pa.array(suspect, mask=np.isnan(z_mean)),
+    ]
+    carried = rows.select(step.columns.carried.names)
+    return pa.table([*carried.columns, *ours], step.columns.schema.names).cast(step.columns.schema)
+
+
+def _scores(rewards: Numbers, z: Numbers, u: Numbers, z_of_u: Numbers) -> list[Numbers]:
+    """What `members.outputs` names, in its order. What can't be had of a member can't be had of all: NaN spreads."""
+    together = [[values.mean(0), values.min(0), values.max(0) - values.min(0)] for values in (rewards, z)]
+    return [*rewards, *together[0], *z, *together[1], u, z_of_u]
+
+
+def _counts(step: CombineStep, part: Part, table: pa.Table) -> Counts:
+    found = {
+        pair["values"]: pair["counts"] for pair in pc.value_counts(table.column(step.columns.prefix + "status")).to_pylist()
+    }
+    return Counts(part.counts.rows, *(found.get(status.value, 0) for status in Status))
+
+
+def _matrix(table: pa.Table, names: Sequence[str]) -> Numbers:
+    return np.stack([_column(table, name) for name in names])
+
+
+def _column(table: pa.Table, name: str) -> Numbers:
+    """Its numbers, NaN for null."""
+    return np.asarray(pc.fill_null(table.column(name), float("nan")).to_numpy())
+
+
+def _nullable(values: Numbers) -> pa.Array:
+    return pa.array(values, pa.float64(), mask=np.isnan(values))

@@ -1,0 +1,101 @@
+"""Plan against fact: a run that is given a plan checks that it is the one that was planned, and compares them at its end."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from actors.errors import SettingsError
+from pipelines import storage
+from pipelines.estimate.forecast import VERSION, planned_identity
+from pipelines.estimate.intervals import Estimate
+from pipelines.runtime.run_timing import Work, work_of
+from pipelines.scored_corpus.manifest import Manifest, differences
+from pipelines.scored_corpus.parts import Parts
+from pipelines.scored_corpus.summary import Summary
+from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
+from pipelines.storage import told
+
+_COUNTED = {
+    "tokens": "prompt_tokens",
+    "rows": "rows",
+    "responses": "responses",
+    "rejected": "rejected",
+    "truncated": "truncated",
+}
+"""What a summary calls them."""
+
+
+def read_plan(path: str) -> Mapping[str, Any]:
+    """A plan that was kept. Raises `SettingsError` if it can't be read."""
+    try:
+        with storage.open_read(path) as stream:
+            plan = json.load(stream)
+        if plan["assay_plan"] != VERSION:
+            raise SettingsError(f"--plan {path} was written by another version of Assay ({plan['assay_plan']})")
+    except OSError as error:
+        raise SettingsError(f"--plan {path} can't be read: {told(error)}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"--plan {path} is no plan; `assay plan ... --out {path}` writes one") from error
+    return dict(plan)
+
+
+def check_planned(path: str | None, manifest: Manifest) -> None:
+    """Raise `SettingsError`, naming every difference, if a run isn't the one that was planned."""
+    if path is None:
+        return
+    plan = read_plan(path)
+    differ = differences(plan["identity"], planned_identity(manifest))
+    there = {(file["name"], file["size"], file["fingerprint"]) for file in plan["files"]}
+    now = {(file.name, file.size, file.fingerprint) for file in manifest.files}
+    differ += [f"{name}: planned, and not there any more, or changed" for name, *_ in sorted(there - now)]
+    differ += [f"{name}: there, and not planned, or changed since" for name, *_ in sorted(now - there)]
+    if differ:
+        raise SettingsError(
+            f"--plan {path} is of another run:\n  " + "\n  ".join(differ[:20]) + "\nPlan this one, or leave --plan out"
+        )
+
+
+def with_facts(summary: Summary, parts: Parts, settings: JudgingSettings) -> Summary:
+    """The summary of a complete run, with the time that it took, and beside its plan if it had one."""
+    work = work_of(parts)
+    path = settings.plan if isinstance(settings, ScoreSettings) else None
+    plan = {"file": path, **compared(read_plan(path), summary, work)} if path is not None else {}
+    return replace(summary, work=work.as_json(), plan=plan)
+
+
+def compared(plan: Mapping[str, Any], summary: Summary, work: Work) -> dict[str, Any]:
+    """Of each number its prediction with the bounds, the fact, and whether that is within; None with the reason `why`."""
+    facts: dict[str, tuple[float | None, str | None]] = {
+        name: (getattr(summary, attribute), None) for name, attribute in _COUNTED.items()
+    }
+    if plan["written_tokens"] is not None:
+        facts["written_tokens"] = (summary.completion_tokens, None)
+    planned = {name: plan[name] for name in facts}
+    # The start of the engines is part of what a run takes, and of its plan only where a run was measured.
+    start = (plan["start_s"] or 0.0) if plan["work_s"] else None
+    planned["wall_s"] = plan["work_s"] and {name: seconds + start for name, seconds in plan["work_s"].items()}
+    facts["wall_s"] = (work.seconds, work.why)
+    planned["gpu_hours"] = plan["gpu_hours"]
+    facts["gpu_hours"] = (
+        work.gpu_hours,
+        work.why or "how many GPUs worked isn't known, as the number of engines may change",
+    )
+    if work.gpu_hours == 0:
+        facts["gpu_hours"] = (None, "it ran without GPUs")
+    price, hours = plan["gpu_price"], facts["gpu_hours"][0]
+    if price is not None:
+        planned["cost"] = plan["cost"]
+        facts["cost"] = (None if hours is None else hours * price, facts["gpu_hours"][1])
+    return {name: _beside(planned[name], *fact) for name, fact in facts.items()}
+
+
+def _beside(planned: Mapping[str, float] | None, fact: float | None, why: str | None) -> dict[str, Any]:
+    if planned is None:
+        why, within = "it wasn't planned: no speed was known", None
+        value = low = high = None
+    else:
+        value, low, high = planned["value"], planned["low"], planned["high"]
+        within = None if fact is None else Estimate(value, low, high).holds(fact)
+        why = why if fact is None else None
+    return {"planned": value, "low": low, "high": high, "fact": fact, "within": within} | ({"why": why} if why else {})

@@ -1,0 +1,204 @@
+"""What a plan's tokens cost: seconds, GPU-hours and money, by the speed of an engine, wherever that is known from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from actors.capacity.layout import Layout, Size
+from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published
+from actors.errors import SettingsError
+from actors.reward_model import RewardModel
+from pipelines.estimate.intervals import Estimate
+from pipelines.scored_corpus.manifest import Manifest, differences, read_manifest
+from pipelines.settings.estimate_settings import BillSettings, CardSettings
+
+_SAME = ("model", "revision", "weights", "dtype", "judge", "turns")
+"""What two runs must have in common for one to be as fast as the other."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the speed of a run depends on. `layout` and `size` are None of a model whose size isn't known yet."""
+
+    model: RewardModel
+    identity: Mapping[str, Any]
+    card: CardSettings
+    layout: Layout | None
+    size: Size | None
+
+    @property
+    def engine_layout(self) -> Layout:
+        """That of an engine: where a model's size isn't known, as the card's settings say."""
+        return self.layout or Layout(self.card.tensor_parallel or 1, self.card.pipeline_parallel)
+
+    @property
+    def gpus(self) -> int:
+        """Of an engine."""
+        return self.engine_layout.gpus
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model is a judge."""
+        return not self.model.task.pools
+
+
+class EngineSpeed(NamedTuple):
+    """Tokens that an engine reads in a second, and writes if it is a judge; None if the writing is in the reading.
+
+    `passes`: they are those of forward passes, not those that a run counts. `start_s` is how long it takes to start.
+    """
+
+    read: float
+    written: float | None
+    source: str
+    passes: bool = False
+    start_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a run comes to. None where no speed, no price or no size is known."""
+
+    gpus: int
+    engines: int
+    speed: EngineSpeed | None
+    written: Estimate | None
+    work_s: Estimate | None
+    gpu_hours: Estimate | None
+    cost: Estimate | None
+    least_s: Estimate | None
+    assumptions: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json` and the file."""
+        speed = self.speed
+        return {
+            "gpus": self.gpus,
+            "engines": self.engines,
+            "speed": speed and {"read": speed.read, "written": speed.written, "source": speed.source},
+            "start_s": speed.start_s if speed else None,
+            "written_tokens": _json(self.written),
+            "work_s": _json(self.work_s),
+            "gpu_hours": _json(self.gpu_hours),
+            "cost": _json(self.cost),
+            "least_s": _json(self.least_s),
+            "least_source": PEAK_SOURCE if self.least_s else None,
+        }
+
+
+def bill(tokens: Mapping[str, Estimate], ground: Ground, settings: BillSettings) -> Bill:
+    """The bill for so many tokens. Raises `SettingsError` if the GPUs aren't enough, or if `like` can't be gone by."""
+    each = ground.gpus
+    gpus = settings.gpus or each
+    if gpus < each:
+        raise SettingsError(f"--gpus {gpus}: an engine takes {each} ({ground.engine_layout})")
+    engines = gpus // each
+    earlier = _earlier(settings.like, ground.identity) if settings.like else None
+    speed = _speed(settings, ground, earlier)
+    told = []
+    written = None
+    if ground.writes:
+        written, assumption = _written(tokens, ground.model, settings, earlier)
+        told += [assumption, "no question is asked again, whatever the judge writes"]
+    work = gpu_hours = cost = least = None
+    if speed is not None:
+        work = tokens["read_tokens" if speed.passes else "tokens"].times(1 / speed.read)
+        if written is not None and speed.written is not None:
+            work = work.plus(written.times(1 / speed.written))
+        work = work.times(1 / engines)
+        gpu_hours = work.times(engines * each / 3600)
+        cost = gpu_hours.times(settings.gpu_price) if settings.gpu_price else None
+        several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
+        told.append(f"engines are kept busy to the end{several}")
+    if ground.size is not None:
+        passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
+        least = passed.times(least_seconds(ground.size, ground.card.precision, 1, engines * each))
+    return Bill(engines * each, engines, speed, written, work, gpu_hours, cost, least, tuple(told))
+
+
+def _speed(settings: BillSettings, ground: Ground, earlier: Manifest | None) -> EngineSpeed | None:
+    if settings.tokens_per_s is not None:
+        if ground.writes and settings.written_per_s is None:
+            raise SettingsError(
+                "--tokens-per-s says how fast a judge reads; --written-per-s, how fast it writes, goes with it"
+            )
+        written = settings.written_per_s if ground.writes else None
+        return EngineSpeed(settings.tokens_per_s, written, "given by --tokens-per-s")
+    if settings.written_per_s is not None:
+        raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
+    if earlier is not None:
+        return _measured(earlier, str(settings.like), ground.engine_layout)
+    known = published(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
+    if known is None:
+        return None
+    written = known.written * ground.gpus if ground.writes else None
+    return EngineSpeed(known.read * ground.gpus, written, known.source, passes=True)
+
+
+def _measured(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
+    """The speed of an engine of an earlier run, from when one worked: until then they had to start.
+
+    Raises `SettingsError` if that isn't known, or if its engines had another layout.
+    """
+    tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
+    if tensor is None or pipeline is None:
+        raise SettingsError(f"--like {folder} doesn't tell how many GPUs an engine had; give --tokens-per-s")
+    if (tensor, pipeline) != layout:
+        raise SettingsError(
+            f"--like {folder} had engines of {tensor} x {pipeline} GPUs, and here one takes {layout.tensor_parallel} x "
+            f"{layout.pipeline_parallel}: give --tensor-parallel {tensor} --pipeline-parallel {pipeline}, or --tokens-per-s"
+        )
+    summary = _summary(earlier)
+    work = summary.get("work") or {}
+    if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
+        why = work.get("why") or "how many engines worked how long wasn't noted"
+        raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
+    tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
+    if not tokens or seconds <= 0:
+        raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")
+    engines = work["engines"]
+    source = f"measured in {folder}: {tokens:,} tokens in {seconds:,.0f} s by {engines} engine{'s' * (engines > 1)}"
+    return EngineSpeed(tokens / seconds / engines, None, source, start_s=work["start"])
+
+
+def _earlier(folder: str, identity: Mapping[str, Any]) -> Manifest:
+    """A complete run by the same model, of the same turns. Raises `SettingsError` if there is none."""
+    manifest = read_manifest(folder)
+    if manifest is None or manifest.summary is None:
+        raise SettingsError(f"--like {folder} holds no run that is complete")
+    there = manifest.identity
+    if there.get("engine") == "fake":
+        raise SettingsError(f"--like {folder} was a rehearsal with --engine fake, which says nothing of a model's speed")
+    if differ := differences({name: there.get(name) for name in _SAME}, {name: identity.get(name) for name in _SAME}):
+        raise SettingsError(f"--like {folder} is of another run:\n  " + "\n  ".join(differ))
+    return manifest
+
+
+def _summary(earlier: Manifest) -> Mapping[str, Any]:
+    assert earlier.summary is not None  # `_earlier` takes no other
+    return earlier.summary
+
+
+def _written(
+    tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Manifest | None
+) -> tuple[Estimate, str]:
+    """How many tokens a judge writes, and what that takes for granted."""
+    prompts, most = tokens["prompts"], model.answer_tokens
+    if settings.answer_tokens is not None:
+        if settings.answer_tokens > most:
+            raise SettingsError(f"--answer-tokens {settings.answer_tokens:g}: an answer has {most} at most (--max-tokens)")
+        return prompts.times(
+            settings.answer_tokens
+        ), f"answers have {settings.answer_tokens:g} tokens on average (--answer-tokens)"
+    if earlier is not None and (summary := _summary(earlier))["responses"]:
+        each = summary["completion_tokens"] / summary["responses"]
+        return tokens["responses"].times(each), f"{each:,.0f} tokens are written for each response, as in {settings.like}"
+    return (
+        Estimate(prompts.value * most / 2, prompts.low, prompts.high * most),
+        f"answers have half of the {most:,} tokens that they may have (--max-tokens), and between one and all of them: "
+        "nobody knows before; --answer-tokens says it",
+    )
+
+
+def _json(estimate: Estimate | None) -> dict[str, float] | None:
+    return estimate and estimate._asdict()

@@ -1,0 +1,50 @@
+"""Layouts for people: of one model with the arithmetic, and of every published model that we read, as a table."""
+
+from collections.abc import Iterator
+
+from actors.capacity.layout import BYTES, GPUS, Layout, Need, Size, checked, smallest
+from actors.capacity.sizes import SIZES, size_named
+from actors.errors import SettingsError
+from actors.reward_model import family_known
+from pipelines.settings.estimate_settings import CardSettings, LayoutSettings
+
+_HEAD_CONTEXT, _JUDGE_CONTEXT = 8192, 32_768
+"""Where a card doesn't say what a model was trained on: prompts of heads, and of judges with what they write."""
+
+
+def layout_of(settings: LayoutSettings) -> Need:
+    """The layout that was asked for, or the smallest. Raises `SettingsError` with the arithmetic if it doesn't fit."""
+    if settings.model is None:
+        raise SettingsError("there is no --model; --table shows the layouts of all published ones")
+    return layout_for(size_named(settings.model), settings, settings.context or _context(settings.model))
+
+
+def layout_for(size: Size, card: CardSettings, context: int) -> Need:
+    """The layout of a model of this size, for prompts and answers up to `context`. Raises as `layout_of` does."""
+    limits = {"parameter_bytes": BYTES[card.precision], "gpu_bytes": GPUS[card.gpu]}
+    if card.tensor_parallel is None:
+        if card.pipeline_parallel > 1:
+            raise SettingsError("--pipeline-parallel goes with --tensor-parallel")
+        return smallest(size, context, **limits, per_node=card.gpus_per_node)
+    layout = Layout(card.tensor_parallel, card.pipeline_parallel)
+    return checked(size, layout, context, **limits, per_node=card.gpus_per_node)
+
+
+def table() -> Iterator[str]:
+    """The lines of a table in Markdown: the smallest layout of every model, on both cards, in both precisions."""
+    columns = [(precision, gpu) for precision in BYTES for gpu in GPUS]
+    names = {"bfloat16": "BF16", "fp8": "FP8"}
+    yield f"| model | context | {' | '.join(f'{names[precision]}, {gpu}' for precision, gpu in columns)} |"
+    yield f"|---|---|{'---|' * len(columns)}"
+    for name, size in sorted(SIZES.items(), key=lambda one: (-one[1].parameters, one[0])):
+        context = _context(name)
+        needs = [smallest(size, context, parameter_bytes=BYTES[own], gpu_bytes=GPUS[gpu]) for own, gpu in columns]
+        yield f"| `{name}` | {context:,} | {' | '.join(str(one.layout) for one in needs)} |"
+
+
+def _context(model: str) -> int:
+    family = family_known(model)
+    known = family.knows(model) if family is not None else None
+    if known is not None and known.context is not None:
+        return known.context
+    return _HEAD_CONTEXT if family is None or family.task.pools else _JUDGE_CONTEXT

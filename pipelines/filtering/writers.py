@@ -1,0 +1,197 @@
+"""The files that a filter writes: one per group of parts, JSONL or Parquet, there whole or not at all."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Literal, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actors.errors import OutputError, RunStopped
+from actors.records import Reason
+from pipelines import storage
+from pipelines.corpus.readers import RECORD
+from pipelines.filtering.json_splice import encode, one_line, splice, wrap
+from pipelines.scored_corpus.columns import REASON, ROW, Columns
+from pipelines.storage.lease import Ticket
+
+_ROW_GROUP_BYTES = 32 * 2**20
+_NO_OBJECT = frozenset(
+    {
+        Reason.NOT_UTF8, Reason.BROKEN_JSON, Reason.NOT_AN_OBJECT, Reason.TOO_DEEP, Reason.RECORD_TOO_LARGE,
+        Reason.COLUMN_COLLISION,  # an object, but with fields of our names
+    }
+)  # fmt: skip
+"""Why a response was rejected whose record can't take our fields in."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One side of a filter: where its rows go, and as what. `why` names the column that says why a row isn't kept."""
+
+    folder: str
+    stem: Literal["kept", "rest"]
+    format: Literal["jsonl", "parquet"]
+    columns: Columns
+    fields: bool
+    why: str | None
+    metadata: Mapping[str, str]
+    ticket: Ticket | None = None
+    """Of the lease under which files are written."""
+
+    def check(self) -> None:
+        """Raise `OutputError`, naming the column, if the format can't hold the corpus."""
+        if self.format == "parquet" or self.columns.is_json:
+            return
+        if bad := [field for field in self.columns.carried if not _has_json(field.type)]:
+            raise OutputError(
+                f"JSONL can't hold the column {bad[0].name!r}, which is {bad[0].type}; leave the format at parquet"
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are written; of a JSON corpus in JSONL, they are spliced into the record."""
+        fields = list(self.columns.schema if self.fields else self.columns.carried)
+        if self.format == "jsonl" and self.columns.is_json:
+            fields = list(self.columns.ours) if self.fields else [pa.field(self.columns.prefix + ROW, pa.string())]
+        return pa.schema([*fields, *([pa.field(self.why, pa.string())] if self.why else [])])
+
+    @property
+    def reads(self) -> set[str]:
+        """The columns of a part that writing needs."""
+        names = set(self.schema.names) - {self.why}
+        return names | {RECORD, self.columns.prefix + REASON} if self.columns.is_json else names
+
+    def open(self, index: int) -> "KeptFile":
+        """The file of a group of parts."""
+        return KeptFile(self, f"{self.stem}-{index:05d}.{self.format}")
+
+
+class KeptFile:
+    """A file under way. It gets its name when it is complete; without a row there is none."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self.target = target
+        self._name = name
+        self._folder = storage.folder(target.folder)
+        self._stack = ExitStack()
+        self._writer: _Writer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows. Raises `OutputError` if that can't be done."""
+        if not table.num_rows:
+            return
+        try:
+            if self._writer is None:
+                kind = _ParquetWriter if self.target.format == "parquet" else _JsonlWriter
+                self._writer = kind(self.target, self._stack.enter_context(self._folder.writing(self._name)))
+            self._writer.write(table)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._writer is not None:
+                with nullcontext() if kind is None else suppress(OSError, pa.ArrowException):
+                    self._writer.close()  # of a file that won't be there, too: a Parquet writer would try it later
+            if kind is None and self.target.ticket is not None:
+                self.target.ticket.check()
+            self._stack.__exit__(kind, error, traceback)
+        except OSError as refused:
+            self._stack.__exit__(type(refused), refused, refused.__traceback__)
+            raise self._refused(refused) from refused
+        except RunStopped as lost:
+            self._stack.__exit__(type(lost), lost, lost.__traceback__)
+            raise
+
+    def _refused(self, error: OSError) -> OutputError:
+        return OutputError(f"{self._folder.file(self._name)} can't be written: {error.strerror or error}")
+
+
+class _Writer(Protocol):
+    def __init__(self, target: Target, stream: IO[bytes]) -> None: ...
+
+    def write(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _ParquetWriter:
+    """Gathers rows to row groups of a useful size."""
+
+    def __init__(self, target: Target, stream: IO[bytes]) -> None:
+        self._schema = target.schema.with_metadata(dict(target.metadata))
+        self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd", write_page_checksum=True)
+        self._waiting: list[pa.Table] = []
+
+    def write(self, table: pa.Table) -> None:
+        self._waiting.append(table.select(self._schema.names).cast(self._schema))
+        if sum(waiting.nbytes for waiting in self._waiting) >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting))
+        self._waiting = []
+
+
+class _JsonlWriter:
+    """Writes a line per row."""
+
+    def __init__(self, target: Target, stream: IO[bytes]) -> None:
+        self._target = target
+        self._names = target.schema.names
+        self._stream = stream
+
+    def write(self, table: pa.Table) -> None:
+        self._stream.writelines(line + b"\n" for line in self._lines(table))
+
+    def close(self) -> None:
+        self._stream.flush()
+
+    def _lines(self, table: pa.Table) -> Iterator[bytes]:
+        columns = self._target.columns
+        rows = table.select(self._names).to_pylist()
+        if not columns.is_json:
+            yield from map(encode, rows)
+            return
+        records = table.column(RECORD).to_pylist()
+        reasons = table.column(columns.prefix + REASON).to_pylist()
+        for record, reason, fields in zip(records, reasons, rows, strict=True):
+            if record is None:
+                yield wrap(None, fields)
+            elif not self._target.fields:
+                yield one_line(record) or wrap(record, fields)
+            elif reason in _NO_OBJECT or self._has_why(record):
+                yield wrap(record, fields)
+            else:
+                yield splice(record, fields)
+
+    def _has_why(self, record: bytes) -> bool:
+        """Whether an object has a field of the name that only the rest's rows get; scoring doesn't look for it."""
+        why = self._target.why
+        return why is not None and (why.encode() in record or b"\\u" in record) and why in json.loads(record)
+
+
+def _has_json(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_json(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _has_json(kind.value_type)
+    if pa.types.is_nested(kind):
+        return all(_has_json(kind.field(at).type) for at in range(kind.num_fields))
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    bits = binary or pa.types.is_fixed_size_binary(kind)
+    return not (bits or pa.types.is_duration(kind) or pa.types.is_interval(kind))

@@ -1,0 +1,4 @@
+"""One file for each shape of an input row: how it is recognised, and what it asks and answers.
+
+A shape is found by being here; it knows `formats.content` and no other shape's files than those it extends.
+"""

@@ -1,0 +1,31 @@
+"""A prompt and its one response: {"prompt": str | messages, "response": str | message, "system"?: str}."""
+
+from pipelines.formats.content import answer, field, is_conversation, is_message, prompt, refuse_answered
+from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.formats.shape import Shape
+from pipelines.formats.shapes.helpsteer2 import is_rated
+from pipelines.formats.shapes.nemo_preference import is_kto
+
+
+def looks_like(row: Row) -> bool:
+    """A prompt that is a string or messages, and a response that is a string or a message.
+
+    HelpSteer's rows and NeMo's for KTO have these too, and are known by what else they have.
+    """
+    asked, said = row.get("prompt"), row.get("response")
+    plain = (isinstance(asked, str) or is_conversation(asked)) and (isinstance(said, str) or is_message(said))
+    return plain and not is_rated(row) and not is_kto(row)
+
+
+def read(row: Row) -> RowRequests:
+    """The response, named `final`."""
+    return gather({ONLY_RESPONSE: lambda: Exchange(refuse_answered(prompt(row)), answer(field(row, "response")))})
+
+
+PROMPT_RESPONSE = Shape(
+    "prompt-response",
+    "a prompt and one response to it, with an optional system prompt",
+    "`prompt`, text or messages, and `response`, text or a message; `system` is optional",
+    looks_like,
+    read,
+)

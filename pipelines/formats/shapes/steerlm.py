@@ -1,0 +1,91 @@
+"""SteerLM rows of NeMo-Aligner: the turns with a label are judged.
+
+{"conversations": [{"from": "User", "value": str, "label": str | null}, ...], "mask": "User", "system": str, "type": str}
+
+As in the authors' annotation script: `mask` is what `from` says for the user, everyone else is the assistant, and each
+labelled turn is judged with all turns before it. `system` is the first turn, as in every shape: the script puts a fixed
+text in its place, and so does the attribute family for any system turn.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from actors.errors import Rejected
+from actors.records import Reason
+from pipelines.formats.content import entries, field, systems
+from pipelines.formats.extra_ids import embedded
+from pipelines.formats.rows import Row, RowRequests
+from pipelines.formats.shape import Shape
+from pipelines.formats.shapes.sharegpt import SPEAKERS, is_talk, openai
+from pipelines.formats.turns import Turn, assistant_turns, final_turn, numbered, turns_at
+
+
+def looks_like(row: Row) -> bool:
+    """A list of turns, and the name that the user has in it."""
+    return is_talk(row.get("conversations")) and isinstance(row.get("mask"), str)
+
+
+def read(row: Row) -> RowRequests:
+    """The labelled turns, by their positions; without labels the final one."""
+    labelled = _labelled(row)
+    return turns_at(_turns(row), labelled) if labelled else final_turn(_turns(row))
+
+
+def read_turns(row: Row) -> RowRequests:
+    """The labelled turns, by their positions; without labels all of the assistant's."""
+    labelled = _labelled(row)
+    return turns_at(_turns(row), labelled) if labelled else assistant_turns(_turns(row))
+
+
+def talk(row: Row) -> list[object]:
+    """The turns of `conversations` in OpenAI's form, readable or not."""
+    return [turn.value for turn in _parted(row, ())]
+
+
+def _labelled(row: Row) -> list[int]:
+    found = enumerate(entries(field(row, "conversations")))
+    return [at for at, entry in found if isinstance(entry, dict) and entry.get("label") is not None]
+
+
+def _turns(row: Row) -> list[Turn]:
+    return _parted(row, systems(row))
+
+
+def _parted(row: Row, beside: Sequence[object]) -> list[Turn]:
+    found = entries(field(row, "conversations"))
+    mask = field(row, "mask")
+    if not isinstance(mask, str):
+        raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
+    if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in found):
+        raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
+    turns = numbered([_openai(entry, mask) for entry in found], beside)
+    return [part for turn in turns for part in _parts(turn)]
+
+
+def _openai(entry: Any, mask: str) -> object:
+    turn = openai(entry)
+    if not isinstance(turn, dict) or not isinstance(entry.get("from"), str):
+        return turn
+    role = "user" if entry["from"] == mask else "assistant"
+    # A name that everybody uses for another role ("System", or "user" beside a mask of "User") is not believed.
+    known = SPEAKERS.get(entry["from"].lower(), role) == role
+    return turn | {"role": role if known else f"unknown {role}"}
+
+
+def _parts(turn: Turn) -> list[Turn]:
+    """The turn; a user's taken apart, because rows made from HelpSteer2 still have its turns in their prompts."""
+    value = turn.value
+    if not isinstance(value, dict) or value.get("role") != "user" or not isinstance(value.get("content"), str):
+        return [turn]
+    *before, last = embedded(value["content"])
+    return [*(Turn(None, part) for part in before), Turn(turn.at, value | last)]
+
+
+STEERLM = Shape(
+    "steerlm",
+    "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
+    "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
+    looks_like,
+    read,
+    read_turns,
+)

@@ -1,0 +1,55 @@
+"""The manifest of a run that is about to start: every setting and file of the model that decides its numbers."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from actors.contracts.judge import Judge
+from actors.engine import engine_arguments
+from actors.records import Reasoning
+from actors.reward_model import RewardModel
+from pipelines.formats import PROMPT_READER, ROW_READER
+from pipelines.prepare.resolve_run import Plan
+from pipelines.scored_corpus.manifest import Manifest, made_with
+from pipelines.settings.run_settings import JudgingSettings
+
+
+def manifest_of(plan: Plan, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
+    """The manifest of a run that is about to start; `more` decides its numbers, too."""
+    model = plan.preparation.model
+    identity = {
+        "model": model.model,
+        "revision": model.revision,
+        "weights": model.fingerprint,
+        "family": model.family_name,
+        "template": model.template_hash,
+        "tokenizer": model.tokenizer_hash,
+        "config": model.config_hash,
+        "dtype": model.dtype,
+        "max_model_len": model.max_model_len,
+        "reward_weights": dict(model.weights),
+        "read": model.read.model_dump(mode="json", exclude_defaults=True),
+        **_judge(model),
+        "engine": settings.engine.engine,
+        **engine_arguments.recorded(settings.engine),
+        "shape": plan.preparation.shape,
+        "own_columns": plan.preparation.own_columns and plan.preparation.own_columns.recorded(),
+        **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),
+        **({"prompt_reader": PROMPT_READER} if plan.preparation.unanswered else {"row_reader": ROW_READER}),
+        "turns": plan.preparation.turns.value,
+        "render": settings.render.model_dump(mode="json", exclude={"reasoning"}),
+        "reasoning": (model.reasoning_by(settings.render) or Reasoning.REJECT).value,
+        "limit": settings.corpus.limit,
+        "max_record_bytes": settings.corpus.max_record_bytes,
+        "prefix": settings.prefix,
+        **more,
+    }
+    return Manifest(identity, plan.files, plan.preparation.columns, made_with(settings))
+
+
+def _judge(model: RewardModel) -> dict[str, Any]:
+    """How a judge is asked and read, of which a reward head has nothing."""
+    if model.task.pools or not isinstance(model.family, Judge):
+        return {}
+    adapter = {"adapter": model.adapter} if model.adapter else {}
+    return {"judge": model.family.recorded(model.answer_tokens), **adapter}

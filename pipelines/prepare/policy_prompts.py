@@ -1,0 +1,88 @@
+"""From raw rows to prompts for a policy: parsed, checked, rendered to token ids. Runs on CPUs, before the sampling step."""
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from actors.records import Reason, Reasoning, RenderedRequest, Response, ScoreRequest
+from actors.scorers.policy import Policy
+from actors.settings.replica import ControlTokens, RenderSettings
+from pipelines.corpus.readers import PREPARED
+from pipelines.formats import CANDIDATE, RowRequests, with_system_prompt
+from pipelines.prepare.score_requests import Preparation, asked_of, renderer, with_prepared
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRow:
+    """A row's prompt: what is asked, as messages and as token ids; or why it can't be.
+
+    An endpoint makes the ids itself, so there are none for one. `opening` is the mark of reasoning that they end with.
+    """
+
+    request: ScoreRequest
+    ids: Sequence[int] = ()
+    opening: str = ""
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Everything that decides how a row becomes a prompt. `policy` is None for an endpoint."""
+
+    preparation: Preparation
+    policy: Policy | None
+    system: str | None
+    control_tokens: ControlTokens
+
+    def rows(self, asked: Sequence[RowRequests | None]) -> list[AskedRow | None]:
+        """The prompts of rows."""
+        found = [None if row is None else self._row(row) for row in asked]
+        rendered = iter(self.rendered([row for row in found if row is not None]))
+        return [row and next(rendered) for row in found]
+
+    def rendered(self, asked: Sequence[AskedRow]) -> list[AskedRow]:
+        """Prompts with their token ids, or with the reason why they can't be asked."""
+        if self.policy is None:
+            return list(asked)
+        how = RenderSettings(control_tokens=self.control_tokens, reasoning=Reasoning.KEEP)  # its template knows what to do
+        own = renderer(self.policy, how)
+        able = [_answerable(row.request) for row in asked if row.reason is None]
+        prompts = iter(own.render(able))
+        return [row if row.reason else _with_ids(row, next(prompts)) for row in asked]
+
+    def _row(self, row: RowRequests) -> AskedRow:
+        if not row.requests:
+            return AskedRow(_NOTHING, reason=row.rejected[0].reason)
+        (request,) = row.requests
+        return AskedRow(replace(request, context=with_system_prompt(request.context, self.system)))
+
+
+_NOTHING = ScoreRequest((), ())
+_UNANSWERED = (Response(CANDIDATE, ""),)
+
+
+def _answerable(request: ScoreRequest) -> ScoreRequest:
+    """The request with a response that isn't there yet, about which it may be rejected."""
+    return replace(request, responses=_UNANSWERED)
+
+
+def _with_ids(row: AskedRow, rendered: RenderedRequest) -> AskedRow:
+    (response,) = rendered.responses
+    if response.reason is not None:
+        return replace(row, reason=response.reason)
+    (prompt,) = rendered.prompts
+    return replace(row, ids=prompt.ids, opening=prompt.opening)
+
+
+def ask(table: pa.Table, asking: Asking) -> pa.Table:
+    """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `AskedRow`, pickled."""
+    rows, carried = asked_of(table, asking.preparation)
+    blobs = pa.array([pickle.dumps(row) for row in asking.rows(rows)], pa.large_binary())
+    return with_prepared(table, blobs, carried)
+
+
+def asked_rows(table: pa.Table) -> list[AskedRow | None]:
+    """The rows of a table that `ask` made; None stands for a stretch without a row."""
+    return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]

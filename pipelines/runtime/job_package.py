@@ -1,0 +1,129 @@
+"""What a recipe needs on a cluster, in one archive: our packages, the built-in models that it names, and the recipe.
+
+A job runs in a folder that Ray unpacks for it and deletes again, so a path of the recipe must not depend on where it runs:
+what is relative is made absolute, as seen from here, and small texts travel along.
+"""
+
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+import actors
+from actors.checkpoint.checkpoint_files import BUILT_IN, locate
+from actors.errors import SettingsError
+from actors.settings.base import Settings
+from pipelines import storage
+from pipelines.settings.recipe import NAME, Recipe
+
+S = TypeVar("S", bound=Settings)
+
+FOLDERS = frozenset({"inputs", "output", "scored", "rest"})
+"""Settings that name files and folders."""
+MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
+"""Settings that name a model: a folder, a built-in one, or what isn't on this machine."""
+TEXTS = frozenset({"feedback_prompt", "edit_prompt", "plan"})
+"""Settings that name a small file that the job reads once, at its start."""
+
+_PACKAGES = {"actors": Path(actors.__file__).parent, "pipelines": Path(__file__).parents[1]}  # in a checkout, or installed
+
+
+@dataclass(frozen=True)
+class JobPackage:
+    """What a job is sent. `moved` are the recipe's relative paths, and what they are now."""
+
+    recipe: Recipe
+    moved: Mapping[str, str]
+    files: Mapping[str, Path]
+
+    def write(self, archive: Path) -> int:
+        """Write it as a zip, and the same bytes each time: what a cluster has isn't sent again. Returns its size."""
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            for name, file in sorted(self.files.items()):
+                packed.writestr(_entry(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
+            asked = self.recipe.model_dump(mode="json", exclude_unset=True)
+            packed.writestr(_entry(NAME), yaml.safe_dump(asked, sort_keys=False), zipfile.ZIP_DEFLATED)
+        return archive.stat().st_size
+
+
+def job_package(recipe: Recipe) -> JobPackage:
+    """What a recipe needs. Raises `UserError` for a text that isn't there, or a built-in model that there isn't."""
+    found = _Found()
+    settled = _mapped(recipe, found.as_sent)
+    return JobPackage(settled, found.moved, _code() | found.files)
+
+
+@dataclass
+class _Found:
+    """What was come across in a recipe."""
+
+    moved: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def as_sent(self, name: str, value: str) -> str:
+        """What a setting is in the job."""
+        if name in FOLDERS or (name in MODELS and _is_here(value)):
+            return self._absolute(value)
+        if name in MODELS and (place := Path(locate(value))).is_relative_to(BUILT_IN):
+            self.files |= _files(place, f"{BUILT_IN.name}/{place.name}")
+        if name in TEXTS and not storage.is_remote(value):
+            self.files[f"{name}{Path(value).suffix}"] = _readable(name, value)
+            return f"{name}{Path(value).suffix}"
+        return value
+
+    def _absolute(self, path: str) -> str:
+        if storage.is_remote(path) or os.path.isabs(path):
+            return path
+        self.moved[path] = storage.absolute(path)
+        return self.moved[path]
+
+
+def _is_here(model: str) -> bool:
+    """Whether a model is meant as a folder of this machine, as `locate` sees it."""
+    return model.startswith((".", "~")) or Path(model).exists()
+
+
+def _readable(name: str, path: str) -> Path:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise SettingsError(f"{name}: {path} is no file; it is sent with the job, so it must be one on this machine")
+    return file
+
+
+def _mapped(settings: S, change: Callable[[str, str], str]) -> S:
+    """The settings with each of their texts, which are known by their names, as `change` has it."""
+    changed = {name: _changed(name, getattr(settings, name), change) for name in type(settings).model_fields}
+    return settings.model_copy(update={name: new for name, new in changed.items() if new != getattr(settings, name)})
+
+
+def _changed(name: str, value: object, change: Callable[[str, str], str]) -> object:
+    match value:
+        case Settings():
+            return _mapped(value, change)
+        case tuple():
+            return tuple(_changed(name, one, change) for one in value)
+        case str():
+            return change(name, value)
+        case _:
+            return value
+
+
+def _code() -> dict[str, Path]:
+    return {name: file for package, folder in _PACKAGES.items() for name, file in _files(folder, package).items()}
+
+
+def _files(folder: Path, name: str) -> dict[str, Path]:
+    """All files of a folder, less what Python made of them, by their names in the archive."""
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {f"{name}/{own.as_posix()}": path for own, path in found.items() if "__pycache__" not in own.parts}
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """With the same date and rights whenever and by whomever it is packed."""
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = 0o644 << 16
+    return entry

@@ -1,0 +1,267 @@
+"""What a person sees while a run works: done and left, responses and tokens per second, failures by reason."""
+
+import bisect
+import json
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TextIO
+
+from pipelines.corpus.corpus_files import InputFile
+from pipelines.corpus.readers import bytes_per_position
+from pipelines.scored_corpus.parts import Part
+
+_LINE_EVERY_S = 10.0
+_FILES_MEASURED = 10
+_FEWEST_SAMPLES, _FEWEST_RECENT, _MOST_SAMPLES = 8, 50, 1000
+
+
+class Progress(Protocol):
+    """Told of the run's steps as they happen."""
+
+    def planned(self, shape_found: str) -> None:
+        """The input was looked at; which shape its rows have, and why."""
+
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+        """A context for the time of the run; `done` are the parts of earlier ones."""
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
+
+    def noted(self, text: str) -> None:
+        """Something that a person should know: what is waited for, engines that died or went away."""
+
+
+class EnsembleProgress(Progress, Protocol):
+    """Told of the steps of an ensemble; in between, of those of its members' runs."""
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """The run of a member begins: its name and model, and which of how many it is, from 1."""
+
+    def combined(self, done: int, count: int) -> None:
+        """So many of the responses are combined."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """See `EnsembleProgress`."""
+
+    def combined(self, done: int, count: int) -> None:
+        """See `EnsembleProgress`."""
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`."""
+
+    @contextmanager
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
+        """See `Progress`."""
+        yield
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+
+    def noted(self, text: str) -> None:
+        """See `Progress`."""
+
+
+class PassedOn:
+    """Told of what another is told of too, which it passes that on to."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`."""
+        self._progress.planned(shape_found)
+
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+        """See `Progress`."""
+        return self._progress.running(files, done)
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+        self._progress.part_done(part)
+
+    def noted(self, text: str) -> None:
+        """See `Progress`."""
+        self._progress.noted(text)
+
+
+class _Speed(NamedTuple):
+    """What was done per second, for so many seconds."""
+
+    seconds: float
+    bytes: float
+    responses: float
+    tokens: float
+
+
+class _Sample(NamedTuple):
+    """How far the work was at a moment."""
+
+    at: float
+    bytes: float
+    responses: float
+    tokens: float
+
+    def speed_since(self, other: "_Sample") -> _Speed:
+        """From then to now."""
+        seconds = max(self.at - other.at, 1e-9)
+        return _Speed(seconds, *((now - before) / seconds for now, before in zip(self[1:], other[1:], strict=True)))
+
+
+class Meter:
+    """The figures behind every display. Work is measured in positions of the input, scaled to bytes of its files.
+
+    Its speed is that of the later half of the time in which parts have come in, and of at least so many parts as tell one:
+    engines take minutes to start. Parts come in bursts, so it is taken between the middle of the earlier of these parts and
+    the middle of the later ones.
+    """
+
+    def __init__(self, files: Sequence[InputFile], done: Sequence[Part], now: float) -> None:
+        self._weights = {file.index: file.size / file.extent for file in files if file.extent}
+        for kind in {file.kind for file in files if file.extent is None}:
+            unknown = [file for file in files if file.extent is None and file.kind is kind]
+            guess = statistics.fmean(map(bytes_per_position, unknown[:_FILES_MEASURED]))
+            self._weights |= {file.index: guess for file in unknown}
+        self._total = sum(file.size for file in files if file.extent != 0)
+        self._first = self._share_of((part.file, part.range.start, part.range.end) for part in done)
+        self._bytes = self._first
+        self.responses = 0
+        self.tokens = 0
+        self.reasons: Counter[str] = Counter()
+        self._start = _Sample(now, self._bytes, 0, 0)
+        self._samples: list[_Sample] = []
+
+    def add(self, part: Mapping[str, Any], now: float) -> None:
+        """Count a part in that was committed now."""
+        self._bytes += self._share_of([(part["file"], part["start"], part["end"])])
+        self.responses += part["scored"] + part["rejected"] + part["failed"]
+        self.tokens += part["tokens"]
+        self.reasons.update(json.loads(part["reasons"]))
+        self._samples.append(_Sample(now, self._bytes, self.responses, self.tokens))
+        if len(self._samples) > _MOST_SAMPLES:
+            del self._samples[1::2]
+
+    def share(self) -> float:
+        """How much of the input is done, 0 to 1. Where only reading a file tells its end, it is an estimate."""
+        return min(1.0, self._bytes / self._total) if self._total else 1.0
+
+    def line(self, now: float, over: bool = False) -> str:
+        """All of it in a line; when it is over, the speed is that of the whole time."""
+        now_done = _Sample(now, self._bytes, self.responses, self.tokens)
+        recent = None if over else self._recent_speed(now)
+        speed = recent or now_done.speed_since(self._start)
+        pieces = [
+            f"{self.share():4.0%}",
+            f"{self.responses:,} responses",
+            f"{speed.responses:,.0f}/s",
+            f"{speed.tokens:,.0f} tokens/s",
+            f"in {duration(speed.seconds)}" if over else f"ETA {self._eta(recent)}",
+        ]
+        if self.reasons:
+            pieces.append(", ".join(f"{count} {reason}" for reason, count in self.reasons.most_common(3)))
+        return "  ".join(pieces)
+
+    def _recent_speed(self, now: float) -> _Speed | None:
+        """None as long as there are few parts, or all of them came at once."""
+        samples = self._samples
+        if len(samples) < _FEWEST_SAMPLES:
+            return None
+        middle = bisect.bisect_right(samples, (samples[0].at + now) / 2, key=lambda sample: sample.at)
+        recent = samples[min(middle, max(0, len(samples) - _FEWEST_RECENT)) :]
+        earlier, later = recent[: len(recent) // 2], recent[-(len(recent) // 2) :]
+        first, last = (_Sample(*map(statistics.fmean, zip(*half, strict=True))) for half in (earlier, later))
+        return last.speed_since(first) if last.at > first.at else None
+
+    def _eta(self, speed: _Speed | None) -> str:
+        left = max(0.0, self._total - self._bytes)
+        if not left:
+            return duration(0)
+        if speed is not None and speed.bytes > 0:
+            return duration(left / speed.bytes)
+        few = len(self._samples) < _FEWEST_SAMPLES
+        return f"after {_FEWEST_SAMPLES} parts" if few else "when parts come one after another"
+
+    def _share_of(self, ranges: Any) -> float:
+        return float(sum((end - start) * self._weights.get(file, 0.0) for file, start, end in ranges))
+
+
+class Lines:
+    """A line of text now and then: for logs, and for terminals too, where it stays in its place."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        self._stream = stream
+        self._meter: Meter | None = None
+        self._shown = 0.0
+        self._about = ""
+        self._planned: str | None = None
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """See `EnsembleProgress`. From here on every line says which member it is about."""
+        self._about = f"{name}: "
+        self._say(f"{model}, model {number} of {count}")
+        if self._stream.isatty():
+            self._stream.write("\n")
+
+    def combined(self, done: int, count: int) -> None:
+        """See `EnsembleProgress`."""
+        self._about = ""
+        now = time.monotonic()
+        if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S or done == count:
+            self._say(f"{done / count if count else 1.0:4.0%}  {done:,} responses combined")
+            self._shown = now
+        if done == count and self._stream.isatty():
+            self._stream.write("\n")
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`. The members of an ensemble find the same."""
+        if shape_found != self._planned:
+            self._stream.write(f"{self._about}{shape_found}\n")
+        self._planned = shape_found
+
+    @contextmanager
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
+        """See `Progress`."""
+        size = sum(file.size for file in files)
+        ahead = f", {len(done)} part{'s are' if len(done) > 1 else ' is'} there already" if done else ""
+        self._say(f"{len(files)} file{'s' * (len(files) != 1)}, {size:,} bytes{ahead}; starting the engines")
+        self._meter = Meter(files, done, time.monotonic())
+        try:
+            yield
+        finally:
+            if self._meter.responses:
+                self._say(self._meter.line(time.monotonic(), over=True))
+            if self._stream.isatty():
+                self._stream.write("\n")
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+        assert self._meter is not None
+        now = time.monotonic()
+        self._meter.add(part, now)
+        if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S:
+            self._say(self._meter.line(now))
+            self._shown = now
+
+    def noted(self, text: str) -> None:
+        """See `Progress`."""
+        self._say(text)
+        if self._stream.isatty():
+            self._stream.write("\n")
+
+    def _say(self, text: str) -> None:
+        line = self._about + text
+        self._stream.write(f"\r\x1b[2K{line}" if self._stream.isatty() else f"{line}\n")
+        self._stream.flush()
+
+
+def duration(seconds: float) -> str:
+    """Seconds as hours, minutes and seconds."""
+    left = max(0, int(seconds))
+    return f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"

@@ -1,0 +1,93 @@
+"""What went wrong with a request to somebody's OpenAI-compatible endpoint, and what may be due to that."""
+
+import email.utils
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from pipelines.sampling.endpoint_client import Fault, Kind
+
+_REFUSED = (400, 403, 413, 422)
+_UNUSABLE = (401, 402, 404, 405)
+_SERVERS = 500
+_MOST_TEXT = 500
+KEY = "OPENAI_API_KEY"
+
+
+def named(url: str) -> str:
+    """What an endpoint is called in messages: its address without a user's name, a password and a query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def fault_of(error: Exception) -> Fault:
+    """The fault that an error of OpenAI's package is, or one of reading what came."""
+    import openai  # seconds of import, which only a run with an endpoint pays for
+
+    if isinstance(error, openai.APITimeoutError):
+        return _unconnected(error, Kind.TIMED_OUT, "gives no answer in time")
+    if isinstance(error, openai.APIStatusError):
+        return _of_status(error.status_code, error.message, error.response.headers)
+    if isinstance(error, openai.APIConnectionError):
+        return _unconnected(error, Kind.BUSY, "can't be reached")
+    return Fault(Kind.GARBLED, f"answers with something else than a chat completion: {_line(str(error))}")
+
+
+def is_about_length(fault: Fault) -> bool:
+    """Whether an endpoint refuses a prompt for its length; vLLM, OpenAI and NIM all say so in these words."""
+    return fault.text.startswith("answers 400") and "context length" in fault.text
+
+
+def _of_status(status: int, message: str, headers: Mapping[str, str]) -> Fault:
+    text = f"answers {status}: {_line(message)}"
+    if status in (401, 403):
+        text += f"; the key is what {KEY} holds on the machines that do the work" + (
+            "" if os.environ.get(KEY) else ", and there it isn't set"
+        )
+    if status == 404:
+        text += "; the address should end where /chat/completions follows (/v1), and --policy-name be a model that is there"
+    wait = _retry_after_s(headers)
+    if status in _REFUSED:
+        return Fault(Kind.REFUSED, text, wait)
+    if status in _UNUSABLE:
+        return Fault(Kind.UNUSABLE, text, wait)
+    return Fault(Kind.FAILED if status >= _SERVERS and not wait else Kind.BUSY, text, wait)
+
+
+def _unconnected(error: Exception, kind: Kind, text: str) -> Fault:
+    """No answer at all. What lies deepest says why."""
+    causes: list[BaseException] = [error]
+    while (deeper := causes[-1].__cause__ or causes[-1].__context__) is not None and deeper not in causes:
+        causes.append(deeper)
+    why = _line(str(causes[-1]) or type(causes[-1]).__name__)
+    text = f"{text}: {'connection refused' if isinstance(causes[-1], ConnectionRefusedError) else why}"
+    types = {type(cause).__name__ for cause in causes}
+    unknown = any(isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME for cause in causes)
+    untrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)
+    if unknown or untrusted or types & {"UnsupportedProtocol", "InvalidURL", "LocalProtocolError"}:
+        return Fault(Kind.UNUSABLE, text)
+    if types & {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
+        return Fault(Kind.BUSY, text)
+    # It was there, and ended the connection.
+    return Fault(Kind.FAILED if kind is Kind.BUSY else kind, text)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    """How long the endpoint wants to be left alone: seconds, or a date. 0 if it doesn't say."""
+    text = headers.get("retry-after", "")
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _line(text: str) -> str:
+    """In one line, and not all of a page."""
+    return " ".join(text.split())[:_MOST_TEXT]

@@ -1,0 +1,44 @@
+"""How the rewards of a scored corpus go with its own labels: of a row's `chosen` and `rejected`, which one is higher."""
+
+from typing import Any
+
+import duckdb
+
+from pipelines.scored_corpus.candidates import SAME_REWARD
+from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, Columns
+
+_QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, quantile: str) -> dict[str, Any]:
+    """Counts of the pairs of `chosen` and `rejected` that both have a reward, and quantiles of the margin by label.
+
+    That is the reward of the chosen response less that of the rejected one, below 0 where they disagree; `quantile` is the
+    function of DuckDB's that finds them. A pair answers one prompt: of a row whose sides have contexts of their own there is
+    none. Rewards that differ by no more than `SAME_REWARD` are equal. `left_out` counts the prompts of rows with a side that
+    isn't in a pair; a side that couldn't be read counts for the prompt of the other one. Without a pair the margin is null.
+    Empty if no response is called `chosen`.
+    """
+    row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
+    if not connection.execute(f"select exists(select 1 from parts where {name} = 'chosen')").fetchall()[0][0]:
+        return {}
+    (found,) = connection.execute(
+        f"""
+        with sides as (
+            select *, coalesce({prompt}, max({prompt}) over (partition by {row})) as answered
+            from parts where {name} in ('chosen', 'rejected')
+        ), margins as (
+            select any_value({reward}) filter ({name} = 'chosen')
+                - any_value({reward}) filter ({name} = 'rejected') as margin
+            from sides group by {row}, answered
+        )
+        select count(margin), count(*) - count(margin), count(*) filter (margin > {SAME_REWARD}),
+            count(*) filter (margin < -{SAME_REWARD}), count(*) filter (abs(margin) <= {SAME_REWARD}),
+            {quantile}(margin, {list(_QUANTILES[1:-1])}), min(margin), max(margin) from margins
+        """
+    ).fetchall()
+    pairs, left_out, agree, disagree, equal, inner, low, high = found
+    margin = [low, *inner, high] if pairs else None
+    return {
+        "pairs": pairs, "agree": agree, "disagree": disagree, "equal": equal, "left_out": left_out, "margin": margin
+    }  # fmt: skip

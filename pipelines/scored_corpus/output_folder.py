@@ -1,0 +1,191 @@
+"""The folders that a filter fills, and whatever else makes files of a scored corpus: new ones, or those of an earlier time.
+
+They are known by a document: `filter.json`, `pairs.json`, ...
+
+kept/
+  filter.json          what was filtered by which condition; at the end, the counts
+  kept-00000.jsonl     the first of the kept rows, if there are any; or .parquet
+  done/00000.json      while it is under way: the files of this number are complete, and their counts
+
+What is made part by part is numbered as the parts are:
+  pairs-000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.jsonl
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from actors.errors import OutputError
+from pipelines import storage
+from pipelines.scored_corpus.parts import RUN, Part
+from pipelines.storage import Entry, told
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What fills a folder: its name in `NAME.json` and in messages, and how its files are called."""
+
+    name: str
+    stems: tuple[str, ...]
+
+    @property
+    def document(self) -> str:
+        """The file by which such a folder is known."""
+        return f"{self.name}.json"
+
+    def number(self, name: str) -> str | None:
+        """The number of a file of the folder that it wrote; None for any other file."""
+        written = re.fullmatch(rf"(?:{'|'.join(self.stems)})-({_NUMBER})\.(?:jsonl|parquet)", name)
+        return written and written[1]
+
+    def is_file(self, name: str) -> bool:
+        """Whether a file of the folder is one that it wrote."""
+        return self.number(name) is not None
+
+
+FILTER = Kind("filter", ("kept", "rest"))
+
+_DONE = "done"
+_MADE_OF, _FILES = "made_of", "files"
+"""Where the document of what is finished has which parts it was made of, and its files with their sizes."""
+_NUMBER = rf"\d{{5,}}(?:-\d+)*(?:-{RUN})?"
+_DONE_NAME = re.compile(rf"({_NUMBER})\.json")
+_VERSION = 1
+
+
+def check_apart(folders: Sequence[str]) -> None:
+    """Raise `OutputError` if one of the folders is or holds another."""
+    for folder, other in itertools.combinations(folders, 2):
+        if storage.overlap(folder, other):
+            raise OutputError(f"{other} and {folder} are the same folder, or one is inside the other; keep them apart")
+
+
+def check_free(folder: str, overwrite: bool, kind: Kind = FILTER) -> None:
+    """Raise `OutputError` unless the folder is new, empty, or holds a result of the same kind that may be replaced.
+
+    One that never came to its end left nothing to lose: its folder may always be used again.
+    """
+    try:
+        if storage.folder(folder).is_empty():
+            return
+    except NotADirectoryError:
+        raise OutputError(f"{folder} is a file, and a folder is needed") from None
+    except OSError as error:
+        raise OutputError(f"{folder} can't be read: {told(error)}") from error
+    earlier = _read(folder, kind)
+    if earlier is None:
+        raise OutputError(f"{folder} holds something else than the result of `{kind.name}`; give a new or an empty folder")
+    if earlier.get("summary") is not None and not overwrite:
+        raise OutputError(f"{folder} holds what {earlier.get('asked')!r} gave; --overwrite replaces it")
+
+
+def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict[str, dict[str, Any]]:
+    """Make the folder, and mark it as ours. Returns what was noted as done, if the same was asked for here before.
+
+    Files that no such note tells of are deleted: they are of another one, or nobody knows that they are complete. If this is
+    killed, the next time mends it: notes of another one are gone before the document is there that would make them ours.
+    """
+    place = storage.folder(folder)
+    done, notes = place.sub(_DONE), dict[str, dict[str, Any]]()
+    try:
+        place.make()
+        if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _whole(document, None, kind):
+            names = (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())  # a killed worker leaves others
+            read = {name[1]: _note(done.read(name[0])) for name in names if name}
+            notes = {number: note for number, note in read.items() if note is not None}
+        else:
+            done.delete_all()
+            _write(folder, document, None, kind)
+        for entry in place.entries():
+            if (number := kind.number(entry.name)) is not None and number not in notes:
+                place.delete(entry.name)
+    except OSError as error:
+        raise OutputError(f"{folder} can't be written: {told(error)}") from error
+    return notes
+
+
+def _note(text: bytes) -> dict[str, Any] | None:
+    """A note; None if it breaks off: what it told of is done again."""
+    try:
+        note = json.loads(text)
+    except ValueError:
+        return None
+    return note if isinstance(note, dict) else None
+
+
+def numbered(index: int) -> str:
+    """How a file's number is written."""
+    return f"{index:05d}"
+
+
+def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
+    """Say that the files of a number are complete."""
+    try:
+        storage.folder(folder).sub(_DONE).replace(f"{number}.json", json.dumps(summary).encode())
+    except OSError as error:
+        raise OutputError(f"{folder} can't be written: {told(error)}") from error
+
+
+def finish(
+    folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: Kind = FILTER, *, made_of: str = ""
+) -> None:
+    """Say what came of it, and of which parts. What a killed worker left half written goes: only the holder writes there."""
+    storage.folder(folder).clear()
+    _write(folder, {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}, summary, kind)
+    storage.folder(folder).sub(_DONE).delete_all()
+
+
+def finished(
+    folder: str, settings: Mapping[str, Any], fingerprint: str, made_of: str, kind: Kind = FILTER
+) -> dict[str, Any] | None:
+    """What came of it, if the folder holds what these settings give of these parts; None if there is something to do."""
+    earlier = _read(folder, kind)
+    if earlier is None or earlier.get("summary") is None:
+        return None
+    source, asked = earlier.get("source", {}), earlier.get("settings", {})
+    there = (source.get("fingerprint"), earlier.get(_MADE_OF), earlier.get(_FILES), _lasting(asked))
+    if there != (fingerprint, made_of, _files(folder, kind), json.loads(json.dumps(_lasting(settings)))):
+        return None
+    summary: dict[str, Any] = earlier["summary"]
+    return summary
+
+
+def made_of(entries: Sequence[tuple[Part, Entry]]) -> str:
+    """Of which parts something is made, for `finish` and `finished`."""
+    named = json.dumps([(part.name, entry.size) for part, entry in entries])
+    return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
+
+
+def _lasting(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "overwrite"}
+
+
+def _files(folder: str, kind: Kind) -> dict[str, int]:
+    return {entry.name: entry.size for entry in sorted(storage.folder(folder).entries()) if kind.is_file(entry.name)}
+
+
+def _read(folder: str, kind: Kind) -> dict[str, Any] | None:
+    try:
+        document = json.loads(storage.folder(folder).read(kind.document))
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) and document.get(_mark(kind)) == _VERSION else None
+
+
+def _mark(kind: Kind) -> str:
+    return f"assay_{kind.name}"
+
+
+def _whole(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: Kind) -> dict[str, Any]:
+    """The document as it is read back."""
+    whole: dict[str, Any] = json.loads(json.dumps({_mark(kind): _VERSION, **document, "summary": summary}))
+    return whole
+
+
+def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: Kind) -> None:
+    content = (json.dumps(_whole(document, summary, kind), indent=2) + "\n").encode()
+    storage.folder(folder).replace(kind.document, content)

@@ -1,0 +1,52 @@
+"""Opens a scored folder: its manifest, and its parts, checked for gaps and for what is there twice."""
+
+from collections.abc import Mapping, Sequence
+
+from actors.errors import AuditError, SourceError
+from pipelines.corpus.corpus_files import Range
+from pipelines.scored_corpus.manifest import NAME, Manifest, read_manifest
+from pipelines.scored_corpus.member_runs import check_fresh
+from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, is_empty, unreadable
+from pipelines.storage import Entry, told
+
+Entries = list[tuple[Part, Entry]]
+
+
+def scored_manifest(folder: str) -> Manifest:
+    """The manifest of a scored folder. Raises a `UserError` if it is none, or an ensemble of what has changed since."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise SourceError(f"{folder} isn't there, or has no {NAME}; a filter takes the output folder of a scored corpus")
+    check_fresh(folder, manifest)
+    return manifest
+
+
+def audited(folder: str, manifest: Manifest, partial: bool) -> Entries:
+    """The parts in order. Nothing may be there twice, and only `partial` allows gaps. Raises `SourceError`."""
+    try:
+        run = Parts(folder, manifest.run)
+        entries, extents = sorted(run.entries()), run.extents(manifest.files)
+    except OSError as error:
+        raise SourceError(f"{folder} can't be read: {told(error)}") from error
+    if empty := [part for part, entry in entries if is_empty(entry)]:
+        raise unreadable(run.path(empty[0]), ValueError("it is empty"))
+    parts = [part for part, _ in entries]
+    _audit_without_gaps(manifest, extents, parts)
+    if not partial:
+        try:
+            audit(manifest.files, extents, parts)
+        except AuditError as error:
+            raise SourceError(
+                f"{folder} isn't complete: {error}\n"
+                "The same `score` command goes on with it; --partial filters what is there"
+            ) from error
+    return entries
+
+
+def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], parts: Sequence[Part]) -> None:
+    """The audit with the gaps filled: whatever it finds now is there twice, or doesn't belong there."""
+    ranges = {index: [part.range for part in own] for index, own in by_file(parts).items()}
+    ends = {file.index: extents[file.index] or max(ranges.get(file.index, [Range(0, 0)])).end for file in manifest.files}
+    missing = [(index, gap) for index, end in ends.items() for gap in gaps(ranges.get(index, []), end)]
+    fillers = [Part(index, gap, Counts(rows=gap.end - gap.start)) for index, gap in missing]
+    audit(manifest.files, ends, sorted([*parts, *fillers]))

@@ -1,0 +1,157 @@
+"""What came of a run: counts by status and reason, and the quantiles of every score, to choose a threshold by.
+
+One SQL statement each over the parts' columns, in DuckDB, which reads only those. Counts are exact, and so are quantiles up
+to `_EXACT` responses; of more it holds a sketch (t-digest), not the rewards, and they are within half a percent of rank.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from actors.errors import AuditError, NothingScored, SourceError
+from actors.records import Status
+from actors.verdicts.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
+from pipelines.scored_corpus.columns import (
+    COMPLETION_TOKENS,
+    PROMPT_TOKENS,
+    REASON,
+    REWARD,
+    SCORES,
+    STATUS,
+    TRUNCATED,
+    Columns,
+)
+from pipelines.scored_corpus.label_agreement import label_agreement
+from pipelines.scored_corpus.part_files import dataset, unreadable_parts
+from pipelines.scored_corpus.parts import Counts, Parts, unreadable
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+_COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
+"""Named outputs that are summed up, and of which quantiles say nothing."""
+_EXACT = 100_000
+"""A megabyte of numbers. Of fewer than twenty, the sketch also gives quantiles above the maximum."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts, reasons and quantiles of a scored corpus.
+
+    `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts where a flag is true. Of a judge
+    that was shown responses in both orders, `orders` counts these pairs, those that the order decided, and for the first.
+    """
+
+    rows: int
+    responses: int
+    scored: int
+    rejected: int
+    failed: int
+    truncated: int
+    prompt_tokens: int
+    reasons: Mapping[str, int]
+    quantiles: Mapping[str, tuple[float, ...]]
+    flags: Mapping[str, int] = field(default_factory=dict)
+    completion_tokens: int = 0
+    orders: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """How rewards go with the corpus' own labels (`pipelines.scored_corpus.label_agreement`); empty if it has none."""
+    work: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """How long it took (`pipelines.runtime.run_timing`)."""
+    plan: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """How that and the rest compare with the run's plan, if it had one (`pipelines.estimate.compare_run`)."""
+    left_out: Sequence[str] = field(default=(), compare=False)
+    """Files in the input's folders that weren't read."""
+    made: Sequence[Any] = ()
+    """What was made of the corpus while it was scored: of each job a `pipelines.export.export_job.Done`."""
+
+    def check_scored(self) -> None:
+        """Raise `NothingScored`, with the counted reasons, if there are responses and none of them has a reward."""
+        if self.responses and not self.scored:
+            counted = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items())
+            raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({counted})")
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest and for `--json`."""
+        return {**asdict(replace(self, made=())), "made": {done.job.name: done.as_json() for done in self.made}}
+
+
+def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
+    """Sum up the parts, whose names say `counts`.
+
+    Raises `AuditError` if what they hold is something else, and `SourceError` if one can't be read.
+    """
+    if not counts.responses:
+        return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
+    with connected(parts, columns.ours) as connection:
+        by_status = dict(connection.execute(f'select "{columns.prefix}{STATUS}", count(*) from parts group by 1').fetchall())
+        held = Counts(counts.rows, *(by_status.get(status.value, 0) for status in Status))
+        if held != counts:
+            raise AuditError(f"the parts' names say {counts}, and they hold {held}")
+        truncated, tokens = _row(
+            connection, f'count(*) filter ("{columns.prefix}{TRUNCATED}"), sum("{columns.prefix}{PROMPT_TOKENS}")'
+        )
+        reasons = connection.execute(
+            f'select "{columns.prefix}{REASON}", count(*) as n from parts where "{columns.prefix}{REASON}" is not null '
+            "group by 1 order by n desc, 1"
+        ).fetchall()
+        numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
+        if len(columns.outputs) > 1:
+            shown = (name for name in columns.outputs if name not in _COUNTS)
+            numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
+        flags = {name: _row(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
+        written = _row(connection, f'sum("{columns.prefix}{COMPLETION_TOKENS}")')[0] if columns.votes else 0
+        labels = label_agreement(connection, columns, "quantile_cont" if counts.scored <= _EXACT else "approx_quantile")
+        orders = _orders(connection, columns) if BOTH_ORDERS in columns.outputs else {}
+        found = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
+        quantiles = {name: values for name, values in found.items() if values is not None}
+    return Summary(
+        counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
+        truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders, labels,
+    )  # fmt: skip
+
+
+@contextmanager
+def connected(parts: Parts, schema: pa.Schema) -> Iterator[Any]:
+    """A connection with a view `parts` of these columns of all parts, of which there must be one.
+
+    Raises `SourceError`, naming the parts, if some can't be read.
+    """
+    with duckdb.connect() as connection, readable(parts):
+        connection.register("parts", dataset(parts, schema))
+        yield connection
+
+
+@contextmanager
+def readable(parts: Parts) -> Iterator[None]:
+    """Where DuckDB is given parts to read: it says that some can't be read, and this, which. Raises `SourceError`."""
+    try:
+        yield
+    except duckdb.Error as error:
+        for part, why in unreadable_parts(parts):
+            raise unreadable(parts.path(part), ValueError(why)) from error
+        raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
+
+
+def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
+    """Each pair is counted by both of its responses; one of which only one has a reward counts half."""
+    scores = f'"{columns.prefix}{SCORES}"'
+    counts = _row(connection, ", ".join(f"sum({scores}.{name})" for name in _COUNTS))
+    return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}
+
+
+def _quantiles(connection: duckdb.DuckDBPyConnection, number: str, scored: int) -> tuple[float, ...] | None:
+    """The quantiles of a number; None if no response has it."""
+    inner = ", ".join(map(str, QUANTILES[1:-1]))
+    quantile = "quantile_cont" if scored <= _EXACT else "approx_quantile"
+    low, middle, high = _row(connection, f"min({number}), {quantile}({number}, [{inner}]), max({number})")
+    return None if low is None else (low, *middle, high)
+
+
+def _row(connection: duckdb.DuckDBPyConnection, what: str) -> tuple[Any, ...]:
+    row = connection.execute(f"select {what} from parts").fetchone()
+    assert row is not None  # an aggregate without groups always has one row
+    return tuple(row)

@@ -1,0 +1,65 @@
+"""A recipe: sampling or scoring, and what is made of it, in one YAML file, with the settings of the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from actors.errors import OutputError, SettingsError
+from actors.settings.base import Settings
+from pipelines import storage
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.options import from_yaml, validated
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.storage import told
+
+
+class Recipe(Settings):
+    """What a recipe file holds, in the order in which it is done."""
+
+    sample: SampleSettings | None = None
+    refine: RefineSettings | None = None
+    score: ScoreSettings | None = None
+    ensemble: EnsembleSettings | None = None
+    filter: FilterSettings | None = None
+    choose: ChooseSettings | None = None
+    pairs: PairSettings | None = None
+    export: ExportSettings | None = None
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """The settings of what is asked for, by name."""
+        return {name: step for name in type(self).model_fields if (step := getattr(self, name)) is not None}
+
+
+NAME = "recipe.yaml"
+
+
+def write_recipe(folder: str, **steps: Settings) -> None:
+    """Write what was asked for, every setting resolved, beside its results: `assay run FOLDER/recipe.yaml` asks it again.
+
+    Without `overwrite`, which would delete what it stands beside. Raises `OutputError`.
+    """
+    document = {name: step.model_dump(mode="json", exclude={"overwrite"}) for name, step in steps.items()}
+    try:
+        storage.folder(folder).replace(NAME, yaml.safe_dump(document, sort_keys=False).encode())
+    except OSError as error:
+        raise OutputError(f"{folder} can't be written: {told(error)}") from error
+
+
+def read_recipe(path: str) -> Recipe:
+    """Read and check a recipe. Raises `SettingsError` that tells every mistake and its place."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"the recipe {path} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"the recipe {path} is no YAML: {error}") from error
+    document = from_yaml(text, f"the recipe {path}")
+    try:
+        recipe = validated(Recipe, document)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None
+    if not recipe.steps:
+        raise SettingsError(f"{path} asks for nothing: give it one or more of {', '.join(Recipe.model_fields)}")
+    return recipe
