@@ -258,7 +258,7 @@ DEFECTS = (
     ),
     Defect(
         "an identity without the model's revision",
-        "pipelines/scored_corpus/manifest.py",
+        "pipelines/prepare/identity.py",
         '"revision": model.revision,',
         '"revision": None,',
         "tests/pipelines/test_manifest.py::test_another_model_is_refused",
@@ -357,7 +357,7 @@ DEFECTS = (
     ),
     Defect(
         "two system prompts for a policy",
-        "pipelines/prepare/policy_prompts.py",
+        "pipelines/formats/content.py",
         "if system is None or context[0].role is Role.SYSTEM:",
         "if system is None:",
         "tests/actors/test_policy.py::test_a_rows_system_prompt_takes_the_place_of_the_policys",
@@ -386,7 +386,7 @@ DEFECTS = (
     # What trainers get.
     Defect(
         "chosen and rejected swapped in a trainer's rows",
-        "pipelines/trainers/trl.py",
+        "pipelines/export/trainers/trl.py",
         '{"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), **_extras(pair)}',
         '{"chosen": whole(pair.rejected), "rejected": whole(pair.chosen), **_extras(pair)}',
         "tests/pipelines/test_trainers.py::test_a_pair_in_each_format",
@@ -407,7 +407,7 @@ DEFECTS = (
     ),
     Defect(
         "RPO's scale upside down",
-        "pipelines/trainers/rpo_scale.py",
+        "pipelines/export/trainers/rpo_scale.py",
         "scale=_logit(TARGET) / median",
         "scale=median / _logit(TARGET)",
         "tests/pipelines/test_trainers_rpo_scale.py::test_the_advice_for_a_few_margins",

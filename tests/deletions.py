@@ -10,7 +10,7 @@ from pipelines.storage import files
 
 
 def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
-    """Let `kept_folder.start` end, as if it was killed, where it would delete more often than that."""
+    """Let `output_folder.start` end, as if it was killed, where it would delete more often than that."""
     left, start = iter(range(deletions)), output_folder.start
 
     def dying(delete: Callable[..., None]) -> Callable[..., None]:

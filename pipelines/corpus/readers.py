@@ -20,7 +20,7 @@ from pipelines.corpus.corpus_files import InputFile, Kind, Range, Unit, check_sa
 from pipelines.storage import Found, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
-PREPARED = "_prepared"  # what `preparing` puts beside a row
+PREPARED = "_prepared"  # what `pipelines.prepare` puts beside a row
 RESERVED = frozenset({FILE, START, END, NOTE, PREPARED})
 """Columns that travel beside those of the input; an input column of that name would take their place."""
 

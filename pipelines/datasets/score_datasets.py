@@ -175,7 +175,7 @@ class _Block:
     number: int
 
     def judged(self, source: pa.Table) -> Iterator[Judged]:
-        """See `selecting.Judging`."""
+        """See `passes.Judging`."""
         yield self.judge.judged(self.number, 0, conformed(source, self.schema), self.judge.evaluator())
 
 

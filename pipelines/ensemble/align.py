@@ -41,7 +41,7 @@ class MemberRun:
 
 
 class Aligned(NamedTuple):
-    """What the members say of the responses in one part of the first: a row per response, as `baselines` wants it."""
+    """What the members say of the responses in one part of the first: a row per response, as `z_scores` wants it."""
 
     part: Part
     table: pa.Table

@@ -1,8 +1,8 @@
 """The job of several models: a corpus in, what each of them scored, and one scored corpus that combines them.
 
 1. Settle the run of every member before the first one begins, and open the output folder.
-2. Score the corpus with each member in turn (`scoring`), into a folder of its own; a complete one isn't run again.
-3. Read the members side by side (`aligning`), and compare their rewards among the responses to each prompt (`baselines`).
+2. Score the corpus with each member in turn (`score_corpus`), into a folder of its own; a complete one isn't run again.
+3. Read the members side by side (`align`), and compare their rewards among the responses to each prompt (`z_scores`).
 4. Write the parts of the combined corpus that are missing (`combine_step`).
 5. Audit the parts, sum them up, and close the manifest.
 

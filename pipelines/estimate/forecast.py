@@ -1,11 +1,11 @@
 """What a run will take, before it: tokens, responses, what is rejected, seconds, GPU-hours, money. Needs no GPU.
 
-1. Settle the run exactly as `score` would (`planning`).
-2. Read and render a random sample of its rows, or all of them, as the run does (`sampled_blocks`, `tallying`).
-3. Estimate the totals (`estimating`), lay the engine out (`layouts`), and write the bill (`bill`).
+1. Settle the run exactly as `score` would (`resolve_run`).
+2. Read and render a random sample of its rows, or all of them, as the run does (`block_sampling`, `tally`).
+3. Estimate the totals (`intervals`), lay the engine out (`layouts`), and say what it costs (`cost`).
 
 The plan can be kept in a file. A run that is given it checks that it is the run that was planned, and says at its end how
-the two compare (`plan_facts`).
+the two compare (`compare_run`).
 """
 
 import functools

@@ -1,7 +1,7 @@
 """The second job: a scored corpus in, what is worth keeping out. It costs no GPU, and can be run again at will.
 
 1. Check the settings, the scored folder and the output folders.
-2. Where the best of all are asked for, find out who they are, by passes over the columns that this needs (`selecting`).
+2. Where the best of all are asked for, find out who they are, by passes over the columns that this needs (`passes`).
 3. Count what will be kept of each group of parts, and put groups together that make files of a useful size.
 4. Write these files, kept rows and others. A filter that was killed goes on with the files that aren't there.
 5. Check that every response went one way or the other, and say so in `filter.json`.

@@ -170,7 +170,7 @@ class _Refining:
 
     @contextmanager
     def flow(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
-        """See `scoring.Flows`."""
+        """See `score_corpus.Flows`."""
         own = {id(model): model for model in self.writers}
         writers, judges = policies.sizes(self.settings, len(own))
         with ExitStack() as stack:

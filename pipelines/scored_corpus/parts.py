@@ -5,9 +5,9 @@
       parts/000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.parquet
              file   start        end          rows scored rejected failed run
       ends/000003-000001048576-0a1b2c3d4e5f6071       where a compressed file or an array turned out to end
-      sessions/01792837482910283746-0a1b2c3d4e5f6071.json    how long a session worked (`worked`)
+      sessions/01792837482910283746-0a1b2c3d4e5f6071.json    how long a session worked (`run_timing`)
 
-A part is there whole or not at all, and never twice (`storage`).
+A part is there whole or not at all, and never twice (`pipelines.storage`).
 Parts of a file tile it; names alone tell what is missing.
 
 Every name ends with the run that it is of, which the manifest names: a hash of its identity, and some random digits. So

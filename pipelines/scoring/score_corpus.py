@@ -2,7 +2,7 @@
 
 1. Settle the plan, and open the output folder with it.
 2. While something is missing: read it, prepare it on CPUs, score it on the engines and commit it, part by part. What is to
-   be made of the corpus row by row (`making`) is made of each part then.
+   be made of the corpus row by row (`export_job`) is made of each part then.
 3. Audit the parts, sum them up, and close the manifest.
 
 A killed run, a lost part and new input are all the same case of step 2.

@@ -50,7 +50,7 @@ HARMLESS = [
 def kinds() -> list[type[Settings]]:
     """Every kind of settings in any module."""
     for package in (actors, pipelines, deploy):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if "settings" in module.name or module.name.endswith("recipe"):
                 importlib.import_module(module.name)
     return sorted(set(_below(Settings)), key=lambda kind: kind.__qualname__)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import actors.reward_model
+import actors.models
 from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
 from actors.contracts.family import Family, KnownModel
 from actors.engine.protocol import Task
@@ -56,7 +56,7 @@ def close(reading: Reading) -> Any:
 
 
 def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
-    files = [module.name for module in pkgutil.iter_modules(actors.reward_model.__path__)]
+    files = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
     found = [importlib.import_module(f"actors.reward_model.{file}").FAMILY for file in files]
     assert all(isinstance(family, Family) for family in found)
     assert sorted(family.name for family in found) == sorted(families())
