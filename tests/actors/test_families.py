@@ -57,7 +57,7 @@ def close(reading: Reading) -> Any:
 
 def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
     files = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
-    found = [importlib.import_module(f"actors.reward_model.{file}").FAMILY for file in files]
+    found = [importlib.import_module(f"actors.models.{file}").FAMILY for file in files]
     assert all(isinstance(family, Family) for family in found)
     assert sorted(family.name for family in found) == sorted(families())
     assert len(families()) == len(files)
