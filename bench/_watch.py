@@ -8,7 +8,7 @@ import threading
 import psutil
 import ray
 
-from tests.processes import family
+from tests.support.processes import family
 
 OBJECT_STORE_BYTES = 300 * 10**6
 SAMPLE_EVERY_S = 1.0

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
-from tests.endpoints import free_port, serving, wait
+from tests.support.endpoints import free_port, serving, wait
 
 CLIENTS = 64
 ROUNDS = 3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import tests.examples  # noqa: F401  registers hypothesis' profiles
+import tests.support.examples  # noqa: F401  registers hypothesis' profiles
 
 # Before Ray and vLLM are imported: they read these once.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -30,8 +30,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONP
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest.register_assert_rewrite("tests.contract")
-pytest_plugins = ["tests.engines", "tests.object_store"]
+pytest.register_assert_rewrite("tests.support.contract")
+pytest_plugins = ["tests.support.engines", "tests.support.object_store"]
 
 settings.load_profile("dev")  # unless --hypothesis-profile names another
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
-from tests.tiny_references import Reference, reference, stored
+from tests.support.tiny_references import Reference, reference, stored
 from tiny_models import arithmetic, dialects, transplant
 from tiny_models.annotators import rated
 from tiny_models.arithmetic import draw_question, is_right, questions

@@ -1,9 +1,9 @@
 """A selection over a whole corpus: passes over the columns that it needs, before anything is written.
 
-The best fraction and a quantile are found by passes that count (`exact_selection.Search`). The best of each prompt are found
-by a shuffle: each source (a group of parts, or a block of a dataset) gives its candidates, cut up by prompt; those of a bucket
-of prompts meet in one task, which says for each source which of its responses won. What travels is keys and positions,
-never rows.
+The best fraction and a quantile are found by passes that count (`exact_selection.Search`). The best of each prompt are
+found by a shuffle: each source (a group of parts, or a block of a dataset) gives its candidates, cut up by prompt; those of
+a bucket of prompts meet in one task, which says for each source which of its responses won. What travels is keys and
+positions, never rows.
 """
 
 from collections.abc import Iterator, Sequence

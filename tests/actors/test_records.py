@@ -1,7 +1,7 @@
 """What tells prompts apart, wherever responses to one prompt are compared."""
 
 from actors.records import ScoreRequest
-from tests.models import assistant, system, user
+from tests.support.models import assistant, system, user
 
 
 def test_prompts_differ_by_who_says_what_and_by_where_a_turn_ends() -> None:

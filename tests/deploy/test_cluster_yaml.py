@@ -22,9 +22,9 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.cluster_utils import Cluster
 
 from deploy.ray_serve.spot import notice
-from tests.clusters import NO_DASHBOARD
 from tests.conftest import REPOSITORY
-from tests.endpoints import wait
+from tests.support.clusters import NO_DASHBOARD
+from tests.support.endpoints import wait
 
 
 @pytest.fixture(scope="module")

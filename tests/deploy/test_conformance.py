@@ -24,9 +24,9 @@ from actors.engine.process_reaper import VARIABLE, _marked
 from actors.records import Message, Role
 from actors.reward_model import resolve
 from actors.settings.replica import ModelSettings, RenderSettings
-from tests.commands import summary
-from tests.endpoints import serving, wait
-from tests.processes import family, title
+from tests.support.commands import summary
+from tests.support.endpoints import serving, wait
+from tests.support.processes import family, title
 from tiny_models.synthetic import pairs
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"

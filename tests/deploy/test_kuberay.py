@@ -31,7 +31,7 @@ from deploy.settings import EndpointSettings
 from pipelines.settings.options import validated
 from pipelines.settings.recipe import read_recipe
 from tests.conftest import REPOSITORY
-from tests.endpoints import free_port, ray_head, wait
+from tests.support.endpoints import free_port, ray_head, wait
 
 FOLDER = REPOSITORY / "deploy" / "kuberay"
 FACTS = Path(__file__).with_name("kuberay_facts.yaml")

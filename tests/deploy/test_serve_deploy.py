@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.endpoints import QUESTION, application, free_port, post, ray_head, rewards, scorer, wait
+from tests.support.endpoints import QUESTION, application, free_port, post, ray_head, rewards, scorer, wait
 
 KEY = "a-key-of-more-than-sixteen"
 TOKEN = "a-token-of-rays-" * 4

@@ -11,8 +11,8 @@ import pytest
 
 from bench._answers import answered
 from bench.sampling import best, expectation
-from tests.commands import engines_of, kill, parts_of, running, summary, wait_until
-from tests.corpora import lines, scored, write
+from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.support.corpora import lines, scored, write
 from tiny_models.arithmetic import questions
 
 PROMPTS = 48

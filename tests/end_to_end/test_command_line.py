@@ -9,9 +9,9 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
-from tests.commands import assay
 from tests.conftest import REPOSITORY
-from tests.corpora import lines, rows, write
+from tests.support.commands import assay
+from tests.support.corpora import lines, rows, write
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from ray import serve
 
-from tests.endpoints import QUESTION, application, deploy, post, ray_serve, rewards, scorer, wait
+from tests.support.endpoints import QUESTION, application, deploy, post, ray_serve, rewards, scorer, wait
 
 MODEL = "tiny-attributes"
 CLIENTS = 32

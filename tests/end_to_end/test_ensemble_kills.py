@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.scored_corpus.parts import Parts
-from tests.commands import kill, parts_of, running, wait_until
-from tests.corpora import chat, lines, write
+from tests.support.commands import kill, parts_of, running, wait_until
+from tests.support.corpora import chat, lines, write
 
 pytestmark = pytest.mark.long
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.commands import PATIENCE_S
 from tests.conftest import REPOSITORY
+from tests.support.commands import PATIENCE_S
 
 
 @pytest.mark.long

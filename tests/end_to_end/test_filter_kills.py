@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.filtering.filter_corpus import KeepSummary, keep
 from pipelines.settings.run_settings import FilterSettings
-from tests.commands import kill, running, wait_until
-from tests.selections import corpus, grades, numbers, prompts_of
+from tests.support.commands import kill, running, wait_until
+from tests.support.selections import corpus, grades, numbers, prompts_of
 
 ROWS = 2000
 

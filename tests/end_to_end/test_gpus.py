@@ -14,10 +14,10 @@ from actors.errors import EngineError, SettingsError
 from actors.launch import placement
 from pipelines.runtime.progress import Silent
 from pipelines.scoring.score_corpus import score
-from tests.clusters import cluster
-from tests.commands import summary
-from tests.corpora import Notes, lines, rows, scored, settings, write
-from tests.endpoints import wait
+from tests.support.clusters import cluster
+from tests.support.commands import summary
+from tests.support.corpora import Notes, lines, rows, scored, settings, write
+from tests.support.endpoints import wait
 
 MODEL = "tiny-attributes"
 ROWS = 200

@@ -10,10 +10,10 @@ import pytest
 from ray._private.state import state
 
 from pipelines.scored_corpus.parts import Parts
-from tests.commands import running, wait_until
-from tests.corpora import lines, rows, scored, write
-from tests.endpoints import wait
-from tests.growing import Growing, growing
+from tests.support.commands import running, wait_until
+from tests.support.corpora import lines, rows, scored, write
+from tests.support.endpoints import wait
+from tests.support.growing import Growing, growing
 
 pytestmark = pytest.mark.long
 

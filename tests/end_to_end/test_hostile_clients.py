@@ -18,10 +18,10 @@ import httpx
 import psutil
 import pytest
 
-from tests.endpoints import QUESTION, application, deploy, head, post, raw, ray_serve, rewards, scorer, wait
-from tests.processes import family, title
+from tests.support.endpoints import QUESTION, application, deploy, head, post, raw, ray_serve, rewards, scorer, wait
+from tests.support.processes import family, title
 
-pytestmark = pytest.mark.long  # tests/deploy/test_limits.py shows most of the limits without Ray Serve
+pytestmark = pytest.mark.long  # tests/deploy/web/test_limits.py shows most of the limits without Ray Serve
 
 MODEL = "tiny-attributes"
 KEY = "a-key-of-more-than-sixteen"
@@ -231,7 +231,7 @@ def test_a_body_of_100_mb_is_refused_and_not_held(
 
 
 def test_a_head_that_never_ends_is_refused(address: str, neighbour: Neighbour, processes: Any) -> None:
-    """By the proxy itself, in time, too: `tests/deploy/test_proxy.py`."""
+    """By the proxy itself, in time, too: `tests/deploy/ray_serve/test_proxy.py`."""
     piece = b"a" * 2**16
     with Peaks(processes) as peaks, raw(address) as one:
         one.sendall(b"GET /health HTTP/1.1\r\nX: ")

@@ -20,10 +20,10 @@ import psutil
 import pytest
 import yaml
 
-from tests.commands import exported, kill, parts_of, stamps, summary, wait_until
 from tests.conftest import REPOSITORY
-from tests.corpora import lines, rows, write
-from tests.wire import Wire
+from tests.support.commands import exported, kill, parts_of, stamps, summary, wait_until
+from tests.support.corpora import lines, rows, write
+from tests.support.wire import Wire
 
 PORT, DASHBOARD, CLIENT, AGENT = 20391, 20392, 20393, 20394  # all of its own: other tests' Rays hold the usual ones
 ADDRESS = f"http://127.0.0.1:{DASHBOARD}"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import actors_of, engines_of, kill, parts_of, running, summary, wait_until
-from tests.corpora import lines, scored, write
+from tests.support.commands import actors_of, engines_of, kill, parts_of, running, summary, wait_until
+from tests.support.corpora import lines, scored, write
 from tiny_models.dialects import judgements
 
 pytestmark = pytest.mark.long

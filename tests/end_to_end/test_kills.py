@@ -14,8 +14,19 @@ import pytest
 
 from pipelines.storage import LEASE
 from pipelines.storage.lease import STALE_S
-from tests.commands import PATIENCE_S, actors_of, assay, exported, kill, parts_of, running, stamps, summary, wait_until
-from tests.corpora import lines, rows, write
+from tests.support.commands import (
+    PATIENCE_S,
+    actors_of,
+    assay,
+    exported,
+    kill,
+    parts_of,
+    running,
+    stamps,
+    summary,
+    wait_until,
+)
+from tests.support.corpora import lines, rows, write
 
 ROWS = 1500
 SLOW = ("--engine-args", "latency_s=0.05", "--max-in-flight", 16)  # made-up scores come too fast to be interrupted

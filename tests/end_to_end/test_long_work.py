@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import assay, parts_of, summary, wait_until
 from tests.conftest import REPOSITORY
-from tests.corpora import lines, rows, write
-from tests.processes import family
+from tests.support.commands import assay, parts_of, summary, wait_until
+from tests.support.corpora import lines, rows, write
+from tests.support.processes import family
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.5")
 SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")

@@ -13,11 +13,11 @@ from pipelines.runtime import lost_engines
 from pipelines.sampling.sample_prompts import sample
 from pipelines.scored_corpus.parts import Parts
 from pipelines.scoring.score_corpus import score
-from tests.clusters import add, cluster
-from tests.corpora import Notes, lines, rows, scored, settings, write
-from tests.endpoints import listening, wait
-from tests.pipelines.test_endpoint_policy import Endpoint
-from tests.pipelines.test_sampling import prompts, told
+from tests.pipelines.sampling.test_endpoint_policy import Endpoint
+from tests.pipelines.sampling.test_sample_prompts import prompts, told
+from tests.support.clusters import add, cluster
+from tests.support.corpora import Notes, lines, rows, scored, settings, write
+from tests.support.endpoints import listening, wait
 
 pytestmark = pytest.mark.long
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.commands import assay, summary
-from tests.corpora import lines, rows, write
-from tests.object_store import BUCKET, unreachable
+from tests.support.commands import assay, summary
+from tests.support.corpora import lines, rows, write
+from tests.support.object_store import BUCKET, unreachable
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 

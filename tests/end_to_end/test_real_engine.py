@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import engines_of, kill, parts_of, running, summary, wait_until
-from tests.corpora import lines, scored, write
+from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.support.corpora import lines, scored, write
 
 PAIRS = 220
 """Held-out pairs through the whole pipeline; 95 % of them must be ranked right."""

@@ -28,12 +28,12 @@ from pipelines.runtime.engine_pool import engine_pool
 from pipelines.sampling.engine_actors import pool
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.run_settings import PoolSettings
-from tests.clusters import cluster
-from tests.commands import summary
 from tests.conftest import REPOSITORY
-from tests.corpora import lines, scored, settings, write
-from tests.endpoints import deploy, free_port, wait
-from tests.processes import family
+from tests.support.clusters import cluster
+from tests.support.commands import summary
+from tests.support.corpora import lines, scored, settings, write
+from tests.support.endpoints import deploy, free_port, wait
+from tests.support.processes import family
 from tiny_models.synthetic import pairs
 
 pytestmark = pytest.mark.long

@@ -9,8 +9,8 @@ from safetensors import safe_open
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.records import ScoreRequest
-from tests.contract import Contract, Numbers, Outputs, Wrong, reading, transformers_model
-from tests.models import as_dicts
+from tests.support.contract import Contract, Numbers, Outputs, Wrong, reading, transformers_model
+from tests.support.models import as_dicts
 from tiny_models.tokenizer import nemo_text
 
 OUTPUTS = (

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.contract import Contract, Wrong, transformers_model
-from tests.models import from_dicts
+from tests.support.contract import Contract, Wrong, transformers_model
+from tests.support.models import from_dicts
 from tiny_models.synthetic import pairs
 
 

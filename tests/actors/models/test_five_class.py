@@ -8,8 +8,8 @@ import pytest
 
 from actors.reward_model import families
 from tests.actors.models.test_mean_variance import auroc
-from tests.contract import Contract, Numbers, Outputs, reading
-from tests.tiny_references import Reference, reference
+from tests.support.contract import Contract, Numbers, Outputs, reading
+from tests.support.tiny_references import Reference, reference
 
 WRONG = {
     "the ratings upside down": reading(lambda outputs: outputs.flip(-1)),

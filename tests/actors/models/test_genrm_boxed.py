@@ -13,9 +13,9 @@ from actors.engine.protocol import Engine
 from actors.rendering.renderer import Renderer
 from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import RenderSettings
-from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
-from tests.judges import judge_model
-from tests.models import engine_of
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged, request_of
+from tests.support.judges import judge_model
+from tests.support.models import engine_of
 from tiny_models.dialects import judgements
 from tiny_models.judging import ranking
 

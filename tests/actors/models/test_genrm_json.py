@@ -1,6 +1,6 @@
 """Grades and a ranking as JSON, with a principle and without."""
 
-from tests.judge_contract import RIGHT, JudgeContract, Judged
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged
 from tiny_models.judging import ranking
 
 

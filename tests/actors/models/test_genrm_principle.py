@@ -11,8 +11,8 @@ from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel, resolve
 from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import ModelSettings, ReadSettings, RenderSettings
-from tests.contract import tokenizer, transformers_model
-from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
+from tests.support.contract import tokenizer, transformers_model
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged, request_of
 from tiny_models.dialects import Judgement
 from tiny_models.judging import Principle
 

@@ -15,9 +15,9 @@ from actors.records import Reason, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import resolve
 from actors.settings.replica import ModelSettings, RenderSettings
-from tests.contract import Contract
-from tests.models import assistant, ids_of, reason_of, renderer, request, user
-from tests.tiny_references import Reference, reference
+from tests.support.contract import Contract
+from tests.support.models import assistant, ids_of, reason_of, renderer, request, user
+from tests.support.tiny_references import Reference, reference
 
 MODEL, REWARD_TOKEN = "tiny-internlm2", 5
 

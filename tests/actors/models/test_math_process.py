@@ -9,9 +9,9 @@ import pytest
 
 from actors.records import Reading, Reason, ScoreRequest
 from actors.reward_model import families
-from tests.contract import Contract, Numbers, Outputs, Wrong, reading
-from tests.models import as_dicts, reason_of, renderer, request, user
-from tests.tiny_references import Reference, reference
+from tests.support.contract import Contract, Numbers, Outputs, Wrong, reading
+from tests.support.models import as_dicts, reason_of, renderer, request, user
+from tests.support.tiny_references import Reference, reference
 from tiny_models.solutions import solutions
 
 MODEL, STEP = "tiny-math-prm", "<extra_0>"

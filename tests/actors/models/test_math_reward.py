@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from actors.records import Message, Role, ScoreRequest
-from tests.contract import Contract, Wrong, asking
-from tests.models import as_dicts, ids_of, renderer, request, system, user
-from tests.tiny_references import Reference, reference, stored
+from tests.support.contract import Contract, Wrong, asking
+from tests.support.models import as_dicts, ids_of, renderer, request, system, user
+from tests.support.tiny_references import Reference, reference, stored
 
 MODEL = "tiny-math-rm"
 SYSTEM = r"Please reason step by step, and put your final answer within \boxed{}."

@@ -13,9 +13,9 @@ from actors.records import Prompt, RenderedRequest, RenderedResponse
 from actors.reward_model import families
 from actors.scorers.head_scorer import HeadScorer
 from actors.settings.replica import ReadSettings
-from tests.contract import Contract, Numbers, Outputs, reading
-from tests.models import from_dicts
-from tests.tiny_references import Reference, reference
+from tests.support.contract import Contract, Numbers, Outputs, reading
+from tests.support.models import from_dicts
+from tests.support.tiny_references import Reference, reference
 from tiny_models.annotators import rated
 
 WRONG = {

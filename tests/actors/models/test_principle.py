@@ -14,8 +14,8 @@ from actors.rendering.renderer import Renderer
 from actors.reward_model import resolve
 from actors.settings.replica import AS_PUBLISHED, ModelSettings, ReadSettings, RenderSettings
 from pipelines.settings.options import validated
-from tests.contract import Contract, Numbers, Outputs, Wrong, transformers_model
-from tests.models import PRINCIPLE, as_dicts, assistant, request, system, user
+from tests.support.contract import Contract, Numbers, Outputs, Wrong, transformers_model
+from tests.support.models import PRINCIPLE, as_dicts, assistant, request, system, user
 from tiny_models.judgements import judgements
 
 TWO = ReadSettings(principles={"right": "correctness", "short": "brevity"})

@@ -9,8 +9,8 @@ from actors.engine.protocol import Engine
 from actors.rendering.renderer import Renderer
 from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import ReadSettings, RenderSettings
-from tests.judge_contract import RIGHT, JudgeContract, Judged, request_of
-from tests.models import engine_of
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged, request_of
+from tests.support.models import engine_of
 from tiny_models.dialects import R3_BINARY, R3_PAIRWISE, R3_POINTWISE, Judgement, R3Form, judgements
 
 FORMS = {"pairwise": R3_PAIRWISE, "pointwise": R3_POINTWISE, "binary": R3_BINARY}

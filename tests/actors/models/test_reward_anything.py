@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 
 from actors.engine.protocol import Engine
-from tests.judge_contract import RIGHT, JudgeContract, Judged
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged
 from tiny_models.dialects import Judgement
 
 

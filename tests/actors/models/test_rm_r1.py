@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from actors.settings.replica import JudgeSettings
-from tests.judge_contract import RIGHT, JudgeContract, Judged
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged
 from tiny_models.judging import Answer
 
 

@@ -11,9 +11,9 @@ from actors.rendering.renderer import Renderer
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.self_test import self_test
 from actors.settings.replica import RenderSettings
-from tests.judge_contract import RIGHT, request_of
-from tests.judges import judge_model
-from tests.models import engine_of
+from tests.support.judge_contract import RIGHT, request_of
+from tests.support.judges import judge_model
+from tests.support.models import engine_of
 from tiny_models.dialects import R3_POINTWISE, Judgement, judgements
 
 COUNT = 60

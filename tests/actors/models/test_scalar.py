@@ -11,8 +11,8 @@ from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.reward_model import resolve
 from actors.scorers.head_scorer import HeadScorer
 from actors.settings.replica import ModelSettings, RenderSettings
-from tests.contract import TOLERANCE, Contract, conversations, transformers_model
-from tests.models import engine_of, renderer
+from tests.support.contract import TOLERANCE, Contract, conversations, transformers_model
+from tests.support.models import engine_of, renderer
 
 
 def all_logits(model: Any, ids: Any) -> Any:

@@ -1,0 +1,482 @@
+"""What every engine does, run against the fake and against vLLM; and what can only be seen with the fake's faults."""
+
+import asyncio
+import itertools
+import math
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from subprocess import PIPE, Popen, run
+from typing import Any
+
+import pytest
+
+from actors.engine.admission import Admission
+from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.loop_thread import LoopThread
+from actors.engine.protocol import Engine, Generation, Pooled, Sampling
+from actors.errors import EngineDead, EngineError, EngineTimeout
+from tests.support.clock import Clock
+from tests.support.engines import LABELS, MAX_MODEL_LEN, SECONDS, ask, running, until
+
+BAD_PROMPTS = {
+    "too long": [1] * (MAX_MODEL_LEN + 1),
+    "empty": [],
+    "outside the vocabulary": [1, 2, 1_000_000],
+    "negative": [1, -1, 2],
+}
+ENDLESS = Sampling(max_tokens=MAX_MODEL_LEN - 8)
+
+
+def prompts(count: int) -> list[list[int]]:
+    draw = random.Random(7)
+    return [[draw.randrange(1, 250) for _ in range(draw.randrange(1, 60))] for _ in range(count)]
+
+
+def pool_all(engine: Engine, asked: list[list[int]]) -> list[Pooled | BaseException]:
+    async def gather() -> list[Pooled | BaseException]:
+        return await asyncio.gather(*(engine.pool(ids, f"all-{n}") for n, ids in enumerate(asked)), return_exceptions=True)
+
+    return ask(engine, gather())
+
+
+def read(engine: Engine, sampling: Sampling, request_id: str, states: int | None = None) -> list[Generation]:
+    """The states of a stream, read from a loop that isn't the engine's; closed after so many states."""
+
+    async def consume() -> list[Generation]:
+        seen: list[Generation] = []
+        async with aclosing(engine.stream([1, 2, 3], sampling, request_id)) as stream:  # type: ignore[type-var]
+            async for state in stream:
+                seen.append(state)
+                if len(seen) == states:
+                    break
+        return seen
+
+    return asyncio.run(asyncio.wait_for(consume(), SECONDS))
+
+
+def held(engine: Any) -> int:
+    return int(engine.held)
+
+
+def test_a_prompt_gets_one_number_per_output(pooling_engine: Engine) -> None:
+    pooled = ask(pooling_engine, pooling_engine.pool([5, 6, 7], "one"))
+    assert len(pooled.values) == LABELS
+    assert all(type(value) is float and math.isfinite(value) for value in pooled.values)
+    assert pooled.cached_tokens + pooled.computed_tokens == 3
+
+
+def test_many_at_a_time_answer_as_one_by_one_and_in_order(pooling_engine: Engine) -> None:
+    asked = prompts(40)
+    alone = [ask(pooling_engine, pooling_engine.pool(ids, "alone")) for ids in asked]
+    together = pool_all(pooling_engine, asked)
+    for one, other in zip(alone, together, strict=True):
+        assert isinstance(other, Pooled)
+        assert other.values == pytest.approx(one.values, abs=1e-5)
+    assert len({pooled.values for pooled in alone}) == len(asked)
+
+
+def test_an_engine_for_the_last_token_reads_nothing_else(pooling_engine: Engine) -> None:
+    ids = [5, 6, 7]
+    last = ask(pooling_engine, pooling_engine.pool(ids, "last", [2]))
+    assert last.rows == (last.values,)
+    assert last.values == pytest.approx(ask(pooling_engine, pooling_engine.pool(ids, "default")).values, abs=1e-5)
+    with pytest.raises(EngineError, match=r"position 1 can't be read: .* token_classify reads every position"):
+        ask(pooling_engine, pooling_engine.pool(ids, "early", [1, 2]))
+    with pytest.raises(EngineError, match="position 3 is outside the prompt of 3 tokens"):
+        ask(pooling_engine, pooling_engine.pool(ids, "outside", [3]))
+    assert held(pooling_engine) == 0
+
+
+def test_tuples_are_prompts_too(pooling_engine: Engine) -> None:
+    one, other = (ask(pooling_engine, pooling_engine.pool(ids, "kind")) for ids in ([8, 9], (8, 9)))
+    assert one.values == pytest.approx(other.values, abs=1e-5)
+
+
+def test_the_longest_prompt_is_taken(pooling_engine: Engine) -> None:
+    pooled = ask(pooling_engine, pooling_engine.pool([3] * pooling_engine.max_model_len, "long"))
+    assert pooled.cached_tokens + pooled.computed_tokens == MAX_MODEL_LEN
+
+
+@pytest.mark.parametrize("bad", BAD_PROMPTS)
+def test_a_bad_prompt_fails_alone(pooling_engine: Engine, bad: str) -> None:
+    good, refused, also_good = pool_all(pooling_engine, [[1, 2], BAD_PROMPTS[bad], [3, 4]])
+    assert isinstance(good, Pooled)
+    assert isinstance(also_good, Pooled)
+    assert type(refused) is EngineError
+    ask(pooling_engine, pooling_engine.health())
+
+
+@pytest.mark.parametrize("bad", BAD_PROMPTS)
+def test_a_bad_prompt_gets_no_text(generating_engine: Engine, bad: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        ask(generating_engine, generating_engine.generate(BAD_PROMPTS[bad], Sampling(max_tokens=1), "bad"))
+    assert caught.type is EngineError
+    assert len(ask(generating_engine, generating_engine.generate([1], Sampling(max_tokens=1), "good"))) == 1
+
+
+def test_it_is_healthy(pooling_engine: Engine) -> None:
+    ask(pooling_engine, pooling_engine.health())
+
+
+def test_text_ends_at_the_limit(generating_engine: Engine) -> None:
+    (sample,) = ask(generating_engine, generating_engine.generate([1, 2, 3], Sampling(max_tokens=4), "short"))
+    assert len(sample.token_ids) == 4
+    assert sample.finish_reason == "length"
+    assert sample.logprobs == ()
+    assert sample.cached_tokens + sample.computed_tokens == 3
+
+
+def test_text_ends_at_a_stop_string(generating_engine: Engine) -> None:
+    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], Sampling(max_tokens=8), "whole"))
+    middle = whole.text[len(whole.text) // 2]
+    sampling = Sampling(max_tokens=8, stop=(middle,))
+    (cut,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling, "cut"))
+    assert cut.text == whole.text[: whole.text.index(middle)]
+    assert cut.finish_reason == "stop"
+
+
+def test_a_seed_repeats_its_samples(generating_engine: Engine) -> None:
+    def draw(seed: int) -> list[str]:
+        sampling = Sampling(max_tokens=12, n=3, temperature=1.0, seed=seed)
+        return [sample.text for sample in ask(generating_engine, generating_engine.generate([1, 2], sampling, "drawn"))]
+
+    first = draw(1)
+    assert len(set(first)) == 3
+    assert draw(1) == first
+    assert draw(2) != first
+
+
+@pytest.mark.parametrize("sampling", [Sampling(max_tokens=4, n=2), Sampling(max_tokens=0)], ids=["n of greedy", "none"])
+def test_sampling_that_makes_no_sense_is_refused(generating_engine: Engine, sampling: Sampling) -> None:
+    with pytest.raises(EngineError):
+        ask(generating_engine, generating_engine.generate([1], sampling, "nonsense"))
+
+
+def test_verdicts_have_a_log_probability_at_every_token(generating_engine: Engine) -> None:
+    sampling = Sampling(max_tokens=5, verdict_ids=(10, 20, 30))
+    (sample,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling, "verdict"))
+    assert len(sample.logprobs) == len(sample.token_ids) == 5
+    for row, token in zip(sample.logprobs, sample.token_ids, strict=True):
+        assert row.keys() == {10, 20, 30, token}
+        assert all(value < 0 for value in row.values())
+
+
+def test_a_stream_grows_to_what_generate_gives(generating_engine: Engine) -> None:
+    sampling = Sampling(max_tokens=30, verdict_ids=(10,))
+    states = read(generating_engine, sampling, "grows")
+    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling, "whole"))
+    assert states[-1].text == whole.text
+    assert states[-1].token_ids == whole.token_ids
+    assert states[-1].finish_reason == whole.finish_reason == "length"
+    for earlier, later in itertools.pairwise(states):
+        assert earlier.finish_reason is None
+        assert later.token_ids[: len(earlier.token_ids)] == earlier.token_ids
+        assert len(later.logprobs) == len(later.token_ids)
+
+
+def test_leaving_a_stream_aborts_its_request(generating_engine: Engine) -> None:
+    (state,) = read(generating_engine, ENDLESS, "left", states=1)
+    assert state.finish_reason is None
+    until(lambda: held(generating_engine) == 0)
+
+
+def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
+    async def consume(ids: list[int], sampling: Sampling) -> None:
+        async for _ in generating_engine.stream(ids, sampling, "refused"):
+            pass
+
+    for bad in BAD_PROMPTS.values():
+        with pytest.raises(EngineError):
+            asyncio.run(consume(bad, Sampling(max_tokens=1)))
+    with pytest.raises(EngineError, match="one sample"):
+        asyncio.run(consume([1], Sampling(max_tokens=1, n=2, temperature=1.0)))
+
+
+def test_an_aborted_request_fails_alone(generating_engine: Engine) -> None:
+    ask(generating_engine, generating_engine.abort("nobody"))
+    asked = generating_engine.submit(generating_engine.generate([1], ENDLESS, "unwanted"))
+    until(lambda: held(generating_engine) == 1)
+    other = generating_engine.submit(generating_engine.generate([1], Sampling(max_tokens=2), "wanted"))
+    ask(generating_engine, generating_engine.abort("unwanted"))
+    with pytest.raises(EngineError, match="unwanted was aborted"):
+        asked.result(SECONDS)
+    assert other.result(SECONDS)[0].finish_reason == "length"
+
+
+def test_a_cancelled_request_is_given_up(generating_engine: Engine) -> None:
+    asked = generating_engine.submit(generating_engine.generate([1], ENDLESS, "cancelled"))
+    until(lambda: held(generating_engine) == 1)
+    asked.cancel()
+    until(lambda: held(generating_engine) == 0)
+    ask(generating_engine, generating_engine.health())
+
+
+Start = Callable[..., FakeEngine]
+
+
+@pytest.fixture
+def start_fake() -> Iterator[Start]:
+    """Starts fakes, and closes them at the end."""
+    started: list[FakeEngine] = []
+
+    def start(**arguments: Any) -> FakeEngine:
+        started.append(FakeEngine(LABELS, MAX_MODEL_LEN, **arguments))
+        return started[-1]
+
+    yield start
+    for engine in started:
+        engine.close()
+
+
+def test_the_fakes_numbers_are_the_same_everywhere(start_fake: Start) -> None:
+    engine = start_fake()
+    pooled = ask(engine, engine.pool([1, 2, 3], "here"))
+    assert pooled.values[:2] == (1.0521359185898325, -0.7080153261728217)
+    assert all(-4 <= value < 4 for value in pooled.values)
+
+
+def test_a_closed_engine_refuses_everything(start_fake: Start) -> None:
+    engine = start_fake()
+    waiting = engine.submit(engine.generate([1], Sampling(max_tokens=5), "early"))
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineDead):
+        engine.submit(engine.pool([1], "late"))
+    with pytest.raises(EngineDead):
+        read(engine, Sampling(max_tokens=1), "late")
+    assert waiting.done()
+
+
+def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
+    engine = start_fake(faults=Faults(at={7: Fault.HANG}))
+    asked = engine.submit(engine.pool([7], "hangs"))
+    closers = [threading.Thread(target=engine.close) for _ in range(2)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(SECONDS)
+    with pytest.raises(EngineDead):
+        asked.result(SECONDS)
+
+
+def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
+    engine = start_fake(faults=Faults(at={7: Fault.HANG}), request_timeout_s=0.05)
+    hung, good = pool_all(engine, [[7], [8]])
+    assert isinstance(hung, EngineTimeout)
+    assert isinstance(good, Pooled)
+    ask(engine, engine.health())
+
+
+def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> None:
+    engine = start_fake(faults=Faults(at={7: Fault.HANG, 6: Fault.DIE}))
+    waiting = engine.submit(engine.pool([7], "waits"))
+    with pytest.raises(EngineDead):
+        ask(engine, engine.pool([1, 6], "kills"))
+    with pytest.raises(EngineDead):
+        waiting.result(SECONDS)
+    for late in (engine.pool([1], "late"), engine.health(), engine.generate([1], Sampling(max_tokens=1), "late")):
+        with pytest.raises(EngineDead):
+            ask(engine, late)
+    with pytest.raises(EngineDead):
+        read(engine, Sampling(max_tokens=1), "late")
+
+
+def test_an_engine_can_die_after_so_many_requests(start_fake: Start) -> None:
+    engine = start_fake(faults=Faults(die_after=2))
+    answers = pool_all(engine, [[1], [2], [3]])
+    assert [type(answer) for answer in answers] == [Pooled, Pooled, EngineDead]
+
+
+def test_a_killed_engine_is_dead(start_fake: Start) -> None:
+    engine = start_fake()
+    engine.kill()
+    with pytest.raises(EngineDead, match="killed"):
+        ask(engine, engine.health())
+
+
+def test_prompts_can_be_refused_or_get_nothing_finite(start_fake: Start) -> None:
+    engine = start_fake(faults=Faults(at={7: Fault.REFUSE, 6: Fault.NAN}))
+    refused, broken, good = pool_all(engine, [[7], [6], [5]])
+    assert type(refused) is EngineError
+    assert isinstance(broken, Pooled)
+    assert all(map(math.isnan, broken.values))
+    assert isinstance(good, Pooled)
+
+
+def test_a_prompt_can_end_the_process() -> None:
+    script = (
+        "from actors.engine.fake_engine import FakeEngine, Fault, Faults\n"
+        "engine = FakeEngine(1, 9, faults=Faults(at={7: Fault.EXIT}))\n"
+        "engine.submit(engine.pool([7], 'last')).result()\n"
+    )
+    assert run([sys.executable, "-c", script], check=False, timeout=SECONDS).returncode == 1
+
+
+def test_no_more_than_the_limit_are_inside_and_the_others_wait_without_a_deadline() -> None:
+    inside = most = 0
+
+    async def visit(admission: Admission, number: int) -> None:
+        nonlocal inside, most
+        async with admission.place(str(number)):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async def visits() -> int:
+        admission = Admission(3, SECONDS)
+        await asyncio.gather(*(visit(admission, number) for number in range(20)))
+        return admission.held
+
+    assert asyncio.run(visits()) == 0
+    assert most == 3
+
+
+def test_the_deadline_runs_from_admission() -> None:
+    async def one_after_the_other() -> tuple[object, object]:
+        admission = Admission(1, 0.05)
+
+        async def stay(seconds: float) -> None:
+            async with admission.place(str(seconds)):
+                await asyncio.sleep(seconds)
+
+        return await asyncio.gather(stay(SECONDS), stay(0), return_exceptions=True)
+
+    too_long, waited = asyncio.run(one_after_the_other())
+    assert isinstance(too_long, EngineTimeout)
+    assert waited is None
+
+
+async def stay(admission: Admission, name: str, seconds: float) -> None:
+    async with admission.place(name):
+        await asyncio.sleep(seconds)
+
+
+def test_a_request_that_waits_its_turn_inside_has_its_time_afterwards() -> None:
+    async def one_at_a_time() -> list[object]:
+        admission = Admission(64, 600.0)
+        cache = asyncio.Semaphore(1)  # with room for one
+
+        async def wait(turn: int) -> float:
+            async with admission.place(f"{turn}"), cache:
+                await asyncio.sleep(400)
+                return asyncio.get_running_loop().time()
+
+        hang = (stay(admission, f"hangs {number}", 1e9) for number in range(2))
+        return await asyncio.gather(wait(0), *hang, *map(wait, range(1, 8)), return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        first, *hung = (outcomes := runner.run(one_at_a_time()))[:3]
+    assert [type(error) for error in hung] == [EngineTimeout, EngineTimeout]
+    assert [first, *outcomes[3:]] == pytest.approx([400.0 * turn for turn in range(1, 9)], abs=1)
+
+
+def test_an_engine_that_answers_nobody_fails_all_within_a_deadline() -> None:
+    async def hang() -> tuple[list[object], float]:
+        admission = Admission(32, 600.0)
+        outcomes = await asyncio.gather(*(stay(admission, f"{at}", 1e9) for at in range(32)), return_exceptions=True)
+        return list(outcomes), asyncio.get_running_loop().time()
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        outcomes, seconds = runner.run(hang())
+    assert {type(error) for error in outcomes} == {EngineTimeout}
+    assert seconds == pytest.approx(600, abs=1)
+
+
+def test_those_who_wait_for_a_place_can_be_aborted_and_die_too() -> None:
+    async def crowd() -> tuple[list[BaseException], int]:
+        admission = Admission(1, SECONDS)
+
+        async def stay(number: int) -> None:
+            async with admission.place(str(number)):
+                await asyncio.sleep(SECONDS)
+
+        guests = [asyncio.ensure_future(stay(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        admission.abort("2")
+        await asyncio.wait(guests, return_when=asyncio.FIRST_COMPLETED)
+        aborted = [guest.done() for guest in guests].index(True)
+        admission.die("test")
+        return [error for error in await asyncio.gather(*guests, return_exceptions=True) if error], aborted
+
+    errors, aborted = asyncio.run(crowd())
+    assert aborted == 2
+    assert [type(error) for error in errors] == [EngineDead, EngineDead, EngineError, EngineDead]
+
+
+def test_an_error_inside_a_place_stays_what_it_is() -> None:
+    async def fail(error: BaseException) -> None:
+        async with Admission(1, SECONDS).place("one"):
+            raise error
+
+    for error in (TimeoutError("its own"), ValueError("its own")):
+        with pytest.raises(type(error), match="its own"):
+            asyncio.run(fail(error))
+
+
+def test_a_stopped_loop_takes_no_work_and_leaves_none_unanswered() -> None:
+    thread = LoopThread("test")
+    endless = thread.submit(asyncio.sleep(SECONDS))
+    thread.stop()
+    assert endless.cancelled()
+    with pytest.raises(EngineDead):
+        thread.submit(asyncio.sleep(0))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found by their environment in /proc")
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "tether.release()"])
+def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "from actors.engine.process_reaper import Tether\n"
+        "tether = Tether()\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "free = subprocess.Popen(sleep)\n"
+        "with tether.held():\n"
+        "    held = subprocess.Popen(sleep)\n"
+        "print(free.pid, held.pid, flush=True)\n"
+        f"{end}\n"
+        "os._exit(0)\n"
+    )
+    with Popen([sys.executable, "-c", script], stdout=PIPE, text=True) as process:
+        assert process.stdout
+        free, held_pid = map(int, process.stdout.readline().split())
+        process.wait(SECONDS)
+        until(lambda: not running(held_pid))
+        assert running(free)
+        os.kill(free, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory is found by the maps in /proc")
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_a_tether_removes_the_shared_memory_of_what_it_holds_and_no_other(ends_first: bool) -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "from actors.engine.process_reaper import Tether\n"
+        "tether = Tether()\n"
+        "sharing = 'from multiprocessing.shared_memory import SharedMemory; import setproctitle, time; '\n"
+        "sharing += 'setproctitle.setproctitle(str(10**200)); '\n"
+        "sharing += 'mine = SharedMemory(create=True, size=9); print(mine.name, flush=True); time.sleep(600)'\n"
+        "free = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
+        "with tether.held():\n"
+        "    held = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
+        "names = free.stdout.readline().strip(), held.stdout.readline().strip()\n"
+        "tether.note()\n"
+        f"if {ends_first}: held.kill(); held.wait()\n"
+        "tether.release()\n"
+        "print(free.pid, *names, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    with Popen([sys.executable, "-c", script], stdout=PIPE, text=True) as process:
+        assert process.stdout
+        pid, free, held = process.stdout.readline().split()
+        there = [Path("/dev/shm", name).exists() for name in (free, held)]
+        os.kill(int(pid), signal.SIGTERM)
+        Path("/dev/shm", free).unlink(missing_ok=True)
+    assert there == [True, False]

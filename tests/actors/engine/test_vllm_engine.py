@@ -1,0 +1,540 @@
+"""vLLM's numbers against those of transformers, and what becomes of requests when vLLM's processes die."""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from actors.engine.admission import Admission
+from actors.engine.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
+from actors.engine.error_log import LastWords
+from actors.engine.protocol import Generation, Pooled, Sampling, Task
+from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
+from actors.records import Prompt, RenderedRequest, RenderedResponse
+from actors.reward_model import families
+from actors.scorers.head_scorer import HeadScorer
+from actors.settings.replica import EngineSettings
+from tests.support.clock import Clock
+from tests.support.engines import (
+    BLOCK,
+    CLASSIFIER_VOCABULARY,
+    EOS,
+    MAX_MODEL_LEN,
+    ask,
+    close_vllm,
+    refusal,
+    running,
+    start_vllm,
+    until,
+    write_adapter,
+)
+
+if TYPE_CHECKING:
+    from actors.engine.vllm_engine import VllmEngine
+
+ENDLESS = Sampling(max_tokens=MAX_MODEL_LEN - 8)
+
+
+def lengths() -> list[int]:
+    return [1, 2, 3, 17, 63, BLOCK, BLOCK + 1, 200, 2 * BLOCK, MAX_MODEL_LEN - 1, MAX_MODEL_LEN]
+
+
+def prompts() -> list[list[int]]:
+    draw = random.Random(3)
+    return [[draw.randrange(CLASSIFIER_VOCABULARY) for _ in range(length)] for length in lengths()]
+
+
+@pytest.fixture(scope="module")
+def logits(classifier: Path) -> list[list[float]]:
+    """What transformers says of the prompts, with the bias that its class leaves out."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import NemotronForSequenceClassification
+
+    model = NemotronForSequenceClassification.from_pretrained(classifier, dtype=torch.float32, pad_token_id=None)
+    bias = load_file(classifier / "model.safetensors")["score.bias"]
+    assert bias.abs().max() > 1
+    with torch.inference_mode():
+        hidden = [model.model(torch.tensor([ids])).last_hidden_state[0, -1] for ids in prompts()]
+        return [(model.score(state) + bias).tolist() for state in hidden]
+
+
+def test_logits_are_those_of_transformers_one_by_one(classify_engine: "VllmEngine", logits: list[list[float]]) -> None:
+    for ids, expected in zip(prompts(), logits, strict=True):
+        pooled = ask(classify_engine, classify_engine.pool(ids, "alone"))
+        assert pooled.values == pytest.approx(expected, abs=1e-4)
+        assert sum(pooled.values) != pytest.approx(1, abs=0.01)  # a softmax over the labels would be
+
+
+def test_logits_are_those_of_transformers_in_a_mixed_batch(classify_engine: "VllmEngine", logits: list[list[float]]) -> None:
+    async def together() -> list[Pooled]:
+        return await asyncio.gather(
+            *(classify_engine.pool(ids, f"batch-{n}") for n, ids in enumerate(prompts() + prompts()[::-1]))
+        )
+
+    answers = ask(classify_engine, together())
+    for pooled, expected in zip(answers, logits + logits[::-1], strict=True):
+        assert pooled.values == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_file_for_sentence_embeddings_beside_a_classifier_changes_no_number(
+    classifier: Path, tmp_path: Path, logits: list[list[float]]
+) -> None:
+    """It asks for the mean of all positions; the reward is at the last."""
+    folder = tmp_path / "classifier"
+    shutil.copytree(classifier, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true, "word_embedding_dimension": 128}')
+    modules = [{"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    engine = start_vllm(folder, Task.CLASSIFY)
+    try:
+        for ids, expected in zip(prompts()[:4], logits, strict=False):
+            assert ask(engine, engine.pool(ids, "alone")).values == pytest.approx(expected, abs=1e-4)
+    finally:
+        close_vllm(engine)
+
+
+def test_the_prefix_cache_is_reported(classify_engine: "VllmEngine") -> None:
+    ids = [11] * 300
+    first, second = (ask(classify_engine, classify_engine.pool(ids, "prefix")) for _ in range(2))
+    assert (first.cached_tokens, first.computed_tokens) == (0, 300)
+    assert (second.cached_tokens, second.computed_tokens) == (2 * BLOCK, 300 - 2 * BLOCK)
+    assert second.values == pytest.approx(first.values, abs=1e-5)
+
+
+def greedy(judge: Path, prompt: Sequence[int], count: int, merged: Path | None = None) -> tuple[list[int], Any]:
+    """The tokens that transformers generates, and the log-probabilities of all tokens at each."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(judge, dtype=torch.float32)
+    if merged is not None:
+        weights = load_file(merged / "adapter_model.safetensors")
+        for number, layer in enumerate(model.model.layers):
+            name = f"base_model.model.model.layers.{number}.self_attn.o_proj.lora_"
+            layer.self_attn.o_proj.weight.data += weights[f"{name}B.weight"] @ weights[f"{name}A.weight"]
+    ids = list(prompt)
+    with torch.inference_mode():
+        for _ in range(count):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+        rows = torch.log_softmax(model(torch.tensor([ids])).logits[0, len(prompt) - 1 : -1], dim=-1)
+    return ids[len(prompt) :], rows
+
+
+def test_candidates_of_a_prompt_pay_for_it_once(classify_engine: "VllmEngine") -> None:
+    """16 candidates of 40 tokens each to prompts of 400: at most a fifth of what they take one by one is computed."""
+    family = families()["attributes"]
+    rng = random.Random(7)
+    requests = []
+    for number in range(10):
+        asked = [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(400)]
+        ids = [asked + [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(40)] for _ in range(16)]
+        prompts = tuple(Prompt(one, (at,)) for at, one in enumerate(ids))
+        requests.append(
+            RenderedRequest(f"{number}", tuple(RenderedResponse(f"candidate[{at}]") for at in range(16)), prompts)
+        )
+    scores = [one for own in HeadScorer(family, family.card_weights(), classify_engine).score_block(requests) for one in own]
+    tokens = sum(one.prompt_tokens or 0 for one in scores)
+    cached = sum(one.cached_tokens or 0 for one in scores)
+    assert tokens == 10 * 16 * 440
+    assert tokens - cached <= 0.2 * tokens
+    assert cached == 10 * 15 * 384, "whole blocks of the prompt, for all but its first candidate"
+
+
+def test_verdict_log_probabilities_are_those_of_transformers(judge_engine: "VllmEngine", judge: Path) -> None:
+    prompt, verdicts = [72, 105, 33], [(7,), (89, 78), (), (300, 5, 200, 89)]
+
+    async def together() -> list[tuple[Generation, ...]]:
+        return await asyncio.gather(
+            *(
+                judge_engine.generate(prompt, Sampling(max_tokens=6, verdict_ids=ids), f"verdict-{n}")
+                for n, ids in enumerate(verdicts)
+            )
+        )
+
+    tokens, rows = greedy(judge, prompt, 6)
+    for ids, (sample,) in zip(verdicts, ask(judge_engine, together()), strict=True):
+        assert list(sample.token_ids) == tokens
+        assert len(sample.logprobs) == (6 if ids else 0)
+        for position, row in enumerate(sample.logprobs):
+            assert row.keys() == {*ids, tokens[position]}
+            for token, value in row.items():
+                assert value == pytest.approx(float(rows[position, token]), abs=1e-3)
+
+
+def test_verdicts_outside_the_vocabulary_are_refused(judge_engine: "VllmEngine") -> None:
+    with pytest.raises(EngineError, match="vocab"):
+        ask(judge_engine, judge_engine.generate([1], Sampling(max_tokens=1, verdict_ids=(100_000,)), "outside"))
+
+
+def test_prompts_with_seeds_dont_end_the_engine_when_there_are_many(judge_engine: "VllmEngine") -> None:
+    """Read in pieces, as vLLM would read some of them on a CPU to fill its batches, they would."""
+    asked = [
+        judge_engine.generate([at % 200 + 1] * 400, Sampling(max_tokens=2, temperature=1.0, seed=at), f"many-{at}")
+        for at in range(64)
+    ]
+
+    async def all_of_them() -> list[Any]:
+        return await asyncio.gather(*asked)
+
+    assert len(ask(judge_engine, all_of_them())) == 64
+
+
+def test_a_seed_holds_in_any_company(judge_engine: "VllmEngine") -> None:
+    seeded = Sampling(max_tokens=20, temperature=1.0, seed=5)
+
+    async def in_company() -> list[tuple[Generation, ...]]:
+        others = (Sampling(max_tokens=20, temperature=1.0, seed=seed) for seed in range(100, 106))
+        asked = [judge_engine.generate([9, 9], sampling, f"{n}") for n, sampling in enumerate((*others, seeded))]
+        return await asyncio.gather(*asked)
+
+    (alone,) = ask(judge_engine, judge_engine.generate([9, 9], seeded, "alone"))
+    texts = [sample.text for (sample,) in ask(judge_engine, in_company())]
+    assert texts[-1] == alone.text
+    assert len(set(texts)) == len(texts)
+
+
+def test_text_is_the_tokens_text(judge_engine: "VllmEngine") -> None:
+    from tests.support.engines import byte_tokenizer
+
+    (sample,) = ask(judge_engine, judge_engine.generate([9, 9, 9], Sampling(max_tokens=16), "text"))
+    ids = [token for token in sample.token_ids if token < EOS]
+    assert sample.text == byte_tokenizer().decode(ids)
+
+
+def test_a_schema_binds_the_text(judge_engine: "VllmEngine") -> None:
+    schema = json.dumps(
+        {
+            "type": "object",
+            "properties": {"verdict": {"enum": ["A", "B"]}, "sure": {"type": "boolean"}},
+            "required": ["verdict", "sure"],
+            "additionalProperties": False,
+        }
+    )
+    sampling = Sampling(max_tokens=200, temperature=1.0, seed=1, schema=schema)
+    (sample,) = ask(judge_engine, judge_engine.generate([1, 2], sampling, "schema"))
+    answer = json.loads(sample.text)
+    assert answer.keys() == {"verdict", "sure"}
+    assert answer["verdict"] in {"A", "B"}
+    assert isinstance(answer["sure"], bool)
+
+
+def test_a_schema_that_is_none_is_refused(judge_engine: "VllmEngine") -> None:
+    with pytest.raises(EngineError):
+        ask(judge_engine, judge_engine.generate([1], Sampling(max_tokens=9, schema="{"), "broken"))
+    ask(judge_engine, judge_engine.health())
+
+
+def test_an_adapter_changes_the_model_for_its_request(judge_engine: "VllmEngine", judge: Path, adapter: Path) -> None:
+    prompt = [72, 105]
+    plain, adapted = Sampling(max_tokens=8), Sampling(max_tokens=8, adapter=str(adapter))
+
+    async def together() -> list[tuple[Generation, ...]]:
+        asked = [judge_engine.generate(prompt, sampling, f"{n}") for n, sampling in enumerate((plain, adapted) * 2)]
+        return await asyncio.gather(*asked)
+
+    without, _ = greedy(judge, prompt, 8)
+    with_adapter, _ = greedy(judge, prompt, 8, merged=adapter)
+    assert without != with_adapter
+    answers = [list(sample.token_ids) for (sample,) in ask(judge_engine, together())]
+    assert answers == [without, with_adapter] * 2
+
+
+def test_an_adapter_that_is_not_there_fails_its_request(judge_engine: "VllmEngine", tmp_path: Path) -> None:
+    with pytest.raises(EngineError) as caught:
+        ask(judge_engine, judge_engine.generate([1], Sampling(max_tokens=1, adapter=str(tmp_path / "none")), "none"))
+    assert caught.type is EngineError
+    ask(judge_engine, judge_engine.health())
+
+
+def test_more_adapters_than_there_are_places_for_are_refused(
+    judge_engine: "VllmEngine", adapter: Path, tmp_path: Path
+) -> None:
+    """On a CPU a place must stay empty."""
+    second = tmp_path / "second"
+    write_adapter(second)
+    ask(judge_engine, judge_engine.generate([1], Sampling(max_tokens=1, adapter=str(adapter)), "first"))
+    with pytest.raises(EngineError, match="max_loras"):
+        ask(judge_engine, judge_engine.generate([1], Sampling(max_tokens=1, adapter=str(second)), "second"))
+
+
+def test_leaving_a_stream_aborts_its_request_in_vllm(judge_engine: "VllmEngine") -> None:
+    async def first_state() -> None:
+        stream = judge_engine.stream([1, 2, 3], ENDLESS, "left")
+        assert (await anext(stream)).finish_reason is None
+        await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(first_state())
+    until(lambda: judge_engine._engine.output_processor.get_num_unfinished_requests() == 0)
+    until(lambda: judge_engine.held == 0)
+
+
+def test_a_stream_is_read_beside_a_busy_engine(judge_engine: "VllmEngine") -> None:
+    async def read(number: int) -> list[Generation]:
+        return [state async for state in judge_engine.stream([number], Sampling(max_tokens=40), f"stream-{number}")]
+
+    async def many() -> list[list[Generation]]:
+        return await asyncio.gather(*(read(number) for number in range(5)))
+
+    for states in asyncio.run(many()):
+        assert len(states[-1].token_ids) <= 40
+        assert all(later.text.startswith(earlier.text.rstrip("�")) for earlier, later in pairwise(states))
+
+
+def test_unknown_engine_arguments_are_named_with_what_is_close(classifier: Path) -> None:
+    message = refusal(classifier, Task.CLASSIFY, engine_args={"gpu_memory_utilisation": 0.5})
+    assert message.index("'gpu_memory_utilisation'") < message.index("'gpu_memory_utilization'")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_arguments_that_assay_sets_are_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        check_arguments({name: None}, {*OURS, "other"})
+
+
+@pytest.mark.parametrize(
+    ("cpus", "workers", "shares"),
+    [([0, 1], 2, "0|1"), ([0, 1, 4, 5], 2, "0,1|4,5"), ([0, 1, 2], 2, "0|1,2"), ([3], 2, "3|3"), ([0, 1, 2], 1, "0,1,2")],
+)
+def test_workers_on_cpus_share_them_out(cpus: list[int], workers: int, shares: str) -> None:
+    assert cpu_shares(cpus, workers) == shares
+
+
+def test_the_users_arguments_win_over_the_platforms() -> None:
+    ours = engine_arguments(Task.CLASSIFY, EngineSettings(tensor_parallel=2), on_cpu=True)
+    assert ours["distributed_executor_backend"] == "mp"
+    assert ours["enforce_eager"]
+    assert not ours["trust_remote_code"]
+    chosen = {"distributed_executor_backend": "ray", "enforce_eager": False, "trust_remote_code": True}
+    settings = EngineSettings(tensor_parallel=2, engine_args=chosen)
+    assert engine_arguments(Task.CLASSIFY, settings, on_cpu=True).items() >= chosen.items()
+
+
+def test_a_place_for_an_adapter_stays_empty_on_cpu() -> None:
+    settings = EngineSettings(engine_args={"enable_lora": True, "max_loras": 3})
+    assert engine_arguments(Task.GENERATE, settings, on_cpu=True)["max_loras"] == 4
+    assert engine_arguments(Task.GENERATE, settings, on_cpu=False)["max_loras"] == 3
+    assert "max_loras" not in engine_arguments(Task.GENERATE, EngineSettings(), on_cpu=True)
+
+
+def test_a_pipeline_on_cpu_is_not_eager() -> None:
+    arguments = engine_arguments(Task.GENERATE, EngineSettings(pipeline_parallel=2), on_cpu=True)
+    assert "enforce_eager" not in arguments
+    assert arguments["compilation_config"] == {"mode": 2, "backend": "eager"}
+    assert "compilation_config" not in engine_arguments(Task.GENERATE, EngineSettings(), on_cpu=False)
+
+
+def test_the_first_error_of_all_processes_is_the_last_word(tmp_path: Path) -> None:
+    words = LastWords({"version": 1, "handlers": {}, "loggers": {"vllm": {"handlers": []}}})
+    assert words.read() is None
+    log = (
+        "Something failed.\n"
+        "Traceback (most recent call last):\n"
+        '  File "worker.py", line 3, in load\n'
+        "    raise ValueError('the cause')\n"
+        "ValueError: the cause\n"
+        "\n"
+        "Another failed.\n"
+        "Traceback (most recent call last):\n"
+        '  File "core.py", line 5, in wait\n'
+        "RuntimeError: a consequence\n"
+    )
+    with words.listening():
+        config = json.loads(Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).read_text())
+    assert "VLLM_LOGGING_CONFIG_PATH" not in os.environ
+    Path(config["handlers"]["last_words"]["filename"]).write_text(log)
+    assert words.read() == "ValueError: the cause"
+    words.forget()
+    assert words.read() is None
+
+
+def test_an_unknown_model_does_not_start(tmp_path: Path) -> None:
+    assert f"can't start {tmp_path / 'nothing'}: " in refusal(tmp_path / "nothing", Task.CLASSIFY)
+
+
+def test_the_engine_cores_own_error_is_told(classifier: Path, tmp_path: Path) -> None:
+    """The weights are read in another process, which the parent only sees ending."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_bytes((classifier / "config.json").read_bytes())
+    assert "Cannot find any model weights" in refusal(broken, Task.CLASSIFY)
+
+
+Start = Callable[..., "VllmEngine"]
+
+
+class Core:
+    """In the place of an engine core and vLLM: what it is asked, it answers when the step that it is at has ended."""
+
+    def __init__(self, step_s: float) -> None:
+        self._step_s = step_s
+        self.engine_core = self
+
+    async def get_supported_tasks_async(self) -> None:
+        await asyncio.sleep(self._step_s)
+
+
+def engine_at(step_s: float, cold: set[str | None]) -> "VllmEngine":
+    from actors.engine.vllm_engine import VllmEngine
+
+    engine = object.__new__(VllmEngine)
+    engine._admission, engine._probe, engine._cold = Admission(1, 60.0), None, cold
+    engine._engine, engine._last_words = Core(step_s), LastWords({"handlers": {}, "loggers": {"vllm": {"handlers": []}}})
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("cold", "step_s", "dies"),
+    [({None}, 300, False), ({"adapter"}, 300, False), (set(), 300, True), ({None}, 1e5, True), (set(), 20, False)],
+    ids=["a first step that compiles", "an adapter that loads", "a hung step", "a hung first step", "a slow step"],
+)
+def test_a_core_that_answers_nothing_is_dead_later_before_its_first_answer(
+    cold: set[str | None], step_s: float, dies: bool
+) -> None:
+    async def outlived() -> bool:
+        engine = engine_at(step_s, cold)
+        try:
+            for _ in range(1000):
+                await engine.health()
+        except EngineDead:
+            return False
+        return True
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        assert runner.run(outlived()) is not dies
+
+
+class Card:
+    """What vLLM asks of an H100."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: False
+
+    def get_device_total_memory(self) -> int:
+        return 80 * 2**30
+
+    def get_device_name(self) -> str:
+        return "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(("online", "tokens"), [(False, 16_384), (True, 8192)])
+def test_a_card_reads_as_many_prompts_and_tokens_in_a_step_as_vllm_has_it_do(
+    online: bool, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.engine import arg_utils
+    from vllm.usage.usage_lib import UsageContext
+
+    from actors.engine import vllm_engine
+
+    assert vllm_engine._usage(online) is UsageContext.ENGINE_CONTEXT, "of a CPU"
+    for module in (arg_utils, vllm_engine):
+        monkeypatch.setattr(module, "current_platform", Card())
+    most_tokens, most_prompts = arg_utils.EngineArgs.get_batch_defaults(1)
+    context = vllm_engine._usage(online)
+    assert (most_tokens[context], most_prompts[context]) == (tokens, 1024)
+
+
+def test_as_many_requests_are_inside_as_vllm_works_on(classify_engine: "VllmEngine") -> None:
+    assert classify_engine._admission._free._value == classify_engine._engine.vllm_config.scheduler_config.max_num_seqs
+
+
+@pytest.fixture
+def start(classifier: Path, judge: Path) -> Iterator[Start]:
+    """Starts engines that won't live long."""
+    started: list[VllmEngine] = []
+
+    def start_one(task: Task, **settings: Any) -> "VllmEngine":
+        started.append(start_vllm(classifier if task is Task.CLASSIFY else judge, task, **settings))
+        return started[-1]
+
+    yield start_one
+    for engine in started:
+        close_vllm(engine)
+
+
+def assert_gone(engine: "VllmEngine", pids: Sequence[int]) -> None:
+    """Every call fails at once, and so after it is closed, twice; no process is left."""
+    began = time.monotonic()
+    with pytest.raises(EngineDead):
+        ask(engine, engine.pool([1], "late"))
+    with pytest.raises(EngineDead):
+        ask(engine, engine.health())
+    assert time.monotonic() - began < 1
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineDead):
+        engine.submit(engine.pool([1], "later"))
+    until(lambda: not any(map(running, pids)))
+
+
+def children(pid: int) -> list[int]:
+    """The worker processes below an engine core. It has others, for a moment."""
+    return [child.pid for child in psutil.Process(pid).children() if child.name().startswith("VLLM::Worker")]
+
+
+def test_death_before_the_first_request(start: Start) -> None:
+    engine = start(Task.CLASSIFY)
+    (core,) = engine.pids
+    os.kill(core, signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(EngineDead, match="the engine is gone"):
+        ask(engine, engine.pool([1, 2, 3], "first"))
+    assert time.monotonic() - began < 5
+    assert_gone(engine, [core])
+
+
+@pytest.mark.parametrize(("victim", "tensor_parallel"), [("engine core", 1), ("worker", 2)])
+def test_death_with_requests_inside(start: Start, victim: str, tensor_parallel: int) -> None:
+    engine = start(Task.GENERATE, max_in_flight=2, tensor_parallel=tensor_parallel)
+    (core,) = engine.pids
+    workers = children(core)
+    asked = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(4)]
+    until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 2)
+    os.kill(core if victim == "engine core" else workers[-1], signal.SIGKILL)
+    for request in asked:
+        with pytest.raises(EngineDead):
+            request.result(30)
+    assert_gone(engine, [core, *workers])
+
+
+def test_an_engine_core_told_to_end_does_not_answer_for_its_requests(start: Start) -> None:
+    """vLLM answers what it holds with nothing, which mustn't pass for the model's words."""
+    engine = start(Task.GENERATE)
+    (core,) = engine.pids
+    asked = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(2)]
+    until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 2)
+    os.kill(core, signal.SIGTERM)
+    for request in asked:
+        with pytest.raises(EngineDead):
+            request.result(30)
+    assert_gone(engine, [core])
+
+
+def test_a_slow_request_times_out_and_a_hung_engine_is_dead(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = start(Task.GENERATE, request_timeout_s=2.0)
+    (core,) = engine.pids
+    workers = children(core)
+    too_much = Sampling(max_tokens=ENDLESS.max_tokens, n=200, temperature=1.0, seed=1)
+    with pytest.raises(EngineTimeout, match="longer than 2 s"):
+        ask(engine, engine.generate([1], too_much, "slow"))
+    until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 0)
+    ask(engine, engine.health())
+    ask(engine, engine.generate([1], Sampling(max_tokens=1), "first"))  # until then it might be compiling
+    monkeypatch.setattr("actors.engine.vllm_engine.PROBE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("actors.engine.vllm_engine.SHUTDOWN_TIMEOUT_S", 1.0)
+    os.kill(core, signal.SIGSTOP)
+    with pytest.raises(EngineDead, match="answered nothing"):
+        ask(engine, engine.generate([1], Sampling(max_tokens=1), "hung"))
+    assert_gone(engine, [core, *workers])

@@ -1,0 +1,314 @@
+"""Requests become scores: same order, one for each response, and a number only where there is one."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.engine.fake_engine import FakeEngine
+from actors.engine.loop_thread import LoopThread
+from actors.engine.protocol import Engine, Generation, Pooled, Sampling
+from actors.errors import EngineDead, EngineError, EngineTimeout
+from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
+from actors.reward_model import families
+from actors.scorers.head_scorer import HeadScorer
+from tests.support.engines import SECONDS
+
+T = TypeVar("T")
+
+Answer = Callable[[Sequence[int]], Coroutine[Any, Any, Sequence[float]]]
+
+
+class Stub:
+    """An engine with an answer of ours: the outputs for a prompt."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._thread = LoopThread("stub")
+        self.request_ids: list[str] = []
+        self.asked: list[tuple[Sequence[int], Sequence[int] | None]] = []
+
+    @property
+    def max_model_len(self) -> int:
+        return 1000
+
+    @property
+    def runner(self) -> str:
+        return "stub"
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return self._thread.submit(work)
+
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        self.request_ids.append(request_id)
+        self.asked.append((ids, at))
+        rows = [tuple(await self._answer(ids[: last + 1])) for last in at or [len(ids) - 1]]
+        return Pooled(tuple(rows), 0, len(ids))
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        raise NotImplementedError
+
+    def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
+        raise NotImplementedError
+
+    async def abort(self, request_id: str) -> None:
+        raise NotImplementedError
+
+    async def health(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._thread.stop()
+
+
+Start = Callable[[Answer], Stub]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Makes engines, and closes them."""
+    made: list[Stub] = []
+
+    def make(answer: Answer) -> Stub:
+        made.append(Stub(answer))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def scorer(engine: Engine, family: str = "scalar", one_pass: bool = False) -> HeadScorer:
+    return HeadScorer(families()[family], families()[family].card_weights(), engine, one_pass=one_pass)
+
+
+async def first_token(ids: Sequence[int]) -> Sequence[float]:
+    """Answers with a prompt's first token, late ones first."""
+    await asyncio.sleep(0.02 / (1 + ids[0]))
+    return [float(ids[0])]
+
+
+def asks(*prompts: Sequence[int]) -> RenderedRequest:
+    """A request with a prompt for each response."""
+    responses = tuple(RenderedResponse(f"r[{at}]") for at, _ in enumerate(prompts))
+    return RenderedRequest("hash", responses, tuple(Prompt(ids, (at,)) for at, ids in enumerate(prompts)))
+
+
+def raising(error: Exception) -> Answer:
+    """Fails for prompts that begin with 13."""
+
+    async def answer(ids: Sequence[int]) -> Sequence[float]:
+        if ids[0] == 13:
+            raise error
+        return [1.0]
+
+    return answer
+
+
+def test_scores_are_in_the_order_of_the_requests(start: Start) -> None:
+    requests = [asks([number], [number + 100, 7]) for number in range(50)]
+    scores = scorer(start(first_token)).score_block(requests)
+    assert [[one.reward for one in pair] for pair in scores] == [[number, number + 100] for number in range(50)]
+    assert all([one.prompt_tokens for one in pair] == [1, 2] for pair in scores)
+    assert all(one.status is Status.SCORED and one.scores == {"score": one.reward} for pair in scores for one in pair)
+
+
+def test_nothing_to_score_is_nothing(start: Start) -> None:
+    assert scorer(start(first_token)).score_block([]) == []
+    assert scorer(start(first_token)).score_block([RenderedRequest("hash", (), ())]) == [()]
+
+
+def test_every_prompt_has_an_id_of_its_own(start: Start) -> None:
+    engine = start(first_token)
+    for one in (scorer(engine), scorer(engine)):
+        one.score_block([asks([1], [2])] * 10)
+    assert len(set(engine.request_ids)) == len(engine.request_ids) == 40
+
+
+def test_the_reward_is_weighted_and_the_outputs_are_named(start: Start) -> None:
+    async def answer(ids: Sequence[int]) -> Sequence[float]:
+        return [9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 0.5]
+
+    ((score,),) = scorer(start(answer), "attributes").score_block([asks([1])])
+    assert score.reward == pytest.approx(0.3 * 1 + 0.74 * 2 + 0.46 * 3 + 0.47 * 4 - 0.33 * 0.5)
+    assert score.scores == dict(zip(families()["attributes"].outputs(), [1.0, 2.0, 3.0, 4.0, 0.5], strict=True))
+
+
+def test_rejected_responses_stay_beside_scored_ones(start: Start) -> None:
+    responses = (RenderedResponse("A", Reason.TOO_LONG), RenderedResponse("B", truncated=True), RenderedResponse("C"))
+    asked = RenderedRequest("hash", responses, (Prompt([2], (2,)), Prompt([1], (1,))))
+    (scores,) = scorer(start(first_token)).score_block([asked])
+    assert scores[0] == Score.rejected(Reason.TOO_LONG)
+    assert [one.reward for one in scores[1:]] == [1.0, 2.0]
+    assert [one.truncated for one in scores] == [False, True, False]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("at", range(9))
+def test_what_is_no_number_is_no_reward(start: Start, bad: float, at: int) -> None:
+    async def answer(ids: Sequence[int]) -> Sequence[float]:
+        return [bad if label == at else 1.0 for label in range(9)]
+
+    ((score,),) = scorer(start(answer), "attributes").score_block([asks([1, 2])])
+    if at < 4:  # nobody reads these
+        assert score.status is Status.SCORED
+    else:
+        assert score == Score.failed(Reason.NOT_FINITE, 2)
+        assert score.reward is None
+        assert score.scores == {}
+
+
+def test_an_output_with_weight_zero_must_be_a_number_too(start: Start) -> None:
+    async def answer(ids: Sequence[int]) -> Sequence[float]:
+        return [math.nan, *[1.0] * 8][::-1]
+
+    one = HeadScorer(families()["attributes"], {"helpfulness": 1.0}, start(answer))
+    assert one.score_block([asks([1])]) == [(Score.failed(Reason.NOT_FINITE, 1),)]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(EngineError("refused"), Reason.ENGINE_REFUSED), (EngineTimeout("late"), Reason.ENGINE_TIMEOUT)],
+)
+def test_what_the_engine_doesnt_answer_fails_alone(start: Start, error: Exception, reason: Reason) -> None:
+    scores = scorer(start(raising(error))).score_block([asks([1], [13, 1, 1]), asks([2])])
+    assert [one.reason for one in scores[0]] == [None, reason]
+    assert scores[0][1] == Score.failed(reason, 3)
+    assert scores[1][0].reward == 1.0
+
+
+@pytest.mark.parametrize("error", [EngineDead("it is gone"), ZeroDivisionError("a bug")])
+def test_a_dead_engine_or_a_bug_ends_the_block_and_cancels_the_other_requests(start: Start, error: Exception) -> None:
+    others = asyncio.Barrier(7)
+    cancelled: list[int] = []
+
+    async def answer(ids: Sequence[int]) -> Sequence[float]:
+        await others.wait()
+        if ids[0] == 13:
+            raise error
+        try:
+            await asyncio.sleep(math.inf)
+        except asyncio.CancelledError:
+            cancelled.append(ids[0])
+            raise
+        raise AssertionError
+
+    engine = start(answer)
+    with pytest.raises(type(error), match=str(error)):
+        scorer(engine).score_block([asks([1], [2]), asks([3], [13], [4]), asks([5], [6])])
+    engine.submit(asyncio.sleep(0)).result(SECONDS)
+    assert sorted(cancelled) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_caller_that_gives_up_cancels_its_requests(start: Start) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer(ids: Sequence[int]) -> Sequence[float]:
+        begun.set()
+        try:
+            await asyncio.sleep(math.inf)
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async def give_up(one: HeadScorer) -> None:
+        scoring = asyncio.create_task(one.score([asks([1], [2])]))
+        await begun.wait()
+        scoring.cancel()
+        await ended.wait()
+
+    engine = start(answer)
+    engine.submit(give_up(scorer(engine))).result(SECONDS)
+
+
+def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
+    async def last_token(ids: Sequence[int]) -> Sequence[float]:
+        return [float(ids[-1])]
+
+    engine = start(last_token)
+    requests = [asks([1, 2]), asks([1, 2, 3, 4], [1, 2, 3, 4, 5]), asks([9, 2]), asks([9])]
+    scores = scorer(engine, one_pass=True).score_block(requests)
+    assert [[(one.reward, one.prompt_tokens) for one in own] for own in scores] == [
+        [(2, 2)],
+        [(4, 4), (5, 5)],
+        [(2, 2)],
+        [(9, 1)],
+    ]
+    assert engine.asked == [([1, 2, 3, 4, 5], [1, 3, 4]), ([9, 2], [1]), ([9], [0])]
+    scorer(engine).score_block(requests)
+    assert len(engine.asked) == 3 + 5
+
+
+def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = start(first_token)
+
+    async def cached(ids: Sequence[int], request_id: str, at: Sequence[int]) -> Pooled:
+        return Pooled(tuple((1.0,) for _ in at), 4, 1)
+
+    monkeypatch.setattr(engine, "pool", cached)
+    (scores,) = scorer(engine, one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4, 5])])
+    assert [one.cached_tokens for one in scores] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(EngineError("refused"), Reason.ENGINE_REFUSED), (EngineTimeout("late"), Reason.ENGINE_TIMEOUT)],
+)
+def test_prompts_that_share_a_forward_pass_share_its_failure(start: Start, error: Exception, reason: Reason) -> None:
+    requests = [asks([13], [13, 1, 1]), asks([2])]
+    ((one, other), (good,)) = scorer(start(raising(error)), one_pass=True).score_block(requests)
+    assert (one, other) == (Score.failed(reason, 1), Score.failed(reason, 3))
+    assert good.reward == 1.0
+
+
+def test_only_the_prompts_own_numbers_must_be_numbers(start: Start) -> None:
+    async def broken_at_four(ids: Sequence[int]) -> Sequence[float]:
+        return [math.nan if len(ids) == 4 else 1.0]
+
+    (scores,) = scorer(start(broken_at_four), one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5])])
+    assert [one.reason for one in scores] == [None, Reason.NOT_FINITE, None]
+    assert [one.prompt_tokens for one in scores] == [2, 4, 5]
+
+
+def test_a_dead_engine_ends_a_shared_forward_pass_too(start: Start) -> None:
+    with pytest.raises(EngineDead):
+        scorer(start(raising(EngineDead("it is gone"))), one_pass=True).score_block([asks([13], [13, 1])])
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[FakeEngine]:
+    """Numbers that are made of the prompt's ids."""
+    engine = FakeEngine(1, 100)
+    yield engine
+    engine.close()
+
+
+TOKENS = st.lists(st.integers(0, 50), min_size=1, max_size=5)
+RESPONSES = st.lists(st.one_of(TOKENS, st.sampled_from([Reason.TOO_LONG, Reason.CONTROL_TOKEN])), max_size=5)
+
+
+def rendered(responses: Sequence[list[int] | Reason]) -> RenderedRequest:
+    """Each response has a prompt or a reason."""
+    made = tuple(RenderedResponse(f"r[{at}]", one if isinstance(one, Reason) else None) for at, one in enumerate(responses))
+    prompts = tuple(Prompt(one, (at,)) for at, one in enumerate(responses) if not isinstance(one, Reason))
+    return RenderedRequest("hash", made, prompts)
+
+
+@settings(deadline=None)
+@given(st.lists(RESPONSES, max_size=8))
+def test_any_mix_of_rejected_and_scored_comes_out_in_place(fake: FakeEngine, mix: list[list[list[int] | Reason]]) -> None:
+    scores = scorer(fake).score_block([rendered(responses) for responses in mix])
+    for responses, answers in zip(mix, scores, strict=True):
+        for one, answer in zip(responses, answers, strict=True):
+            if isinstance(one, Reason):
+                assert answer == Score.rejected(one)
+            else:
+                (expected,) = fake.submit(fake.pool(one, "alone")).result(SECONDS).values
+                assert (answer.status, answer.reward, answer.prompt_tokens) == (Status.SCORED, expected, len(one))

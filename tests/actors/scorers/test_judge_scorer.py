@@ -1,0 +1,469 @@
+"""What a judge writes becomes scores: votes, orders, re-asks, failures. By a fake engine that says what a test wants."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.contracts.judge import Judge
+from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.protocol import Sampling
+from actors.errors import EngineDead, SettingsError
+from actors.records import (
+    Prompt,
+    Reason,
+    RenderedRequest,
+    RenderedResponse,
+    Response,
+    Score,
+    ScoreRequest,
+    Status,
+)
+from actors.reward_model import families
+from actors.scorers.judge_scorer import JudgeScorer
+from actors.settings.replica import Aggregate, JudgeSettings, Pairs
+from tests.support.models import user
+
+Reply = Callable[[Sequence[int], Sampling], str]
+ANSWER_TOKENS = 50
+
+
+def judge(family: str = "rm-r1", **settings: Any) -> Judge:
+    found = families()[family]
+    assert isinstance(found, Judge)
+    return found.asked_by(JudgeSettings(**settings))
+
+
+def prompts(own: Judge, count: int) -> tuple[Prompt, ...]:
+    """As the renderer makes them; the ids of a prompt are the responses that it shows."""
+    asked = ScoreRequest((user("?"),), tuple(Response(f"r[{at}]", str(at)) for at in range(count)))
+    return tuple(
+        Prompt(question.judges, question.judges, times=question.times) for question in own.questions(asked, range(count))
+    )
+
+
+def request(own: Judge, count: int) -> RenderedRequest:
+    return RenderedRequest("hash", tuple(RenderedResponse(f"r[{at}]") for at in range(count)), prompts(own, count))
+
+
+class Judged:
+    """Scores of one request, and all that was asked for them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[int, ...], Sampling]] = []
+
+    def scores(self, own: Judge, reply: Reply, count: int = 2, **engine: Any) -> tuple[Score, ...]:
+        def told(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+            self.asked.append((tuple(ids), sampling))
+            return reply(ids, sampling)
+
+        fake = FakeEngine(0, 1000, reply=told, **engine)
+        try:
+            scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS)
+            return scorer.score_block([request(own, count)])[0]
+        finally:
+            fake.close()
+
+
+@pytest.fixture
+def judged() -> Judged:
+    return Judged()
+
+
+def prefers(better: Callable[[int, int], bool]) -> Reply:
+    """RM-R1's text of one who prefers the first shown if `better(first, second)`."""
+    return lambda ids, sampling: f"</think>so <answer>[[{'A' if better(*ids) else 'B'}]]</answer>"
+
+
+LARGER = prefers(lambda one, other: one > other)
+
+
+def boxed(ids: Sequence[int], grades: dict[int, int]) -> str:
+    """The 49B's text for grades by position."""
+    box = ", ".join(str(grades[at]) for at in ids)
+    text = rf"[The Begin of Individual Scores] \boxed{{{box}}} [The End of Individual Scores]"
+    if len(ids) == 1:
+        return text
+    ranking = 1 if grades[ids[0]] > grades[ids[1]] else 6
+    return rf"{text} [The Begin of Ranking Score] \boxed{{{ranking}}} [The End of Ranking Score]"
+
+
+# Orders and votes.
+
+
+def test_both_orders_are_asked_and_the_swapped_one_is_read_back(judged: Judged) -> None:
+    scores = judged.scores(judge(), LARGER)
+    assert [ids for ids, _ in judged.asked] == [(0, 1), (1, 0)]
+    assert [score.reward for score in scores] == [0.0, 1.0]
+    assert [score.votes for score in scores] == [(0.0, 0.0), (1.0, 1.0)]
+    assert scores[1].scores["win_rate"] == 1.0
+
+
+def test_a_judge_that_always_says_the_first_has_said_nothing_and_is_biased(judged: Judged) -> None:
+    scores = judged.scores(judge(), prefers(lambda one, other: True))
+    assert [score.reward for score in scores] == [0.5, 0.5]
+    assert [score.scores["order_decided"] for score in scores] == [1.0, 1.0]
+    assert [score.scores["first_preferred"] for score in scores] == [1.0, 1.0]
+
+
+def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -> None:
+    """By ten votes, of which the draw decides: each has a seed of its own, the same every time."""
+    own = judge("genrm-boxed", votes=10)
+
+    def reply(ids: Sequence[int], sampling: Sampling) -> str:
+        return boxed(ids, {0: 1 + (sampling.seed or 0) % 5, 1: 5})
+
+    scores = judged.scores(own, reply)
+    assert [ids for ids, _ in judged.asked] == [(0, 1)] * 5 + [(1, 0)] * 5
+    assert len({sampling.seed for _, sampling in judged.asked}) == 10
+    assert {(sampling.temperature, sampling.top_p) for _, sampling in judged.asked} == {(0.6, 0.95)}
+    votes = scores[0].votes
+    assert len(votes) == 10
+    assert scores[0].reward == pytest.approx(sum(votes) / 10)
+    assert scores[0].scores["judgements"] == 10.0
+    assert scores[0].scores["reward_std"] == pytest.approx((sum((vote - sum(votes) / 10) ** 2 for vote in votes) / 9) ** 0.5)
+    assert scores[1].votes == (5.0,) * 10
+    assert Judged().scores(own, reply) == scores
+
+
+def test_another_seed_draws_others(judged: Judged) -> None:
+    for seed in (0, 1):
+        judged.scores(judge("genrm-boxed", votes=8, seed=seed), lambda ids, _: boxed(ids, dict.fromkeys(ids, 3)))
+    assert len({sampling.seed for _, sampling in judged.asked}) == 16
+
+
+def test_a_single_judgement_is_asked_as_the_card_asks(judged: Judged) -> None:
+    judged.scores(judge("genrm-boxed"), lambda ids, _: boxed(ids, {0: 1, 1: 5}))
+    ((ids, sampling),) = judged.asked
+    assert ids == (0, 1)
+    assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.0, 1.0, None)
+    assert sampling.max_tokens == ANSWER_TOKENS
+
+
+def test_a_judge_is_asked_as_the_user_says(judged: Judged) -> None:
+    judged.scores(judge("genrm-boxed", temperature=0.3, top_p=0.8), lambda ids, _: boxed(ids, {0: 1, 1: 5}))
+    ((_, sampling),) = judged.asked
+    assert (sampling.temperature, sampling.top_p) == (0.3, 0.8)
+
+
+def test_a_response_alone_is_graded_without_a_ranking(judged: Judged) -> None:
+    (score,) = judged.scores(judge("genrm-boxed"), lambda ids, _: boxed(ids, {0: 4}), count=1)
+    assert (score.reward, score.scores) == (4.0, {"score": 4.0, "judgements": 1.0})
+
+
+def test_greedy_votes_that_would_all_be_the_same_are_refused() -> None:
+    assert judge("genrm-boxed", votes=2, temperature=0).votes == 2
+    with pytest.raises(SettingsError, match="--votes 3 at --temperature 0 would all be the same"):
+        judge("genrm-boxed", votes=3, temperature=0)
+    with pytest.raises(SettingsError, match="--votes 2 at --temperature 0"):
+        judge("genrm-principle", votes=2, temperature=0)
+    assert judge("reward-anything", votes=5, temperature=0).votes == 5, "they have orders of their own"
+
+
+def test_pairs_and_comparisons_are_for_those_who_compare() -> None:
+    with pytest.raises(SettingsError, match="--pairs active: reward-anything doesn't compare two responses at a time"):
+        judge("reward-anything", pairs="active")
+    with pytest.raises(SettingsError, match="--aggregate win-rate: genrm-principle doesn't compare responses"):
+        judge("genrm-principle", aggregate="win-rate")
+
+
+# Several responses.
+
+
+@pytest.mark.parametrize(
+    ("pairs", "count", "asked"),
+    [
+        ("circular", 2, [(0, 1)]),
+        ("circular", 4, [(0, 1), (1, 2), (2, 3), (3, 0)]),
+        ("all", 4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]),
+        ("active", 4, [(0, 1), (2, 3), (1, 3)]),
+    ],
+)
+def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, asked: list[tuple[int, int]]) -> None:
+    scores = judged.scores(judge("genrm-boxed", pairs=pairs), lambda ids, _: boxed(ids, {at: at + 1 for at in ids}), count)
+    assert [ids for ids, _ in judged.asked] == asked
+    assert [score.reward for score in scores] == [float(at + 1) for at in range(count)]
+
+
+@pytest.mark.parametrize("aggregate", [None, *Aggregate])
+@pytest.mark.parametrize("pairs", list(Pairs))
+def test_the_best_has_the_highest_reward(judged: Judged, pairs: Pairs, aggregate: Aggregate | None) -> None:
+    order = [3, 0, 4, 1, 2]
+    own = judge(pairs=pairs, aggregate=aggregate)
+    scores = judged.scores(own, prefers(lambda one, other: order[one] > order[other]), 5)
+    rewards = [score.reward or 0.0 for score in scores]
+    if pairs is Pairs.ALL:
+        assert sorted(range(5), key=rewards.__getitem__) == sorted(range(5), key=order.__getitem__)
+    elif pairs is Pairs.ACTIVE or aggregate is not Aggregate.BRADLEY_TERRY:
+        assert rewards[2] == max(rewards)
+    else:
+        assert rewards[2] > max(rewards[1], rewards[3]), "those that it was compared with"
+    assert len(judged.asked) == {Pairs.CIRCULAR: 10, Pairs.ALL: 20, Pairs.ACTIVE: 8}[pairs]
+    if aggregate is Aggregate.BRADLEY_TERRY:
+        assert all(score.scores["reward_std"] > 0 for score in scores)
+
+
+def test_the_share_of_comparisons_won_is_the_reward_where_that_is_asked_for(judged: Judged) -> None:
+    own = judge("genrm-boxed", pairs="all", aggregate="win-rate")
+    scores = judged.scores(own, lambda ids, _: boxed(ids, {0: 1, 1: 2, 2: 5}), 3)
+    assert [score.reward for score in scores] == [0.0, 0.5, 1.0]
+
+
+def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged) -> None:
+    own = judge("reward-anything", votes=6)
+    grades = {0: 5, 1: 1, 2: 3}
+
+    def reply(ids: Sequence[int], sampling: Sampling) -> str:
+        scores = ", ".join(f'"model-{place}": {grades[at]}' for place, at in enumerate(ids, 1))
+        order = sorted(range(len(ids)), key=lambda place: -grades[ids[place]])
+        return f'{{"scores": {{{scores}}}, "best-to-worst": [{", ".join(f""" "model-{place + 1}" """ for place in order)}]}}'
+
+    scores = judged.scores(own, reply, 3)
+    assert [score.reward for score in scores] == [5.0, 1.0, 3.0]
+    assert [score.scores["rank"] for score in scores] == [1.0, 3.0, 2.0]
+    assert [score.scores["win_rate"] for score in scores] == [1.0, 0.0, 0.5]
+    orders = [ids for ids, _ in judged.asked]
+    assert len(set(orders)) > 1
+    again = Judged()
+    again.scores(own, reply, 3)
+    assert [ids for ids, _ in again.asked] == orders
+
+
+def test_another_seed_shows_lists_in_another_order() -> None:
+    orders = {tuple(prompt.judges for prompt in prompts(judge("reward-anything", seed=seed), 6)) for seed in range(4)}
+    assert len(orders) == 4
+
+
+def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
+    """Of two responses there are two orders: what is asked again in one of them is drawn, or isn't asked."""
+    asked = prompts(judge("reward-anything", votes=8), 2)
+    assert sorted(one.judges for one in asked) == [(0, 1), (1, 0)]
+    assert sum(one.times for one in asked) == 8
+    assert [one.times for one in prompts(judge("reward-anything", votes=8, temperature=0), 2)] == [1, 1]
+    assert [one.times for one in prompts(judge("reward-anything", votes=8), 1)] == [8]
+
+
+@pytest.mark.parametrize("votes", [1, 2, 3, 8])
+@pytest.mark.parametrize("family", ["genrm-boxed", "genrm-principle", "reward-anything", "rm-r1"])
+def test_all_votes_of_a_run_are_drawn_alike_as_it_is_recorded(family: str, votes: int) -> None:
+    own = judge(family, votes=votes)
+    recorded = own.recorded(ANSWER_TOKENS)
+    for count in (1, 2, 3):
+        found = {own.sampling(prompt, 0, 0, ANSWER_TOKENS) for prompt in prompts(own, count)}
+        assert {sampling.temperature for sampling in found} <= {recorded["temperature"]}
+        assert {sampling.top_p for sampling in found} <= {recorded["top_p"]}
+
+
+@pytest.mark.parametrize("question", ["a", "b", "c", "d", "e"])
+@pytest.mark.parametrize("votes", [2, 4, 8])
+def test_a_list_is_shown_as_often_in_one_order_as_turned_round(question: str, votes: int) -> None:
+    asked = ScoreRequest((user(question),), tuple(Response(f"r[{at}]", str(at)) for at in range(3)))
+    for among in ((0, 1), (0, 1, 2)):
+        shown = Counter[tuple[int, ...]]()
+        for showing in judge("reward-anything", votes=votes).questions(asked, among):
+            shown[showing.judges] += showing.times
+        assert shown.total() == votes
+        assert all(shown[order] == shown[order[::-1]] for order in shown)
+
+
+def test_a_comparison_that_is_asked_for_is_no_grade(judged: Judged) -> None:
+    """A response alone has no share of wins, and no margin: its grade would be on another scale."""
+    assert prompts(judge("genrm-boxed", aggregate="win-rate"), 1) == ()
+    own = judge("genrm-boxed")
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {0: 4}))
+    try:
+        scorer = JudgeScorer(own, {"score": 1.0, "margin": 0.1}, fake, ANSWER_TOKENS)
+        ((score,),) = scorer.score_block([request(own, 1)])
+    finally:
+        fake.close()
+    assert (score.status, score.reason) == (Status.FAILED, Reason.NO_OPPONENT)
+
+
+@pytest.mark.parametrize("votes", [2, 3, 7])
+def test_an_order_with_more_votes_counts_no_more(judged: Judged, votes: int) -> None:
+    scores = judged.scores(judge(votes=votes), prefers(lambda one, other: True))
+    assert [score.reward for score in scores] == [0.5, 0.5]
+    assert len(judged.asked) == votes
+
+
+def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
+    assert prompts(judge("rm-r1"), 1) == ()
+    assert [prompt.judges for prompt in prompts(judge("genrm-boxed"), 1)] == [(0,)]
+
+
+# What can't be read.
+
+
+def test_a_text_without_a_verdict_is_asked_for_again_and_sampled(judged: Judged) -> None:
+    tries: list[int] = []
+
+    def reply(ids: Sequence[int], sampling: Sampling) -> str:
+        tries.append(len(tries))
+        return "I can't say." if len(tries) <= 2 else boxed(ids, {0: 1, 1: 5})
+
+    scores = judged.scores(judge("genrm-boxed", trace=True), reply)
+    assert [sampling.temperature for _, sampling in judged.asked] == [0.0, 0.6, 0.6]
+    assert len({sampling.seed for _, sampling in judged.asked}) == 3
+    assert [score.reward for score in scores] == [1.0, 5.0]
+    assert [(said.vote, said.reason) for said in scores[1].trace] == [
+        (None, Reason.NO_VERDICT), (None, Reason.NO_VERDICT), (5.0, None)
+    ]  # fmt: skip
+    assert {said.shown for said in scores[1].trace} == {("r[0]", "r[1]")}
+
+
+def test_what_never_has_a_verdict_fails_and_keeps_the_text(judged: Judged) -> None:
+    scores = judged.scores(judge("genrm-boxed", reask=1, trace=True), lambda ids, _: r"perhaps \boxed{3, 3}")
+    assert len(judged.asked) == 2
+    for score in scores:
+        assert (score.status, score.reason, score.reward, score.scores) == (Status.FAILED, Reason.NO_VERDICT, None, {})
+        assert [said.text for said in score.trace] == [r"perhaps \boxed{3, 3}"] * 2
+
+
+def test_without_asking_again_once_is_enough(judged: Judged) -> None:
+    judged.scores(judge("genrm-boxed", reask=0), lambda ids, _: "?")
+    assert len(judged.asked) == 1
+
+
+def test_what_was_cut_off_isnt_read_even_if_there_is_a_verdict(judged: Judged) -> None:
+    more = " and so on" * ANSWER_TOKENS
+    scores = judged.scores(judge("genrm-boxed", reask=0), lambda ids, _: boxed(ids, {0: 1, 1: 5}) + more)
+    assert [score.reason for score in scores] == [Reason.CUT_OFF] * 2
+
+
+def test_half_of_the_votes_must_be_readable(judged: Judged) -> None:
+    def reply(readable: int) -> Reply:
+        count = {(0, 1): 0, (1, 0): 0}
+
+        def told(ids: Sequence[int], sampling: Sampling) -> str:
+            one, other = ids
+            count[one, other] += 1
+            return boxed(ids, {0: 1, 1: 5}) if count[one, other] <= readable else "?"
+
+        return told
+
+    own = judge("genrm-boxed", votes=8, reask=0)
+    enough = judged.scores(own, reply(2))
+    assert [(score.reward, score.scores["judgements"]) for score in enough] == [(1.0, 4.0), (5.0, 4.0)]
+    assert [score.reason for score in judged.scores(own, reply(1))] == [Reason.NO_VERDICT] * 2
+
+
+def test_one_order_alone_is_no_judgement_of_a_pair(judged: Judged) -> None:
+    scores = judged.scores(judge(reask=0), lambda ids, _: LARGER(ids, _) if tuple(ids) == (0, 1) else "?")
+    assert [score.reason for score in scores] == [Reason.NO_VERDICT] * 2
+
+
+def test_an_unreadable_pair_fails_only_those_in_it(judged: Judged) -> None:
+    scores = judged.scores(
+        judge("genrm-boxed", pairs="all", reask=0),
+        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {at: at + 1 for at in ids}),
+        4,
+    )
+    assert [score.reason for score in scores] == [Reason.NO_VERDICT, Reason.NO_VERDICT, None, None]
+    assert [score.reward for score in scores[2:]] == [3.0, 4.0]
+
+
+def test_a_knock_out_goes_on_past_an_unreadable_pair(judged: Judged) -> None:
+    scores = judged.scores(
+        judge("genrm-boxed", pairs="active", reask=0),
+        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {at: at + 1 for at in ids}),
+        3,
+    )
+    assert [score.reason for score in scores] == [Reason.NO_VERDICT, Reason.NO_VERDICT, None]
+
+
+def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> None:
+    own = judge("genrm-boxed", pairs="active")
+    asked = replace(request(own, 3), prompts=tuple(one for one in prompts(own, 3) if one.judges != (0, 1)))
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {at: at + 1 for at in ids}))
+    try:
+        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+    finally:
+        fake.close()
+    assert [score.reward for score in scores] == [1.0, 2.0, 3.0]
+    assert [score.scores["losses"] for score in scores] == [1.0, 1.0, 0.0]
+
+
+def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: Judged) -> None:
+    own = judge("genrm-boxed", pairs="active")
+    responses = tuple(RenderedResponse(f"r[{at}]", reasoned=True) for at in range(3))
+    asked = RenderedRequest("hash", responses, tuple(one for one in prompts(own, 3) if one.judges != (0, 2)))
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {at: 3 - at for at in ids}))
+    try:
+        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+    finally:
+        fake.close()
+    assert [(score.status, score.reason, score.reward) for score in scores] == [
+        (Status.SCORED, None, 3.0), (Status.SCORED, None, 2.0), (Status.REJECTED, Reason.NO_OPPONENT, None)
+    ]  # fmt: skip
+    assert all(score.reasoned for score in scores)
+
+
+def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: Judged) -> None:
+    def reply(ids: Sequence[int], sampling: Sampling) -> str:
+        scores = ", ".join(f'"model-{place}": {at + 1}' for place, at in enumerate(ids, 1))
+        return "?" if tuple(ids) == judged.asked[0][0] else f'{{"scores": {{{scores}}}}}'
+
+    scores = judged.scores(judge("reward-anything", votes=6, reask=0), reply, 3)
+    assert [score.reward for score in scores] == [1.0, 2.0, 3.0]
+    assert scores[0].scores["judgements"] < 6
+
+
+@pytest.mark.parametrize(("fault", "reason"), [(Fault.REFUSE, Reason.ENGINE_REFUSED), (Fault.HANG, Reason.ENGINE_TIMEOUT)])
+def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged, fault: Fault, reason: Reason) -> None:
+    scores = judged.scores(judge(), LARGER, faults=Faults({0: fault}), request_timeout_s=0.05)
+    assert [score.reason for score in scores] == [reason] * 2
+    assert len(judged.asked) <= 2
+
+
+def test_a_dead_engine_is_no_failed_judgement(judged: Judged) -> None:
+    with pytest.raises(EngineDead):
+        judged.scores(judge(), LARGER, faults=Faults({0: Fault.DIE}))
+
+
+def test_tokens_are_shared_among_those_that_are_shown_together(judged: Judged) -> None:
+    scores = judged.scores(judge("genrm-boxed", pairs="all"), lambda ids, _: boxed(ids, {at: at + 1 for at in ids}), 3)
+    words = len(re.findall(r"\S+", boxed([0, 1], {0: 1, 1: 2})))
+    assert sum(score.prompt_tokens or 0 for score in scores) == 3 * 2
+    assert sum(score.completion_tokens or 0 for score in scores) == 3 * words
+
+
+def test_a_rehearsal_has_verdicts_whatever_the_engine_says() -> None:
+    for family in families().values():
+        if not isinstance(family, Judge) or family.name == "rubric":
+            continue
+        own = family.asked_by(JudgeSettings(), (1, 2))
+        fake = FakeEngine(0, 1000)
+        try:
+            scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS, rehearsal=True)
+            (scores,) = scorer.score_block([request(own, 2)])
+        finally:
+            fake.close()
+        assert [score.status for score in scores] == [Status.SCORED] * 2, family.name
+        assert all(set(score.scores) <= set(own.outputs()) for score in scores)
+
+
+def test_a_rejected_response_stays_rejected_beside_the_judged(judged: Judged) -> None:
+    own = judge("genrm-boxed")
+    asked = RenderedRequest(
+        "hash",
+        (RenderedResponse("r[0]", Reason.CONTROL_TOKEN), RenderedResponse("r[1]"), RenderedResponse("r[2]", truncated=True)),
+        (Prompt((1, 2), (1, 2)),),
+    )
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {1: 2, 2: 4}))
+    try:
+        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+    finally:
+        fake.close()
+    assert [(score.reason, score.reward, score.truncated) for score in scores] == [
+        (Reason.CONTROL_TOKEN, None, False), (None, 2.0, False), (None, 4.0, True)
+    ]  # fmt: skip
+
+
+def test_weights_make_the_ranking_break_ties() -> None:
+    own = judge("genrm-boxed")
+    assert own.weights({"score": 1.0, "margin": 0.1}) == {"score": 1.0, "margin": 0.1}
+    with pytest.raises(SettingsError, match="weights name win_rate, which genrm-boxed doesn't give; it gives score, margin"):
+        own.weights({"win_rate": 1.0})

@@ -1,0 +1,140 @@
+"""What a policy wrote, as it is judged: with the marks of its reasoning, which decide what of it is the answer."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tokenizers import AddedToken
+from transformers import AutoTokenizer
+
+from actors.checkpoint.checkpoint_files import locate
+from actors.engine.fake_engine import FakeEngine
+from actors.engine.protocol import Generation, Sampling
+from actors.records import Reason
+from actors.rendering.renderer import special_tokens
+from actors.scorers.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
+from actors.settings.replica import ControlTokens, PolicySettings
+from actors.text.reasoning import MARKS, Parted, parted
+from pipelines.formats import with_system_prompt
+from pipelines.prepare.policy_prompts import AskedRow, Asking
+from pipelines.prepare.score_requests import Preparation
+from tests.support.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, system, user, write_model
+
+CAUSAL = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
+TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}<|end|>{% endfor %}"
+
+
+class Spelling(FakeEngine):
+    """An engine that gives the ids of special tokens, 100 and on, where a text has them: not those only spelt in it."""
+
+    def __init__(self, special: Sequence[str], spelt: Sequence[str], **settings: Any) -> None:
+        super().__init__(1, 512, vocabulary=10, **settings)
+        self._numbers = {text: 100 + at for at, text in enumerate(special) if text not in spelt}
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        tokens = re.compile("|".join(map(re.escape, self._numbers)) or r"(?!)")
+        return tuple(
+            replace(one, token_ids=(1, *(self._numbers[token] for token in tokens.findall(one.text))))
+            for one in await super().generate(ids, sampling, request_id)
+        )
+
+
+def drawn(text: str, special: Sequence[str], opening: str = "", spelt: Sequence[str] = (), **sampling: Any) -> Drawn:
+    """A candidate of a policy that writes a text, which an engine gives without special tokens unless they are kept.
+
+    Those in `spelt` are written in ordinary characters.
+    """
+
+    def reply(ids: Sequence[int], asked: Sampling, number: int) -> str:
+        gone = "|".join(map(re.escape, set(special) - set(spelt)))
+        return re.sub(gone, "", text) if gone and not asked.keep_special else text
+
+    engine = Spelling(special, spelt, reply=reply)
+    try:
+        texts = {100 + at: token for at, token in enumerate(special)}
+        writer = PolicyWriter(Sampling(**{"max_tokens": 100, **sampling}), engine, texts)
+        ((found,),) = writer.draw_block([Draw([1, 2], (0,), opening)])
+    finally:
+        engine.close()
+    return found
+
+
+@pytest.mark.parametrize(("begin", "end"), [(mark.begin, mark.end) for mark in MARKS if not mark.paired])
+def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text(begin: str, end: str) -> None:
+    found = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
+    assert found.reason is None
+    assert parted(found.text) == Parted(True, "The answer.")
+    assert "<|other|>" not in found.text
+
+
+def test_characters_that_spell_a_special_token_stay_in_the_text() -> None:
+    special = ["<think>", "</think>", "<s>", "<|end|>"]
+    found = drawn("<think> Hm. </think> Use <s>old</s>.<|end|>", special, spelt=["<s>"])
+    assert found.text == "<think> Hm. </think> Use <s>old</s>."
+    assert drawn("Use <s>old</s>.", ["<s>"], spelt=["<s>"]).text == "Use <s>old</s>."
+
+
+def test_parts_of_marks_that_are_special_tokens_stay_too() -> None:
+    """gpt-oss's."""
+    special = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>"]
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Seven."
+    assert parted(drawn(text, special).text) == Parted(True, "Seven.")
+
+
+def test_reasoning_that_never_ends_is_no_answer() -> None:
+    begun = drawn("I guess that", (), "<think>")
+    assert (begun.reason, parted(begun.text)) == (None, Parted(True, None))
+    assert parted(drawn("<think> I guess that", ["<think>", "</think>"]).text) == Parted(True, None)
+    assert parted(drawn("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == Parted(True, None)
+    assert drawn("I guess that", (), "<think>", max_tokens=2).reason is Reason.UNFINISHED
+
+
+def test_what_a_prompt_has_opened_is_in_the_text() -> None:
+    found = drawn("a tag, `</think>`?\n</think>\n\nSeven.", (), "<think>")
+    assert found.text.startswith("<think>a tag")
+
+
+def test_special_tokens_without_a_mark_are_left_to_the_engine() -> None:
+    assert drawn("Seven. <|other|>", ["<|other|>"]).text.strip() == "Seven."
+
+
+def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(locate("tiny-scalar"))
+    tokenizer.add_tokens([AddedToken("[THINK]", special=True), AddedToken("<plain>", special=False)])
+    opens = "{% if add_generation_prompt %}assistant: [THINK]\n{% endif %}"
+    for name, template in (("plain", TEMPLATE), ("opens", TEMPLATE + opens)):
+        write_model(tmp_path / name, config=CAUSAL, weights=LANGUAGE_MODEL_WEIGHTS, tokenizer=tokenizer, template=template)
+    for name, opening in (("plain", ""), ("opens", "[THINK]")):
+        policy = resolve_policy(PolicySettings(policy=str(tmp_path / name)))
+        special = special_tokens(policy)
+        assert {"[THINK]", "<pad>"} <= set(special.values())
+        assert "<plain>" not in special.values()
+        assert [special[number] for number in tokenizer.convert_tokens_to_ids(["[THINK]", "<pad>"])] == ["[THINK]", "<pad>"]
+        asking = Asking(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
+        (row,) = asking.rendered([AskedRow(request(user("Hi"), to=()))])
+        assert row.opening == opening
+
+
+def test_candidates_are_drawn_as_the_settings_say() -> None:
+    own = PolicySettings(
+        policy="tiny-policy", policy_max_tokens=9, policy_temperature=0.7, policy_top_p=0.5, policy_stop=("\n",)
+    )
+    assert resolve_policy(own).sampling == Sampling(max_tokens=9, temperature=0.7, top_p=0.5, stop=("\n",))
+    greedy = own.model_copy(update={"policy_temperature": 0.0})
+    assert resolve_policy(greedy).sampling == Sampling(max_tokens=9, stop=("\n",)), "the likeliest token, whatever the share"
+
+
+def test_a_rows_system_prompt_takes_the_place_of_the_policys() -> None:
+    assert with_system_prompt((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
+    assert with_system_prompt((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
+    assert with_system_prompt((user("Hi"),), None) == (user("Hi"),)
+
+
+def test_seeds_differ_by_row_by_number_and_by_run() -> None:
+    seeds = [seed_of(base, row, at) for base in (0, 1) for row in ("a:1", "a:10", "b:1") for at in range(12)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert seed_of(0, "prompts.jsonl:0", 0) == 1797170907, "another one would draw other candidates when a run is resumed"

@@ -1,0 +1,205 @@
+"""What is checked of a model on its engine before its first row; each check refuses what it is there for."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import Golden, KnownModel
+from actors.engine.fake_engine import FakeEngine
+from actors.engine.protocol import Generation, Pooled, Sampling
+from actors.errors import ModelError
+from actors.reward_model import families, resolve
+from actors.scorers.alignment import logprobs_are_their_tokens
+from actors.scorers.self_test import self_test
+from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
+from actors.settings.rubric import RubricSettings
+from tests.support.models import ATTRIBUTES, SCALAR, reward_model
+
+Change = Callable[[tuple[float, ...]], tuple[float, ...]]
+
+
+class Reading(FakeEngine):
+    """An engine whose outputs are changed on their way."""
+
+    change: Change = staticmethod(lambda values: values)
+    ignores_activation = False
+
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        found = await super().pool(ids, request_id, at, activated=activated and not self.ignores_activation)
+        return Pooled(tuple(map(self.change, found.rows)), found.cached_tokens, found.computed_tokens)
+
+
+@pytest.fixture(params=[ATTRIBUTES, SCALAR])
+def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """One without golden conversations: its numbers are made up."""
+    model = reward_model(request.param)
+    made = Reading(model.labels, model.max_model_len)
+    made.model = model  # type: ignore[attr-defined]
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def without_golden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for family in families().values():
+        models = tuple(KnownModel(model.id, model.note) for model in family.models)
+        monkeypatch.setattr(type(family), "models", models)
+
+
+def test_a_sound_engine_passes(engine: Any) -> None:
+    passed: list[str] = []
+    self_test(engine.model, engine, passed.append)
+    assert [check.split(":")[0] for check in passed] == ["tokenizer and template", "head", "outputs"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda values: (*values, 0.0), lambda values: (math.nan,) * len(values), lambda values: (math.inf,) * len(values)],
+    ids=["one more", "NaN", "infinite"],
+)
+def test_a_head_of_another_shape_or_without_numbers_is_refused(engine: Any, change: Change) -> None:
+    engine.change = change
+    with pytest.raises(ModelError, match=f"the head's outputs should be {engine.model.labels} finite numbers"):
+        self_test(engine.model, engine)
+
+
+def softmax(values: tuple[float, ...]) -> tuple[float, ...]:
+    powers = [math.exp(value) for value in values]
+    return tuple(power / sum(powers) for power in powers)
+
+
+def sigmoid(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(1 / (1 + math.exp(-value)) for value in values)
+
+
+@pytest.mark.parametrize("change", [softmax, sigmoid])
+def test_an_activation_that_is_always_there_is_refused(engine: Any, change: Change) -> None:
+    engine.ignores_activation, engine.change = True, change
+    with pytest.raises(ModelError, match="the outputs aren't raw logits"):
+        self_test(engine.model, engine)
+
+
+def test_weights_that_came_after_the_run_was_settled_are_checked(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checkpoint, "tensors", {"model.embed_tokens.weight": (10, 10)})
+    with pytest.raises(ModelError, match=r"has no score\.weight"):
+        self_test(engine.model, engine)
+
+
+@pytest.mark.parametrize("tolerance", [0.1, 100.0])
+def test_a_conversation_with_a_known_reward_must_have_it(
+    engine: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = Golden.answer("What is 1+1?", "1+1=2", 50.0, tolerance)
+    known = (KnownModel(engine.model.model, "", golden=(golden,)),)
+    monkeypatch.setattr(type(engine.model.family), "models", known)
+    passed: list[str] = []
+    if tolerance == 100.0:
+        self_test(engine.model, engine, passed.append)
+        assert passed[-1].endswith("published or measured as 50 (give or take 100)")
+        return
+    with pytest.raises(ModelError, match=r"conversation 1 should have the reward 50 \(give or take 0.1\), and has -?\d"):
+        self_test(engine.model, engine)
+
+
+class Shifted(FakeEngine):
+    """An engine whose rows and log-probabilities are those of tokens so many places further on."""
+
+    places = 0
+
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        last = len(ids) - 1
+        moved = [min(max(place + self.places, 0), last) for place in ([last] if at is None else at)]
+        return await super().pool(ids, request_id, moved, activated=activated)
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        tokens: list[int] = []
+        rows: list[dict[int, float]] = []
+        for _ in range(sampling.max_tokens):
+            seen = sum(ids) + sum(tokens)
+            tokens.append(seen % 11)
+            rows.append({tokens[-1]: 0.0} | {verdict: -20.0 * ((seen + verdict) % 3) for verdict in sampling.verdict_ids})
+        rows = rows[self.places :] + rows[: self.places]
+        return (Generation("said", tuple(tokens), "length", tuple(rows), 0, len(ids)),)
+
+
+@pytest.mark.parametrize("places", [0, 1, -1])
+def test_rows_of_other_tokens_are_refused(places: int) -> None:
+    model = reward_model(SCALAR, every_turn=True)
+    engine = Shifted(model.labels, model.max_model_len, every_position=True)
+    engine.places = places
+    passed: list[str] = []
+    try:
+        if places:
+            with pytest.raises(ModelError, match=r"numbers aren't those of their tokens.*VLLM_USE_V2_MODEL_RUNNER=0"):
+                self_test(model, engine)
+            return
+        self_test(model, engine, passed.append)
+    finally:
+        engine.close()
+    assert passed[-1] == "positions: each token has its own outputs (model runner fake)"
+
+
+@pytest.mark.parametrize("places", [0, 1, -1])
+def test_log_probabilities_of_other_tokens_are_refused(places: int) -> None:
+    model = reward_model("tiny-genrm-principle")
+    engine = Shifted(0, model.max_model_len)
+    engine.places = places
+    prompts = ([1, 2, 3], [4, 5])
+    try:
+        if places:
+            with pytest.raises(ModelError, match="numbers aren't those of their tokens: at token 0 of a text"):
+                logprobs_are_their_tokens(model, engine, prompts)
+            return
+        passed = logprobs_are_their_tokens(model, engine, prompts)
+    finally:
+        engine.close()
+    assert passed == "log-probabilities: each token has its own (model runner fake)"
+
+
+@pytest.mark.parametrize(
+    ("model", "rewards"),
+    [
+        ("internlm/internlm2-20b-reward", (0.767578125, -2.22265625)),
+        ("Skywork/Skywork-Reward-V2-Llama-3.1-8B", (23.0, 3.59375)),
+    ],
+)
+def test_what_a_card_publishes_is_asked_of_that_model_alone(
+    model: str, rewards: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the known models are here after all
+    assert [golden.rewards for golden in golden_of(model)] == [rewards]
+    assert golden_of("internlm/internlm2-7b-reward") == golden_of("Skywork/Skywork-Reward-V2-Llama-3.1-8B-40M") == ()
+
+
+def golden_of(model: str) -> Sequence[Golden]:
+    (known,) = filter(None, (family.knows(model) for family in families().values()))
+    return known.golden
+
+
+def test_a_judge_of_whom_nothing_can_be_read_passes_where_it_neednt_be() -> None:
+    rubric = RubricSettings(prompt="{{ response }}", pattern="Rating: ([0-9]+)", low=1, high=10)
+    model = resolve(ModelSettings(model="tiny-policy", judge=JudgeSettings(rubric=rubric)), RenderSettings())
+    engine = FakeEngine(0, model.context)
+    passed: list[str] = []
+    try:
+        self_test(model, engine, passed.append)
+        assert passed[-1].startswith("asked about 2 + 3, it gave ")
+        with pytest.raises(ModelError, match="nothing could be read: asked about 2"):
+            self_test(model, engine, must_read=True)
+    finally:
+        engine.close()
+
+
+def test_a_model_that_no_question_fits_into_isnt_ok(engine: Any) -> None:
+    short = replace(engine.model, max_model_len=2)
+    self_test(short, engine)
+    with pytest.raises(ModelError, match="nothing could be asked: prompts may have 2 tokens"):
+        self_test(short, engine, must_read=True)

@@ -1,0 +1,135 @@
+"""Reasoning is told from an answer by where it stands, and an answer is judged as if there had been none."""
+
+import pytest
+
+from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest
+from actors.rendering.renderer import Renderer
+from actors.reward_model import resolve
+from actors.settings.replica import ModelSettings, RenderSettings
+from actors.text.reasoning import MARKS, Parted, freed, mark_in, parted, with_reasoning
+from tests.support.models import SCALAR, assistant, request, user
+
+HELD = [
+    ("<think>hm</think>yes", "yes"),
+    ("\n <think>\nhm\n</think>\n\nyes\n", "yes\n"),
+    ("<think></think>\n\n    indented", "    indented"),
+    ("<think>a</think><think>b</think> yes", "yes"),
+    ("<think>hm</think>\n\nThe tag `</think>` ends it.", "The tag `</think>` ends it."),
+    ("<think>hm</think>\n\nUse <think> and </think> so.", "Use <think> and </think> so."),
+    ("hm\n</think>\n\nyes", "yes"),
+    ("hm, `</think>` would end it.\n</think>\nyes", "yes"),
+    ("So 7 it is.</think>yes", "yes"),
+    ("So 7 it is. </think> yes", "yes"),
+    ("</think>yes", "yes"),
+    ("[THINK]hm[/THINK]yes", "yes"),
+    ("<reasoning>hm</reasoning>\nyes", "yes"),
+    ("<thought>hm</thought>\nyes", "yes"),
+    ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes<|return|>", "yes"),
+    ("<|start|>assistant<|channel|>analysis<|message|>hm<|end|><|channel|>final<|message|>yes", "yes"),
+    ("analysisWe think.assistantfinalyes", "yes"),
+    ("Here is my thought process: hm Here is my response: yes", "yes"),
+    ("<think>hm", None),
+    ("<think>hm</think>\n ", None),
+    ("<think>the tag `</think>` ends it\n</think>\nyes", None),
+    ("[THINK]hm", None),
+]
+TEXT = [
+    "yes",
+    "The tag `<think>` begins it, and `</think>` ends it.",
+    "It begins with <think> and ends with </think>, so.",
+    "Reasoning models write </think> before they answer.",
+    'They end it with "</think>", as you see.',
+    "```\nhm\n</think>\n```\nis what it looks like",
+    "Look:\n<think>\nhm\n</think>\nlike this",
+    "analysis of the problem",
+    "Here is my thought process: I like it.",
+    "a < b and b > a",
+    "</thinking> is a tag",
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), HELD)
+def test_reasoning_stands_at_the_beginning_up_to_its_end(text: str, answer: str | None) -> None:
+    assert parted(text) == Parted(True, answer)
+
+
+@pytest.mark.parametrize("text", TEXT)
+def test_a_mark_that_is_only_mentioned_is_text(text: str) -> None:
+    found = parted(text)
+    assert (found.reasoned, found.answer) == (False, text)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_every_mark_is_known(mark: tuple[str, str]) -> None:
+    found = parted(f"{mark[0]} hm {mark[1]}yes")
+    assert (found.reasoned, found.answer) == (True, "yes")
+
+
+@pytest.mark.parametrize(
+    "text", ["<think></think>" * 100_000, "<think>" * 200_000, "`</think>` " * 100_000, "a </think> " * 100_000, " " * 2**20]
+)
+def test_looking_for_it_is_linear_in_the_text(text: str) -> None:
+    assert parted(text) is not None  # would else take minutes
+
+
+def test_turns_before_a_response_are_treated_as_it_is() -> None:
+    thought = assistant("<think>hm</think>7")
+    asked = ScoreRequest((user("3+4?"), thought, user("sure?")), (Response("final", "yes"), Response("b", "<think>no")))
+    assert freed(asked, Reasoning.REJECT).refused == {0, 1}
+    assert freed(asked, Reasoning.KEEP).request == asked
+    stripped = freed(asked, Reasoning.STRIP)
+    assert stripped.request.context[1] == assistant("7")
+    assert [set(stripped.held), set(stripped.refused)] == [{0, 1}, {1}]
+    open_ended = ScoreRequest((user("3+4?"), assistant("<think>hm"), user("sure?")), (Response("final", "yes"),))
+    assert freed(open_ended, Reasoning.STRIP).refused == {0}
+
+
+def test_what_the_user_writes_is_no_reasoning_of_the_assistants() -> None:
+    asked = ScoreRequest((user("<think>hm</think>?"),), (Response("final", "yes"),))
+    assert freed(asked, Reasoning.STRIP).held == set()
+
+
+def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:
+    whole = with_reasoning("yes", {"reasoning_content": "hm"})
+    assert parted(whole).answer == "yes"
+    assert with_reasoning("yes", {"reasoning_content": " ", "reasoning": None}) == "yes"
+    assert with_reasoning("<think>hm</think>yes", {"reasoning": "hm"}) == "<think>hm</think>yes"
+
+
+def test_a_template_tells_that_its_model_reasons() -> None:
+    assert mark_in("{{ messages }}{% if x %}<think>\n{% endif %}") == "<think>"
+    assert mark_in("{{ messages }} an analysis") is None
+
+
+def rendering(reasoning: Reasoning | None, model: str = SCALAR, **more: str) -> Renderer:
+    settings = RenderSettings(reasoning=reasoning)
+    return Renderer(resolve(ModelSettings(model=model, **more), settings), settings)
+
+
+def test_what_is_rendered_is_the_answer_alone_or_all_of_it() -> None:
+    thought, plain = request(user("3+4?"), to="<think>hm</think>\n\n7"), request(user("3+4?"), to="7")
+    (wanted,) = rendering(None).render([plain])
+    for reasoning in (None, Reasoning.REJECT):
+        (found,) = rendering(reasoning).render([thought])
+        assert (found.responses[0].reason, found.responses[0].reasoned, found.prompts) == (Reason.REASONING, True, ())
+    stripped, kept = (rendering(how).render([thought])[0] for how in (Reasoning.STRIP, Reasoning.KEEP))
+    assert stripped.prompts == wanted.prompts
+    assert stripped.prompt_hash == kept.prompt_hash == wanted.prompt_hash
+    assert stripped.responses[0].reasoned
+    assert len(kept.prompts[0].ids) > len(wanted.prompts[0].ids)
+
+
+def test_a_request_may_say_it_itself() -> None:
+    asked = ScoreRequest((user("3+4?"),), (Response("final", "<think>hm</think>7"),), reasoning=Reasoning.STRIP)
+    (found,) = rendering(None).render([asked])
+    assert found.responses[0].reason is None
+
+
+def test_a_judge_whose_authors_strip_it_does_without_being_told() -> None:
+    asked = ScoreRequest(
+        (Message(Role.USER, "What is 3 + 4?"),),
+        (Response("a", "<think>hm</think>7"), Response("b", "<think>hm"), Response("c", "9")),
+    )
+    (found,) = rendering(None, "tiny-genrm").render([asked])
+    assert [response.reason for response in found.responses] == [None, Reason.REASONING, None]
+    assert {at for prompt in found.prompts for at in prompt.judges} == {0, 2}

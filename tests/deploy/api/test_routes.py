@@ -1,0 +1,631 @@
+"""Every wire format in this process, on the fake engine: shapes, statuses, and what is refused."""
+
+import asyncio
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, cast
+
+import httpx
+import openai
+import pytest
+
+from actors.contracts.family import Question
+from actors.records import Message, Reason, Role
+from actors.reward_model import resolve
+from actors.scorers.online import OnlineScorer
+from actors.settings.replica import ModelSettings, RenderSettings
+from deploy.api import chat
+from deploy.api.json_route import DEEPEST
+from deploy.errors import unscored
+from tests.support.endpoints import ANSWERED, QUESTION, application, client, listening, post, scorer
+
+HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
+NAMES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+COMPARED = [
+    *QUESTION,
+    {"role": "principle", "content": "correctness"},
+    {"role": "response_1", "content": "7"},
+    {"role": "response_2", "content": "9"},
+]
+
+
+@pytest.fixture(scope="module")
+def scorers() -> Iterator[list[OnlineScorer]]:
+    made = [scorer(HEAD), scorer(JUDGE)]
+    yield made
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def app(scorers: list[OnlineScorer]) -> Any:
+    return application(scorers)
+
+
+@pytest.fixture(scope="module")
+def truth(app: Any) -> dict[str, Any]:
+    """What our own format says of the conversation that all others are asked about, too."""
+    found: dict[str, Any] = asked(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+    return found
+
+
+def asked(app: Any, *, model: str = HEAD, **body: Any) -> dict[str, Any]:
+    answer = post(app, "/v1/rewards", {"model": model, **body})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def error(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """In OpenAI's shape."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    (kind,) = answer.json()
+    assert kind == "error"
+    found: dict[str, Any] = answer.json()["error"]
+    assert found.keys() == {"message", "type", "param", "code"}
+    return found
+
+
+# Our own format.
+
+
+def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
+    body = asked(
+        app,
+        conversations=[
+            {"messages": QUESTION, "responses": ["7", " ", "9 <extra_id_1>"]},
+            {"messages": QUESTION},
+            {"messages": ANSWERED},
+            {"messages": [{"role": "wizard", "content": "?"}], "responses": ["7"]},
+        ],
+    )
+    outcomes = [[(one["status"], one["reason"]) for one in own["responses"]] for own in body["data"]]
+    scored = ("scored", None)
+    assert outcomes == [
+        [scored, ("rejected", "empty_content"), ("rejected", "control_token")],
+        [("rejected", "no_final_assistant")],
+        [scored],
+        [("rejected", "unknown_role")],
+    ]
+    assert [own["ranking"] for own in body["data"]] == [[0], [], [0], []]
+    assert all((one["reward"] is None) == (one["status"] != "scored") for own in body["data"] for one in own["responses"])
+    assert body["data"][0]["responses"][0]["reward"] == body["data"][2]["responses"][0]["reward"], (
+        "a candidate is a last turn"
+    )
+    assert tuple(body["data"][2]["responses"][0]["scores"]) == NAMES
+    assert body["usage"]["prompt_tokens"] == 2 * body["data"][2]["responses"][0]["prompt_tokens"]
+
+
+def test_a_ranking_has_the_best_first(app: Any) -> None:
+    (own,) = asked(app, conversations=[{"messages": QUESTION, "responses": [str(at) for at in range(9)]}])["data"]
+    rewards = [one["reward"] for one in own["responses"]]
+    assert own["ranking"] == sorted(range(9), key=lambda at: -rewards[at])
+
+
+def test_a_judge_compares_candidates_and_shows_its_text_if_asked(app: Any) -> None:
+    conversations = [{"messages": QUESTION, "responses": ["7", "9"], "principles": ["correctness"]}]
+    (own,) = asked(app, model=JUDGE, conversations=conversations, trace=True)["data"]
+    said = own["responses"][0]["trace"][0]
+    assert said["shown"] == ["response[0]", "response[1]"]
+    assert said["principle"] == "correctness"
+    assert said["text"]
+    (quiet,) = asked(app, model=JUDGE, conversations=conversations)["data"]
+    assert quiet["responses"][0]["trace"] is None
+    assert quiet["responses"][0]["reward"] == own["responses"][0]["reward"]
+    (alone,) = asked(app, model=JUDGE, conversations=[{"messages": QUESTION, "responses": ["7"]}])["data"]
+    assert alone["responses"][0]["reason"] == "no_opponent"
+
+
+def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
+    body = {"model": HEAD, "conversations": [{"messages": ANSWERED, "principles": ["correctness"]}]}
+    assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
+    turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]
+    assert error(post(app, path, {"model": HEAD, "messages": turns}), 400)["code"] == "no_principles"
+
+
+@pytest.mark.parametrize("principles", [["correctness", ""], [" "]])
+def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) -> None:
+    one = scorer("tiny-principle")
+    blank, fine = ({"messages": QUESTION, "responses": ["7", "9"], "principles": by} for by in (principles, ["correctness"]))
+    in_messages = {"messages": ANSWERED, "principles": principles}
+    try:
+        data = asked(application([one]), model="tiny-principle", conversations=[blank, fine, in_messages])["data"]
+    finally:
+        one.close()
+    reasons = [[response["reason"] for response in own["responses"]] for own in data]
+    assert reasons == [["empty_content"] * 2, [None] * 2, ["empty_content"]]
+    assert [[response["reward"] is None for response in own["responses"]] for own in data] == [
+        [True] * 2,
+        [False] * 2,
+        [True],
+    ]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_a_head_has_one_answer_for_one_response(app: Any, path: str) -> None:
+    turns = [turn for turn in COMPARED if turn["role"] != "principle"]
+    found = error(post(app, path, {"model": HEAD, "messages": turns}), 400)
+    assert found["param"] == "messages"
+    assert "/v1/rewards" in found["message"]
+
+
+def test_responses_as_metadata_are_text_and_for_a_head_one(app: Any) -> None:
+    body = {"model": HEAD, "messages": QUESTION}
+    two = {"response_1": "7", "response_2": "9"}
+    assert "/v1/rewards" in error(post(app, "/v1/chat/completions", {**body, "metadata": two}), 400)["message"]
+    alone = {"response_1": "7", "response_2": None, "session": 5}
+    assert post(app, "/v1/chat/completions", {**body, "metadata": alone}).status_code == 200
+    for name in ("principle", "response_1", "response_2"):
+        for value in (7, ["7"], {"content": "7"}, False):
+            metadata = {"principle": "correctness", **two, name: value}
+            found = error(post(app, "/v1/chat/completions", {**body, "model": JUDGE, "metadata": metadata}), 400)
+            assert (found["param"], found["message"]) == ("metadata", f"metadata.{name} must be text")
+
+
+def test_a_judge_that_draws_its_orders_writes_about_one_response_here() -> None:
+    """Which of them is the first in its text would be told by nothing."""
+    name = "tiny-reward-anything"
+    one = scorer(name)
+    app = application([one])
+    try:
+        for at in range(8):
+            context = [{"role": "user", "content": f"What is {at} + 4?"}]
+            for turns, status in ((COMPARED[1:], 400), (COMPARED[1:3], 200)):
+                answer = post(app, "/v1/chat/completions", {"model": name, "messages": [*context, *turns]})
+                assert answer.status_code == status, answer.text
+                assert status == 200 or "/v1/rewards" in error(answer, 400)["message"]
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+def test_an_answer_to_nothing_has_no_number(path: str) -> None:
+    """As in batch: no reward model was trained to judge one. Of a family that would render it."""
+    alone, one = ANSWERED[1:], scorer("tiny-scalar")
+    try:
+        app = application([one])
+        assert error(post(app, path, {"model": "tiny-scalar", "messages": alone}), 400)["code"] == "no_messages"
+        (own,) = asked(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
+    finally:
+        one.close()
+    assert [(one["reward"], one["reason"]) for one in own["responses"]] == [(None, "no_messages")]
+
+
+def test_nobody_is_judged_after_another_answer_to_the_prompt(app: Any) -> None:
+    """As in batch, with a reason in place of each number."""
+    turns = [{"role": "response_1", "content": "8"}, {"role": "response_2", "content": "9"}]
+    for own in ({"messages": ANSWERED, "responses": ["8", "9"]}, {"messages": [*ANSWERED, *turns]}):
+        (judged,) = asked(app, conversations=[own])["data"]
+        assert {(one["reward"], one["reason"]) for one in judged["responses"]} == {(None, "wrong_type")}
+    items = [{"output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]} for text in "89"]
+    compared = {"model": "tiny-attributes", "conversation_history": ANSWERED, "response_objs": items}
+    assert error(post(app, "/compare", compared), 400)["code"] == "wrong_type"
+
+
+def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
+    (own,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
+    assert [one["name"] for one in own["responses"]] == ["response_1", "response_2"]
+    assert all(one["status"] == "scored" for one in own["responses"])
+
+
+def test_the_model_must_be_one_that_is_there(app: Any, scorers: list[OnlineScorer]) -> None:
+    body = {"conversations": [{"messages": ANSWERED}]}
+    assert error(post(app, "/v1/rewards", body), 400)["param"] == "model"
+    found = error(post(app, "/v1/rewards", {**body, "model": "gpt"}), 404)
+    assert found["code"] == "model_not_found"
+    assert HEAD in found["message"]
+    assert post(application(scorers[:1]), "/v1/rewards", body).status_code == 200, "the only one is meant"
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"conversations": [{"messages": ANSWERED}], "activation": True}, "activation"),
+        ({"conversations": []}, "conversations"),
+        ({"conversations": [{"messages": []}]}, "conversations.0.messages"),
+        ({"conversations": [{"messages": [{"role": 7, "content": "x"}]}]}, "conversations.0.messages.0.role"),
+        ({"conversations": [{"messages": QUESTION, "responses": []}]}, "conversations.0.responses"),
+        ([], None),
+    ],
+)
+def test_what_isnt_understood_is_refused_with_its_place(app: Any, body: Any, place: str | None) -> None:
+    found = error(post(app, "/v1/rewards", body), 400)
+    assert found["param"] == place
+    assert found["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 10_000,
+        b'{"conversations": ' * 10_000,
+        b'{"conversations": [{"messages": [{"role": "user", "content": "\xff"}]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "\xed\xa0\x80"}], "responses": ["a"]}]}',
+        b"",
+        b"null",
+        b"{",
+        # Where nobody reads it, it is as wrong.
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": NaN}], "responses": ["a"]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": -Infinity}], "responses": ["a"]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": 1e999}], "responses": ["a"]}]}',
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": %s1%s}]}]}' % (b"[" * 200, b"]" * 200),
+        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": %s}]}]}' % (b"1" * 5000),
+        '{"conversations": [{"messages": [{"role": "user", "content": "a"}], "responses": ["a"]}]}'.encode("utf-16"),
+    ],
+    ids=[
+        "deep", "deep objects", "no UTF-8", "half a character", "nothing", "null", "cut off", "NaN", "infinity",
+        "more than a float", "deeper than anybody means", "many digits", "UTF-16",
+    ],
+)  # fmt: skip
+def test_broken_json_is_the_clients_mistake(app: Any, content: bytes) -> None:
+    assert error(post(app, "/v1/rewards", content), 400)["code"] == "invalid_request"
+
+
+DEPTHS = [1, DEEPEST - 1, DEEPEST, *range(900, 1000)]
+
+
+def test_what_python_may_not_be_able_to_write_again_is_refused(app: Any) -> None:
+    """Between what its reader and its writer can do lies a depth or two, wherever that is just now."""
+    question = b'"questions": [{"id": "a", "type": "score", "question": "?", "levels": ["a", "b"]}]'
+    bodies = (b'{"model": "%s", "input": %s1%s, %s}' % (JUDGE.encode(), b"[" * one, b"]" * one, question) for one in DEPTHS)
+    statuses = [post(app, "/v1/decisions", body).status_code for body in bodies]
+    assert statuses == [200 if depth < DEEPEST else 400 for depth in DEPTHS]
+
+
+def test_errors_hold_nobodys_text(app: Any) -> None:
+    secret = "the patient's name"
+    answer = post(app, "/v1/rewards", {"conversations": [{"messages": [{"role": secret, "content": {secret: secret}}]}]})
+    error(answer, 400)
+    assert secret not in answer.text
+
+
+def test_a_conversation_that_cant_fit_is_too_large(app: Any) -> None:
+    long = [{"role": "user", "content": "word " * 20_000}, {"role": "assistant", "content": "7"}]
+    assert error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
+    assert error(post(app, "/pooling", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
+    (own,) = asked(app, conversations=[{"messages": long}])["data"]
+    assert own["responses"][0]["reason"] == "too_long"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_a_status(reason: Reason) -> None:
+    found = unscored(reason)
+    assert found.status in {400, 413, 500, 504}
+    assert reason.value in json.dumps(found.body)
+
+
+# Chat completions.
+
+
+def test_a_head_answers_as_nvidias_hosted_models(app: Any, truth: dict[str, Any]) -> None:
+    body = post(app, "/v1/chat/completions", {"model": HEAD, "messages": ANSWERED}).json()
+    (choice,) = body["choices"]
+    assert {one["token"]: one["logprob"] for one in choice["logprobs"]["content"]} == truth["scores"]
+    assert [one["token"] for one in choice["logprobs"]["content"]] == list(NAMES), "the order is part of the format"
+    pairs = [pair.split(":") for pair in choice["message"]["content"].split(",")]
+    assert {name: float(value) for name, value in pairs} == truth["scores"]
+    assert (choice["finish_reason"], body["usage"]["completion_tokens"], body["model"]) == ("length", 1, HEAD)
+
+
+def test_a_head_refuses_a_conversation_without_an_answer(app: Any) -> None:
+    found = error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": QUESTION}), 400)
+    assert found["code"] == "no_final_assistant"
+
+
+def test_one_output_is_called_reward() -> None:
+    one = scorer("tiny-scalar")
+    try:
+        body = post(application([one]), "/v1/chat/completions", {"messages": ANSWERED}).json()
+    finally:
+        one.close()
+    (told,) = body["choices"][0]["logprobs"]["content"]
+    assert told["token"] == "reward"
+    assert body["choices"][0]["message"]["content"] == f"reward:{told['logprob']}"
+
+
+def events(answer: httpx.Response) -> list[dict[str, Any]]:
+    *pieces, end, _ = answer.text.split("\n\n")
+    assert end == "data: [DONE]"
+    return [json.loads(piece.removeprefix("data: ")) for piece in pieces]
+
+
+def test_a_stream_says_what_the_whole_says(app: Any) -> None:
+    for model, messages in ((HEAD, ANSWERED), (JUDGE, COMPARED)):
+        body = {"model": model, "messages": messages, "temperature": 0, "stream_options": {"include_usage": True}}
+        whole = post(app, "/v1/chat/completions", body).json()["choices"][0]
+        pieces = events(post(app, "/v1/chat/completions", {**body, "stream": True}))
+        choices = [choice for piece in pieces for choice in piece["choices"]]
+        said = "".join(choice["delta"].get("content", "") for choice in choices)
+        assert said == whole["message"]["content"] != ""
+        assert choices[-1]["finish_reason"] == whole["finish_reason"]
+        assert pieces[-1]["usage"]["total_tokens"] > 0
+
+
+REASONED = [
+    "<think>3 and 4</think>\n7",
+    "3 and 4</think>\n7",
+    " <think>3 and 4</think>7",
+    "<think>3 and",
+    "7 < 9",
+    "<thin",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", REASONED)
+def test_a_stream_never_takes_back_what_it_has_sent(text: str) -> None:
+    grown = [chat.split_reasoning(text[:size], ended=False) for size in range(len(text) + 1)] + [
+        chat.split_reasoning(text, ended=True)
+    ]
+    for before, after in pairwise(grown):
+        assert (after[0] or "").startswith(before[0] or "")
+        assert after[1].startswith(before[1])
+
+
+def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:
+    """Every piece has a choice, unless the usage is asked for: then it comes last, and has none."""
+    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as own:
+        for model, messages in ((HEAD, ANSWERED), (JUDGE, COMPARED)):
+            asked_: Any = {"model": model, "messages": messages, "temperature": 0}
+            whole = own.chat.completions.create(**asked_).choices[0].message.content
+            stream = own.chat.completions.create(**asked_, stream=True)
+            assert "".join(piece.choices[0].delta.content or "" for piece in stream) == whole
+            silent = own.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": False})
+            assert all(piece.choices for piece in silent)
+            *pieces, last = own.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": True})
+            assert all(piece.choices for piece in pieces)
+            assert last.choices == []
+            assert last.usage.total_tokens > 0
+
+
+LEVEL = {"id": "a", "type": "score", "question": "?", "levels": ["a", "b"]}
+NOTHING = {
+    "/v1/chat/completions": (
+        {"messages": ANSWERED},
+        {
+            "tools": [], "tool_choice": "none", "logit_bias": {}, "min_p": 0, "repetition_penalty": 1.0, "n": None,
+            "presence_penalty": 0.0, "frequency_penalty": 0, "response_format": {"type": "text"}, "stream": None,
+            "stream_options": None, "best_of": 1, "top_p": None, "ignore_eos": False, "reasoning_effort": None,
+        },
+    ),
+    "/v1/rewards": ({"conversations": [{"messages": ANSWERED}]}, {"trace": None, "activation": None}),
+    "/pooling": ({"messages": ANSWERED}, {"add_special_tokens": None, "chat_template": None, "padding": False}),
+    "/classify": ({"messages": ANSWERED}, {"text": None, "rid": None, "continue_final_message": False, "image_data": None}),
+    "/score": ({"data_1": "a", "data_2": "b"}, {"queries": None, "documents": None, "max_tokens_per_doc": 0}),
+    "/rerank": (  # langchain-cohere's, whose `rerank` sends what isn't given as null
+        {"query": "a", "documents": ["b", "c"]},
+        {"max_tokens_per_doc": None, "top_n": None, "return_documents": None, "rank_fields": None, "priority": 0},
+    ),
+    "/get_reward?model=" + HEAD: ({"query": []}, {"prompts": None, "labels": None, "reward_kwargs": None}),
+    "/compare": (
+        {"conversation_history": QUESTION, "response_objs": [{"output": []}]},
+        {"principle": None, "response_create_params": None},
+    ),
+    "/v1/decisions": (
+        {"model": JUDGE, "input": "a", "questions": [LEVEL | {"x": None}]},
+        {"temperature": None, "chat_template_kwargs": None, "seed": None},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NOTHING)
+def test_a_field_that_asks_for_nothing_passes(app: Any, path: str) -> None:
+    body, nothing = cast(tuple[dict[str, Any], dict[str, Any]], NOTHING[path])
+    named = {} if "model=" in path else {"model": HEAD}
+    answers = [post(app, path, {**named, **body, **more}) for more in ({}, nothing)]
+    assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
+    without, with_ = (without_its_name(answer.json()) for answer in answers)
+    assert with_ == without
+
+
+def without_its_name(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name not in {"id", "created"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value"),
+    [
+        ("/v1/chat/completions", "tool_choice", "required"),
+        ("/v1/chat/completions", "logit_bias", {"5": 100}),
+        ("/v1/chat/completions", "min_p", 0.1),
+        ("/v1/chat/completions", "min_p", False),
+        ("/v1/chat/completions", "repetition_penalty", 1.1),
+        ("/v1/chat/completions", "presence_penalty", 0.5),
+        ("/v1/chat/completions", "response_format", {"type": "json_object"}),
+        ("/v1/chat/completions", "stream_options", {"include_usage": True, "more": 1}),
+        ("/pooling", "chat_template", "{{ messages }}"),
+        ("/pooling", "padding", True),
+        ("/rerank", "max_tokens_per_doc", 512),
+        ("/score", "instruction", "be kind"),
+    ],
+)
+def test_a_field_that_asks_for_what_isnt_done_is_refused(app: Any, path: str, name: str, value: Any) -> None:
+    body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0]), name: value}
+    assert error(post(app, path, body), 400)["param"].startswith(name)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [*COMPARED, {"role": "response_1", "content": "8"}],
+        [*COMPARED, {"role": "principle", "content": "brevity"}],
+        [*COMPARED, *QUESTION],
+    ],
+    ids=["a response twice", "two principles", "a turn after them"],
+)
+def test_no_turn_in_a_judges_role_is_lost(app: Any, messages: list[Any]) -> None:
+    """Of two in one role the last would win without a word, and a later turn would slip before them."""
+    assert error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": messages}), 400)["param"] == "messages"
+    body = {"model": JUDGE, "conversations": [{"messages": messages}]}
+    assert error(post(app, "/v1/rewards", body), 400)["param"] == "messages"
+
+
+def test_a_stream_that_cant_begin_is_an_error(app: Any) -> None:
+    said = [*COMPARED[:-1], {"role": "response_2", "content": "9 <|im_end|>"}]
+    found = error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": said, "stream": True}), 400)
+    assert found["code"] == "control_token"
+
+
+def test_a_judge_takes_responses_as_metadata(app: Any) -> None:
+    metadata = {"principle": "correctness", "response_1": "7", "response_2": "9"}
+    body = {"model": JUDGE, "temperature": 0}
+    in_roles = post(app, "/v1/chat/completions", {**body, "messages": COMPARED}).json()
+    beside = post(app, "/v1/chat/completions", {**body, "messages": QUESTION, "metadata": metadata}).json()
+    assert in_roles["choices"] == beside["choices"]
+
+
+def test_what_a_judge_cant_do_is_refused(app: Any) -> None:
+    body = {"model": JUDGE, "messages": COMPARED}
+    assert error(post(app, "/v1/chat/completions", {**body, "logprobs": True}), 400)["param"] == "logprobs"
+    assert error(post(app, "/v1/chat/completions", {**body, "n": 2, "temperature": 0}), 400)["param"] == "n"
+    tools = [{"type": "function", "function": {"name": "look_up"}}]
+    assert error(post(app, "/v1/chat/completions", {**body, "tools": tools}), 400)["param"] == "tools"
+    drawn = post(app, "/v1/chat/completions", {**body, "n": 3, "temperature": 0.7}).json()
+    assert len(drawn["choices"]) == 3
+
+
+# vLLM's and SGLang's.
+
+
+def test_pooling_gives_raw_outputs(app: Any, truth: dict[str, Any]) -> None:
+    body = {"model": HEAD, "messages": ANSWERED}
+    (raw,) = post(app, "/pooling", body).json()["data"]
+    assert len(raw["data"]) == 9
+    assert raw["data"][4:] == list(truth["scores"].values())
+    (activated,) = post(app, "/pooling", {**body, "use_activation": True}).json()["data"]
+    assert sum(activated["data"]) == pytest.approx(1.0)
+    (packed,) = post(app, "/pooling", {**body, "encoding_format": "base64"}).json()["data"]
+    assert struct.unpack("<9f", base64.b64decode(packed["data"])) == pytest.approx(raw["data"])
+    assert error(post(app, "/pooling", {**body, "activation": True, "softmax": False}), 400)["param"] == "use_activation"
+    assert error(post(app, "/pooling", {**body, "normalize": True}), 400)["param"] == "normalize"
+    assert error(post(app, "/pooling", {"model": HEAD}), 400)["param"] == "input"
+    assert error(post(app, "/pooling", {"model": JUDGE, "messages": ANSWERED}), 400)
+
+
+def test_prompts_of_the_clients_own_are_read_as_they_are(app: Any, truth: dict[str, Any]) -> None:
+    model = resolve(ModelSettings(model=HEAD), RenderSettings())
+    context = (Message(Role.USER, "What is 3 + 4?"),)
+    asked_ = Question(context, ("7",), (0,))
+    text = model.family.text(asked_, lambda *_, **__: "")
+    assert "<extra_id_1>" in text, "control tokens, which are meant here"
+    found = post(app, "/pooling", {"model": HEAD, "input": [text, text + "x"]}).json()["data"]
+    assert found[0]["data"][4:] == list(truth["scores"].values())
+    assert found[1]["data"] != found[0]["data"]
+
+
+def test_a_beginning_is_there_once() -> None:
+    one = scorer("tiny-scalar")
+    app = application([one])
+    try:
+        with_begin, without = (post(app, "/pooling", {"input": text}).json() for text in ("<s>hello", "hello"))
+        bare = post(app, "/pooling", {"input": "hello", "add_special_tokens": False}).json()
+    finally:
+        one.close()
+    assert with_begin["data"] == without["data"]
+    assert with_begin["usage"]["prompt_tokens"] == without["usage"]["prompt_tokens"]
+    assert bare["data"] != without["data"] or bare["usage"] == without["usage"]
+
+
+def test_classify_gives_the_reward_unless_an_activation_is_asked_for(app: Any, truth: dict[str, Any]) -> None:
+    body = {"model": HEAD, "messages": ANSWERED}
+    (own,) = post(app, "/classify", body).json()["data"]
+    assert own["probs"] == [truth["reward"]]
+    assert own["scores"] == truth["scores"]
+    (activated,) = post(app, "/classify", {**body, "activation": True}).json()["data"]
+    assert sum(activated["probs"]) == pytest.approx(1.0)
+    assert activated["num_classes"] == 9
+
+
+def test_sglangs_classify_is_told_by_its_body(app: Any) -> None:
+    alone = post(app, "/classify", {"model": HEAD, "text": "hello"}).json()
+    several = post(app, "/classify", {"model": HEAD, "text": ["hello", "x"]}).json()
+    assert alone["embedding"] == several[0]["embedding"] != several[1]["embedding"]
+    ids = post(app, "/classify", {"model": HEAD, "input_ids": [[5, 6, 7], [8]]}).json()
+    assert [one["meta_info"]["prompt_tokens"] for one in ids] == [3, 1]
+    assert error(post(app, "/classify", {"model": HEAD, "text": "a", "input": "b"}), 400)["param"] == "input"
+
+
+def test_score_and_rerank_are_the_rewards_of_answers(app: Any) -> None:
+    answers = ["7", "9", "seven"]
+    (own,) = asked(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
+    rewards = [one["reward"] for one in own["responses"]]
+    names = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
+    for path, (query, document) in zip(("/score", "/v1/score") * 2, names, strict=True):
+        body = post(app, path, {"model": HEAD, query: "What is 3 + 4?", document: answers}).json()
+        assert [one["score"] for one in body["data"]] == rewards
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        body = {"model": HEAD, "query": "What is 3 + 4?", "documents": answers, "top_n": 2}
+        results = post(app, path, body).json()["results"]
+        assert [one["index"] for one in results] == own["ranking"][:2]
+        assert [one["relevance_score"] for one in results] == [rewards[at] for at in own["ranking"][:2]]
+        assert [one["document"]["text"] for one in results] == [answers[at] for at in own["ranking"][:2]]
+    refused = post(app, "/score", {"model": HEAD, "queries": ["a", "b"], "documents": ["c"]})
+    assert error(refused, 400)["param"] == "queries"
+
+
+HALF = "half \ud83d"
+"""Of a character of UTF-16: JSON can name it, and it is no text."""
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place", "reason"),
+    [
+        ("/pooling", {"input": HALF}, "input", "lone_surrogate"),
+        ("/pooling", {"input": ["a", HALF, "b"]}, "input[1]", "lone_surrogate"),
+        ("/pooling", {"input": [5, 2_000_000]}, "input", "unknown_token"),
+        ("/pooling", {"input": [[5, 6], [5, 1024]]}, "input[1]", "unknown_token"),
+        ("/pooling", {"input": ["a", ""]}, "input[1]", "empty_content"),
+        ("/pooling", {"messages": [*QUESTION, {"role": "assistant", "content": HALF}]}, "messages", "lone_surrogate"),
+        ("/classify", {"input": ["a", HALF]}, "input[1]", "lone_surrogate"),
+        ("/classify", {"text": ["a", "b", HALF]}, "text[2]", "lone_surrogate"),
+        ("/classify", {"text": HALF}, "text", "lone_surrogate"),
+        ("/classify", {"input_ids": [[5], [2**31 - 1]]}, "input_ids[1]", "unknown_token"),
+        ("/score", {"queries": "a", "documents": ["b", HALF]}, "documents[1]", "lone_surrogate"),
+        ("/score", {"queries": "a", "documents": ["b", "9 <extra_id_1>"]}, "documents[1]", "control_token"),
+        ("/score", {"queries": ["a", " "], "documents": ["b", "c"]}, "queries[1]", "empty_content"),
+        ("/score", {"queries": HALF, "documents": ["b", "c"]}, "queries", "lone_surrogate"),
+        ("/rerank", {"query": "a", "documents": ["b", "c", " "]}, "documents[2]", "empty_content"),
+        ("/rerank", {"query": "a", "documents": ["b", "9 <extra_id_1>"]}, "documents[1]", "control_token"),
+        ("/rerank", {"query": HALF, "documents": ["b"]}, "query", "lone_surrogate"),
+    ],
+)
+def test_what_cant_be_read_is_the_clients_mistake_and_told_by_its_place(
+    app: Any, path: str, body: dict[str, Any], place: str, reason: str
+) -> None:
+    found = error(post(app, path, {"model": HEAD, **body}), 400)
+    assert (found["param"], found["code"]) == (place.partition("[")[0], reason)
+    assert found["message"].startswith(f"{place}: ") == ("[" in place)
+
+
+def test_an_item_that_is_too_long_is_told_by_its_place(app: Any) -> None:
+    found = error(post(app, "/rerank", {"model": HEAD, "query": "a", "documents": ["b", "word " * 20_000]}), 413)
+    assert found["message"].startswith("documents[1]: ")
+
+
+def test_the_last_token_of_the_vocabulary_is_one(app: Any) -> None:
+    assert post(app, "/pooling", {"model": HEAD, "input": [5, 1023]}).status_code == 200
+
+
+@pytest.mark.parametrize("task", ["token_classify", "embed", "encode"])
+def test_a_task_that_isnt_done_is_refused(app: Any, task: str) -> None:
+    assert post(app, "/pooling", {"model": HEAD, "messages": ANSWERED, "task": "classify"}).status_code == 200
+    assert error(post(app, "/pooling", {"model": HEAD, "messages": ANSWERED, "task": task}), 400)["param"] == "task"
+
+
+def test_models_and_probes_are_there(app: Any) -> None:
+    async def got() -> list[httpx.Response]:
+        async with client(app) as own:
+            return [await own.get(path) for path in ("/v1/models", f"/v1/models/{HEAD}", "/health", "/ready", "/docs", "/")]
+
+    listed, one, *others = asyncio.run(got())
+    assert [model["id"] for model in listed.json()["data"]] == [HEAD, JUDGE]
+    assert one.json()["outputs"] == list(NAMES)
+    assert [answer.status_code for answer in others] == [200] * 4

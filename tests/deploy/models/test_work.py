@@ -1,0 +1,188 @@
+"""What one request may cost: it is counted before any work, and the work ends when nobody waits for it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from actors.records import Message, RenderedRequest, ScoreRequest
+from actors.scorers.online import Choice, OnlineScorer
+from actors.settings.replica import EngineSettings, JudgeSettings
+from actors.text.stems import GoOn
+from deploy.settings import LimitSettings
+from tests.support.endpoints import QUESTION, application, client, post, scorer
+
+LONG = [{"role": "user", "content": "Why? " * 20_000}]
+LIMITS = LimitSettings(max_prompts=100, max_characters=1_000_000, max_characters_under_way=1_500_000, answer_timeout_s=5.0)
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[OnlineScorer]:
+    """By principles; nothing that it is asked gets to its renderer."""
+    one = scorer("tiny-principle")
+    one._renderer.render = _never  # type: ignore[method-assign]
+    one._renderer.as_it_is = _never  # type: ignore[method-assign]
+    one._renderer.choosing = _never  # type: ignore[method-assign]
+    yield one
+    one.close()
+
+
+def _never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("work was begun")
+
+
+def refused(app: Any, path: str, body: Any) -> tuple[int, str | None]:
+    answer = post(app, path, body)
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def asked(responses: int, principles: int = 1, context: Any = QUESTION) -> dict[str, Any]:
+    own = {"messages": context, "responses": ["7"] * responses, "principles": ["short"] * principles}
+    return {"conversations": [own]}
+
+
+def test_principles_and_responses_are_counted_before_any_work(idle: OnlineScorer) -> None:
+    app = application([idle], LIMITS)
+    assert refused(app, "/v1/rewards", asked(10, 11)) == (413, "too_many_prompts")
+    two = {"conversations": asked(10, 6)["conversations"] * 2}
+    assert refused(app, "/v1/rewards", two) == (413, "too_many_prompts")
+    many = application([idle], LimitSettings())
+    assert refused(many, "/v1/rewards", asked(1000, 1280)) == (413, "too_many_prompts")
+
+
+def test_a_context_counts_with_each_response(idle: OnlineScorer) -> None:
+    app = application([idle], LIMITS)
+    assert refused(app, "/v1/rewards", asked(11, context=LONG)) == (413, "too_many_characters")
+    question = LONG[0]["content"]
+    for path, body in (
+        ("/rerank", {"query": question, "documents": ["7"] * 11}),
+        ("/score", {"queries": question, "documents": ["7"] * 11}),
+    ):
+        assert refused(app, path, body) == (413, "too_many_characters")
+    response = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "7"}]}]}
+    compared = {"conversation_history": LONG, "response_objs": [response] * 11, "principle": "short"}
+    assert refused(app, "/compare", compared) == (413, "too_many_characters")
+
+
+def test_short_turns_count_what_they_take(idle: OnlineScorer) -> None:
+    short = [{"role": role, "content": "a"} for role in ("user", "assistant")] * 10_000 + QUESTION
+    app = application([idle], LimitSettings())
+    assert refused(app, "/v1/rewards", asked(1024, context=short)) == (413, "too_many_characters")
+
+
+def test_documents_are_counted_before_they_are_looked_at(idle: OnlineScorer) -> None:
+    app = application([idle], LimitSettings(max_items=8))
+    for path, body in (
+        ("/rerank", {"query": "?", "documents": ["7"] * 9}),
+        ("/score", {"queries": "?", "documents": ["7"] * 9}),
+    ):
+        answer = post(app, path, body)
+        assert (answer.status_code, "9 items" in answer.text) == (413, True)
+
+
+def test_questions_count_with_their_input() -> None:
+    judge = scorer("tiny-genrm-json")
+    judge._renderer.choosing = _never  # type: ignore[method-assign]
+    questions = [{"type": "yes_no", "id": str(at), "question": "Is it?"} for at in range(11)]
+    try:
+        body = {"input": LONG[0]["content"], "questions": questions}
+        assert refused(application([judge], LIMITS), "/v1/decisions", body) == (413, "too_many_characters")
+    finally:
+        judge.close()
+
+
+@pytest.fixture(scope="module")
+def voting() -> Iterator[OnlineScorer]:
+    """A judge of one response at a time that is asked four times; nothing gets to its renderer."""
+    one = scorer("tiny-r3", judge=JudgeSettings(votes=4))
+    one._renderer.render = _never  # type: ignore[method-assign]
+    one._renderer.choosing = _never  # type: ignore[method-assign]
+    yield one
+    one.close()
+
+
+def test_each_question_is_a_prompt_whose_text_counts(voting: OnlineScorer) -> None:
+    app = application([voting], LIMITS)
+    questions = [{"type": "yes_no", "id": str(at), "question": "Is it?"} for at in range(101)]
+    assert refused(app, "/v1/decisions", {"input": "7", "questions": questions}) == (413, "too_many_prompts")
+    long = [{**one, "yes": "y" * 20_000} for one in questions[:60]]
+    assert refused(app, "/v1/decisions", {"input": "7", "questions": long}) == (413, "too_many_characters")
+
+
+def test_votes_and_texts_count(voting: OnlineScorer) -> None:
+    app = application([voting], LIMITS)
+    assert refused(app, "/v1/rewards", asked(26, 0)) == (413, "too_many_prompts")
+    conversation = {"messages": [*QUESTION, {"role": "response_1", "content": "7"}], "temperature": 1.0}
+    assert refused(app, "/v1/chat/completions", {**conversation, "n": 101}) == (413, "too_many_prompts")
+    conversation = {"messages": [*LONG, {"role": "response_1", "content": "7"}], "temperature": 1.0}
+    assert refused(app, "/v1/chat/completions", {**conversation, "n": 11}) == (413, "too_many_characters")
+
+
+def test_a_few_questions_of_a_request_are_asked_at_a_time(voting: OnlineScorer) -> None:
+    under_way, most = 0, 0
+
+    class Counting:
+        model = voting.model
+
+        async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+            under_way -= 1
+            return Choice((-1.0, -1.0), (5, 6), (1,))
+
+    counting: Any = Counting()
+    questions = [{"type": "yes_no", "id": str(at), "question": "Is it?"} for at in range(100)]
+    assert post(application([counting]), "/v1/decisions", {"input": "7", "questions": questions}).status_code == 200
+    assert most == 16
+
+
+def test_there_is_a_bound_to_the_prompts_of_all_requests_together() -> None:
+    slow = scorer("tiny-scalar", engine=EngineSettings(engine="fake", engine_args={"latency_s": 30.0}))
+    app = application([slow], LimitSettings(max_characters_under_way=20, answer_timeout_s=1.0))
+
+    async def both() -> list[httpx.Response]:
+        async with client(app) as own:
+            return await asyncio.gather(*(own.post("/v1/rewards", json=asked(1, 0)) for _ in range(2)))
+
+    try:
+        for _ in range(2):  # what the first one holds is free when it has been answered
+            busy, waited = sorted(asyncio.run(both()), key=lambda answer: answer.status_code)
+            assert (busy.status_code, waited.status_code) == (429, 504)
+            assert (busy.json()["error"]["code"], busy.headers["Retry-After"]) == ("overloaded", "1")
+    finally:
+        slow.close()
+
+
+def test_rendering_ends_when_nobody_waits_any_more() -> None:
+    one = scorer("tiny-scalar")
+    begun, left, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def endless(requests: Sequence[ScoreRequest], go_on: GoOn) -> list[RenderedRequest]:
+        begun.set()
+        left.wait(60)
+        try:
+            while True:
+                go_on()
+        finally:
+            ended.set()
+
+    one._renderer.render = endless  # type: ignore[method-assign, assignment]
+
+    async def leaving() -> None:
+        asking = asyncio.create_task(one.score([]))
+        await asyncio.to_thread(begun.wait, 60)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        left.set()
+
+    try:
+        asyncio.run(leaving())
+        assert ended.wait(60)
+    finally:
+        one.close()

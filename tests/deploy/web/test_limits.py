@@ -1,0 +1,314 @@
+"""What is refused before anybody looks at it, over real sockets: too many, too long, too slow, unknown, and gone."""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from actors.errors import SettingsError
+from actors.scorers.online import OnlineScorer
+from actors.settings.replica import EngineSettings
+from deploy.settings import AccessSettings, LimitSettings
+from deploy.web.app import create_app
+from deploy.web.auth import Keys, check_reach, read_keys
+from tests.support.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
+
+BODY = {"conversations": [{"messages": ANSWERED}]}
+KEY = "a-key-of-more-than-sixteen"
+LIMITS = LimitSettings(max_requests=4, max_body_bytes=100_000, max_items=8, body_timeout_s=1.0, answer_timeout_s=5.0)
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[OnlineScorer]:
+    one = scorer("tiny-attributes")
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[OnlineScorer]:
+    """Takes 30 s for each answer."""
+    one = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"latency_s": 30.0}))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def address(quick: OnlineScorer) -> Iterator[str]:
+    with listening(application([quick], LIMITS)) as url:
+        yield url
+
+
+def code(answer: httpx.Response) -> tuple[int, str | None]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def works(address: str) -> bool:
+    return httpx.post(f"{address}/v1/rewards", json=BODY, timeout=20).status_code == 200
+
+
+# Bodies.
+
+
+def test_a_body_that_says_it_is_too_long_isnt_read(address: str) -> None:
+    with raw(address) as one:
+        one.sendall(head(100 * 2**20))
+        assert one.recv(1000).startswith(b"HTTP/1.1 413")
+    assert works(address)
+
+
+@pytest.mark.parametrize(("length", "status"), [("0" * 5000, 413), ("9" * 5000, 413), ("0" * 10, 400), ("9" * 19, 413)])
+def test_a_length_of_many_digits_is_the_clients_mistake(quick: OnlineScorer, length: str, status: int) -> None:
+    headers = {"content-type": "application/json", "content-length": length}
+
+    async def sent() -> httpx.Response:
+        async with client(application([quick], LIMITS)) as own:
+            return await own.post("/v1/rewards", content=b"", headers=headers)
+
+    assert asyncio.run(sent()).status_code == status
+
+
+def test_a_body_that_becomes_too_long_is_cut(address: str) -> None:
+    async def endless() -> Any:
+        for _ in range(10_000):
+            yield b" " * 10_000
+
+    async def sent() -> httpx.Response | None:
+        async with httpx.AsyncClient(timeout=20) as own:
+            # The server has answered and closed while we still send: some clients read that, others see a broken pipe.
+            with contextlib.suppress(httpx.WriteError, httpx.RemoteProtocolError, httpx.ReadError):
+                return await own.post(f"{address}/v1/rewards", content=endless())
+        return None
+
+    answer = asyncio.run(sent())
+    assert answer is None or answer.status_code == 413
+    assert works(address)
+
+
+def test_a_body_without_a_length_may_be_as_long_as_the_limit_and_no_longer(quick: OnlineScorer) -> None:
+    async def padded(length: int) -> httpx.Response:
+        async def pieces() -> Any:
+            yield json.dumps(BODY).encode()
+            yield b" " * (length - len(json.dumps(BODY)))
+
+        async with client(application([quick], LIMITS)) as own:
+            return await own.post("/v1/rewards", content=pieces(), headers={"content-type": "application/json"})
+
+    assert asyncio.run(padded(LIMITS.max_body_bytes)).status_code == 200
+    assert code(asyncio.run(padded(LIMITS.max_body_bytes + 1))) == (413, "body_too_long")
+
+
+def test_a_client_that_doesnt_send_its_body_is_told_so(address: str) -> None:
+    with raw(address) as one:
+        one.sendall(head(50) + b'{"conv')
+        answer = one.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"body_timeout" in answer
+
+
+def test_half_open_clients_stop_nobody(address: str) -> None:
+    with contextlib.ExitStack() as several:
+        for _ in range(50):
+            several.enter_context(raw(address)).sendall(b"POST /v1/rewards HTTP/1.1\r\nHost")
+        assert works(address)
+
+
+def test_more_items_than_allowed_are_too_large(address: str) -> None:
+    body = {"conversations": [{"messages": ANSWERED}] * 9}
+    assert httpx.post(f"{address}/v1/rewards", json=body).status_code == 413
+    several = {"conversations": [{"messages": ANSWERED[:1], "responses": ["7"] * 9}]}
+    assert httpx.post(f"{address}/v1/rewards", json=several).status_code == 413
+    assert httpx.post(f"{address}/pooling", json={"input": ["a"] * 9}).status_code == 413
+
+
+# Load and deadlines.
+
+
+def test_more_requests_than_allowed_are_told_to_come_again(slow: OnlineScorer) -> None:
+    app = application([slow], LIMITS.model_copy(update={"answer_timeout_s": 2.0}))
+
+    async def many() -> list[httpx.Response]:
+        async with client(app) as own:
+            return await asyncio.gather(*(own.post("/v1/rewards", json=BODY) for _ in range(10)))
+
+    answers = asyncio.run(many())
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert len(refused) == 6
+    assert {code(answer) for answer in refused} == {(429, "overloaded")}
+    assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
+    assert {code(answer) for answer in answers if answer.status_code != 429} == {(504, "timeout")}
+    assert app.under_way == 0
+    assert slow.tokens_under_way == 0, "what nobody waits for any more has left the engine"
+
+
+def test_a_client_may_wait_for_less_time_but_not_for_more(slow: OnlineScorer) -> None:
+    # Of the client's time and the endpoint's only the shorter one is over before the answer is there.
+    for seconds, own in (("0.1", 600.0), ("3600", 0.1)):
+        app = application([slow], LIMITS.model_copy(update={"answer_timeout_s": own}))
+        assert code(post(app, "/v1/rewards", BODY, **{"X-Timeout-Seconds": seconds})) == (504, "timeout")
+    for wrong in ("soon", "-1", "nan", "inf"):
+        assert post(app, "/v1/rewards", BODY, **{"X-Timeout-Seconds": wrong}).status_code == 400
+
+
+def test_probes_answer_when_all_is_full(slow: OnlineScorer) -> None:
+    app = application([slow], LIMITS.model_copy(update={"max_requests": 1, "answer_timeout_s": 2.0}))
+
+    async def both() -> tuple[httpx.Response, httpx.Response]:
+        async with client(app) as own:
+            waiting = asyncio.create_task(own.post("/v1/rewards", json=BODY))
+            while not app.under_way:  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0)
+            return await own.get("/health"), await waiting
+
+    probe, waited = asyncio.run(both())
+    assert probe.status_code == 200
+    assert waited.status_code == 504
+
+
+def test_an_engine_that_is_gone_is_an_error_that_says_to_ask_again() -> None:
+    one = scorer("tiny-attributes")
+    one._engine.kill()  # type: ignore[attr-defined]
+    try:
+        answer = post(application([one]), "/v1/rewards", BODY)
+    finally:
+        one.close()
+    assert code(answer) == (503, "replica_gone")
+    assert answer.headers["Retry-After"]
+
+
+# Keys.
+
+
+def test_a_key_lets_in_and_nothing_else_does(quick: OnlineScorer) -> None:
+    app = application([quick], keys=[KEY, "another-key-that-is-long"])
+    for header in (f"Bearer {KEY}", f"bearer {KEY}", "Bearer another-key-that-is-long"):
+        assert post(app, "/v1/rewards", BODY, Authorization=header).status_code == 200
+    for wrong in ("", KEY, f"Basic {KEY}", f"Bearer {KEY}x", "Bearer"):
+        assert code(post(app, "/v1/rewards", BODY, Authorization=wrong)) == (401, "invalid_api_key")
+    for path in ("/v1/models", "/metrics", "/nothing"):
+        assert asyncio.run(got(app, path)).status_code == 401, path
+    for path in ("/", "/app.js", "/style.css", "/docs", "/openapi.json", "/docs-files/swagger-ui.css", "/health", "/ready"):
+        assert asyncio.run(got(app, path)).status_code == 200, path
+
+
+async def got(app: Any, path: str) -> httpx.Response:
+    async with client(app) as own:
+        return await own.get(path)
+
+
+def test_the_documentation_needs_no_other_host(quick: OnlineScorer) -> None:
+    app = application([quick])
+    text = asyncio.run(got(app, "/docs")).text
+    assert "://" not in text
+    files = re.findall(r'(?:src|href)="(/[^"]+)"', text)
+    assert len(files) >= 2
+    assert [asyncio.run(got(app, file)).status_code for file in files] == [200] * len(files)
+
+
+def test_a_wrong_key_is_refused_before_its_body_is_read(quick: OnlineScorer) -> None:
+    with listening(application([quick], LIMITS, keys=[KEY])) as url, raw(url) as one:
+        one.sendall(head(50))
+        assert one.recv(1000).startswith(b"HTTP/1.1 401")
+
+
+def test_without_keys_only_this_machine_may_ask(quick: OnlineScorer) -> None:
+    async def from_elsewhere(app: Any) -> httpx.Response:
+        transport = httpx.ASGITransport(app, client=("192.0.2.7", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as own:
+            return await own.post("/v1/rewards", json=BODY)
+
+    assert code(asyncio.run(from_elsewhere(application([quick])))) == (403, "no_keys")
+    with_keys = application([quick], keys=[KEY])
+    assert code(asyncio.run(from_elsewhere(with_keys))) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((own, 200) for own in ("localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000")),
+        *((named, 200) for named in ("judge.internal", "Judge.Internal:8000")),
+        *(
+            (other, 403)
+            for other in ("evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example")
+        ),
+        *((odd, 403) for odd in ("localhost:8000.evil.example", "[::1]evil.example", "192.0.2.7", "[::1", "localhost@evil")),
+    ],
+)
+def test_without_keys_only_this_machines_names_lead_here(quick: OnlineScorer, host: str, status: int) -> None:
+    plain = application([quick])
+    app = create_app(plain._app.state.service, Keys([], hosts=["judge.internal"]), _none, _none)
+    answer = post(app, "/v1/rewards", BODY, Host=host)
+    assert answer.status_code == status
+    assert status == 200 or code(answer) == (403, "unknown_host")
+    for guarded in (Keys([KEY]), Keys([], everybody=True)):
+        app = create_app(plain._app.state.service, guarded, _none, _none)
+        assert post(app, "/v1/rewards", BODY, Host=host, Authorization=f"Bearer {KEY}").status_code == 200
+
+
+async def _none() -> Any:
+    return None
+
+
+def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# of the first team\n{KEY}\n\n  second-key-also-long-enough  \n")
+    monkeypatch.setenv("ASSAY_API_KEYS", "third-key-also-long-enough, ")
+    keys = read_keys(AccessSettings(api_keys_file=str(file)))
+    for key in (KEY, "second-key-also-long-enough", "third-key-also-long-enough"):
+        keys.check(f"Bearer {key}", "192.0.2.7")
+    assert KEY not in repr(vars(keys))
+    file.write_text("short\n")
+    with pytest.raises(SettingsError, match="fewer than 16 characters"):
+        read_keys(AccessSettings(api_keys_file=str(file)))
+    file.write_text("clé-de-plus-de-seize-lettres\n")
+    with pytest.raises(SettingsError, match="ASCII"):
+        read_keys(AccessSettings(api_keys_file=str(file)))
+    file.write_text("# none\n")
+    monkeypatch.delenv("ASSAY_API_KEYS")
+    with pytest.raises(SettingsError, match="holds no key"):
+        read_keys(AccessSettings(api_keys_file=str(file)))
+    with pytest.raises(SettingsError, match="can't be read"):
+        read_keys(AccessSettings(api_keys_file=str(tmp_path / "none")))
+
+
+def test_an_address_that_others_reach_needs_keys() -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.7", "example.org"):
+        with pytest.raises(SettingsError, match="would let everybody in"):
+            check_reach(Keys([]), AccessSettings(), [host])
+        check_reach(Keys([KEY]), AccessSettings(), [host])
+        check_reach(Keys([]), AccessSettings(open=True), [host])
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_reach(Keys([]), AccessSettings(), [host])
+
+
+def test_no_page_of_another_site_may_ask(quick: OnlineScorer) -> None:
+    async def asked() -> httpx.Response:
+        async with client(application([quick]), Origin="https://example.org") as own:
+            return await own.options("/v1/rewards", headers={"Access-Control-Request-Method": "POST"})
+
+    answer = asyncio.run(asked())
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_nobodys_text_is_logged(quick: OnlineScorer, capfd: pytest.CaptureFixture[str]) -> None:
+    secret = "a secret of somebody's"
+    post(application([quick]), "/v1/rewards", json.loads(json.dumps(BODY).replace("7", secret)))
+    post(application([quick]), "/v1/rewards", {secret: secret})
+    assert secret not in "".join(capfd.readouterr())
+
+
+def test_a_client_that_leaves_frees_its_place(slow: OnlineScorer) -> None:
+    app = application([slow], LIMITS)
+    with listening(app) as url:
+        with raw(url) as one:
+            content = json.dumps(BODY).encode()
+            one.sendall(head(len(content)) + content[:-5])
+            wait(lambda: app.under_way == 1)
+        wait(lambda: app.under_way == 0)

@@ -1,0 +1,113 @@
+"""What is wrong with a recipe's later steps is told before its first engine starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from actors.errors import AssayError, ExpressionError, OutputError, SettingsError, SourceError
+from pipelines.cli.app import cli
+from pipelines.cli.recipe_preflight import check_steps
+from pipelines.scoring import score_corpus
+from pipelines.settings.options import validated
+from pipelines.settings.recipe import Recipe
+from tests.support.corpora import lines, rows, write
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write(tmp_path / "c.jsonl", lines(rows(3)))
+
+
+def steps(corpus: Path, run: str = "score", **later: Any) -> dict[str, Any]:
+    """A recipe whose run writes into `out`, and whose later steps read that."""
+    folder = corpus.parent
+    read = {"corpus": {"inputs": [str(corpus)]}, "output": str(folder / "out")}
+    runs: dict[str, dict[str, Any]] = {
+        "score": {"model": {"model": "tiny-attributes"}},
+        "sample": {"model": {"model": "tiny-attributes"}, "policy": {"policy": "tiny-policy"}},
+        "refine": {"model": {"model": "tiny-attributes"}, "policy": {"policy": "tiny-policy"}},
+        "ensemble": {"models": ["tiny-scalar", {"model": "tiny-attributes", "name": "other"}]},
+    }
+    made = {name: {"scored": str(folder / "out"), "output": str(folder / name)} | step for name, step in later.items()}
+    return {run: read | runs[run], **made}
+
+
+def checked(recipe: dict[str, Any]) -> None:
+    check_steps(validated(Recipe, recipe).steps)
+
+
+@pytest.mark.parametrize(
+    ("run", "later"),
+    [
+        ("score", {"filter": {"keep": "scores.helpfulness > 1"}, "export": {"trainer": "steerlm"}}),
+        (
+            "score",
+            {"choose": {"keep": "majority", "voters": ["helpfulness", "verbosity"]}, "pairs": {"where": "reward > 0"}},
+        ),
+        ("sample", {"filter": {"keep": "candidate_tokens > 3"}}),
+        ("refine", {"filter": {"keep": "parent is null"}}),
+        (
+            "ensemble",
+            {"filter": {"keep": "suspect or scores.other > 1"}, "choose": {"keep": "majority", "voters": ["other"]}},
+        ),
+    ],
+    ids=str,
+)
+def test_what_can_be_done_is_let_through(corpus: Path, run: str, later: dict[str, Any]) -> None:
+    checked(steps(corpus, run, **later))
+    assert [path.name for path in corpus.parent.iterdir()] == ["c.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("run", "later", "error", "message"),
+    [
+        ("score", {"filter": {"keep": "scores.kindness > 1"}}, ExpressionError, "kindness"),
+        ("score", {"filter": {"keep": "candidate_tokens > 3"}}, ExpressionError, "there is no column candidate_tokens"),
+        ("score", {"filter": {"top_fraction": 0.1, "by": "status"}}, ExpressionError, "must be a number"),
+        ("score", {"filter": {"top_fraction": 0.1, "quantile": 0.5}}, SettingsError, "don't go together"),
+        ("score", {"filter": {"keep": "reward > 1", "output": "c.jsonl"}}, OutputError, "is a file"),
+        ("score", {"filter": {"keep": "reward > 1", "output": "out/kept"}}, OutputError, "inside the other"),
+        ("score", {"pairs": {"where": "now() > timestamp '2026-01-01'"}}, ExpressionError, "otherwise each time"),
+        ("score", {"pairs": {"trainer": "nobody"}}, SettingsError, "--for nobody is no format of pairs"),
+        ("score", {"export": {"trainer": "kto"}}, SettingsError, "give --threshold"),
+        ("score", {"choose": {"keep": "majority", "voters": ["kindness"]}}, SettingsError, "needs the scores kindness"),
+        ("score", {"choose": {"keep": "best", "scored": "nowhere"}}, SourceError, "nowhere isn't there"),
+        (
+            "score",
+            {"choose": {"keep": "best", "output": "x"}, "pairs": {"output": "x"}},
+            SettingsError,
+            "choose and pairs both",
+        ),
+        ("sample", {"filter": {"keep": "parent is null"}}, ExpressionError, "there is no column parent"),
+        ("ensemble", {"export": {"trainer": "steerlm"}}, SettingsError, "which the corpus hasn't"),
+        ("ensemble", {"filter": {"keep": "scores.tiny > 1"}}, ExpressionError, "tiny"),
+    ],
+    ids=str,
+)
+def test_what_cant_be_done_is_told_before_the_run(
+    corpus: Path,
+    run: str,
+    later: dict[str, Any],
+    error: type[AssayError],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(corpus.parent)
+    with pytest.raises(error, match=message):
+        checked(steps(corpus, run, **later))
+    assert [path.name for path in corpus.parent.iterdir()] == ["c.jsonl"]
+
+
+def test_a_recipe_is_checked_before_its_run(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("the run was started")
+
+    monkeypatch.setattr(score_corpus, "score", started)
+    recipe = corpus.parent / "r.yaml"
+    recipe.write_text(yaml.safe_dump(steps(corpus, filter={"keep": "scores.kindness > 1"})))
+    assert isinstance(CliRunner().invoke(cli, ["run", str(recipe)]).exception, ExpressionError)
+    recipe.write_text(yaml.safe_dump(steps(corpus, filter={"keep": "scores.helpfulness > 1"})))
+    assert "was started" in str(CliRunner().invoke(cli, ["run", str(recipe)]).exception)

@@ -1,0 +1,502 @@
+"""Rows and their ranges: nothing of a file is lost, read twice or changed, however it is cut up and wherever it breaks."""
+
+import gzip
+import itertools
+import json
+import os
+import re
+import tracemalloc
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from actors.errors import SourceError
+from pipelines.corpus import readers
+from pipelines.corpus.corpus_files import InputFile, Kind, Range, Unit, cut, find
+from pipelines.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
+from pipelines.prepare.resolve_run import block_bytes
+from pipelines.scored_corpus.parts import gaps
+from tests.support.examples import examples
+
+any_speed = examples(60)
+PLENTY = 2**20
+TOO_LARGE = "record_too_large"
+
+_ODD_LINE = st.sampled_from([b"", b" ", b"\t\r", b"{}", b'{"a": 1}\r', b"\xef\xbb\xbf{}", b"\xff", b"x" * 30])
+_LINES = st.lists(_ODD_LINE | st.binary(max_size=9), max_size=12).map(b"\n".join)
+JSONL = st.tuples(_LINES, st.sampled_from([b"", b"\n", b"\n\n"])).map(b"".join)
+LIMIT = st.integers(1, 40) | st.just(PLENTY)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("corpus")
+
+
+def file_of(path: Path, data: bytes) -> InputFile:
+    path.write_bytes(data)
+    return find([str(path)])[0]
+
+
+def never(file: InputFile, extent: int) -> None:
+    pytest.fail(f"{file.name} was said to end at {extent}")
+
+
+def ranges(rows: Iterable[RawRow]) -> list[Range]:
+    return [Range(row.start, row.end) for row in rows]
+
+
+def tiles(found: Sequence[Range], extent: int) -> bool:
+    return not gaps(sorted(found), extent) and sum(end - start for start, end in found) == extent
+
+
+def records(rows: Iterable[RawRow]) -> list[tuple[int, str | None, bytes | None]]:
+    """The rows that are there, where they start and what they hold."""
+    return [(row.start, row.note, row.record) for row in rows if row.note != BLANK]
+
+
+def lines_of(data: bytes, limit: int) -> list[tuple[int, str | None, bytes | None]]:
+    """The same, by the simplest means."""
+    found: list[tuple[int, str | None, bytes | None]] = []
+    for match in re.finditer(rb"[^\n]*\n|[^\n]+", data):
+        line = match[0]
+        if len(line.removesuffix(b"\n")) > limit:
+            found.append((match.start(), TOO_LARGE, None))
+        elif line.strip():
+            found.append((match.start(), None, line.rstrip(b"\r\n")))
+    return found
+
+
+def in_pieces(compress: Callable[[bytes], bytes], data: bytes, cuts: Sequence[int]) -> bytes:
+    """Compressed as several members, or frames, one after the other."""
+    edges = [0, *sorted(min(at, len(data)) for at in cuts), len(data)]
+    return b"".join(compress(data[start:end]) for start, end in itertools.pairwise(edges))
+
+
+def with_peak_memory(work: Callable[[], list[RawRow]]) -> tuple[list[RawRow], int]:
+    tracemalloc.start()
+    try:
+        return work(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def zstd(data: bytes) -> bytes:
+    compressed: bytes = pa.compress(data, codec="zstd", asbytes=True)
+    return compressed
+
+
+COMPRESSED = st.sampled_from([("x.jsonl.gz", gzip.compress), ("x.jsonl.zst", zstd)])
+
+
+# --- lines ---------------------------------------------------------------------------------------------------------
+
+
+@any_speed
+@given(JSONL, LIMIT, st.integers(1, 40))
+def test_lines_are_the_same_however_a_file_is_cut(folder: Path, data: bytes, limit: int, unit_bytes: int) -> None:
+    file = file_of(folder / "x.jsonl", data)
+    units = cut(file, [Range(0, len(data))], (), unit_bytes)
+    rows = [row for unit in units for row in raw_rows(unit, limit)]
+    assert records(rows) == lines_of(data, limit)
+    assert tiles(ranges(rows), len(data))
+
+
+@any_speed
+@given(JSONL, LIMIT, st.integers(1, 40), st.data())
+def test_what_is_done_is_left_out_and_nothing_else(
+    folder: Path, data: bytes, limit: int, unit_bytes: int, choice: st.DataObject
+) -> None:
+    file = file_of(folder / "x.jsonl", data)
+    whole = [row for unit in cut(file, [Range(0, len(data))], (), unit_bytes) for row in raw_rows(unit, limit)]
+    done = [row for row in whole if choice.draw(st.booleans())]
+    open_ranges = gaps(ranges(done), len(data))
+    other_size = choice.draw(st.integers(1, 40))
+    rest = [row for unit in cut(file, open_ranges, ranges(done), other_size) for row in raw_rows(unit, limit)]
+    assert tiles(ranges(done) + ranges(rest), len(data))
+    assert sorted(records(done) + records(rest)) == lines_of(data, limit)
+
+
+@any_speed
+@given(JSONL, LIMIT, COMPRESSED, st.lists(st.integers(0, 60), max_size=4))
+def test_compressed_lines_are_the_same_lines(
+    folder: Path, data: bytes, limit: int, form: tuple[str, Callable[[bytes], bytes]], cuts: list[int]
+) -> None:
+    name, compress = form
+    file = file_of(folder / name, in_pieces(compress, data, cuts))
+    rows = list(raw_rows(Unit(file, None), limit))
+    assert records(rows) == lines_of(data, limit)
+    assert tiles(ranges(rows), len(data))
+
+
+def test_blank_lines_belong_to_the_row_before_or_to_none(tmp_path: Path) -> None:
+    file = file_of(tmp_path / "x.jsonl", b"\n \n{}\n\r\n\n[]\n")
+    rows = list(raw_rows(Unit(file, None), PLENTY))
+    assert rows == [RawRow(0, 3, BLANK, None), RawRow(3, 9, None, b"{}"), RawRow(9, 12, None, b"[]")]
+
+
+@pytest.mark.parametrize("data", [b"\n", b"\n \r\n\t"])
+def test_a_file_of_blank_lines_is_one_stretch_without_a_row(tmp_path: Path, data: bytes) -> None:
+    file = file_of(tmp_path / "x.jsonl", data)
+    assert list(raw_rows(Unit(file, None), PLENTY)) == [RawRow(0, len(data), BLANK, None)]
+
+
+def test_a_row_starts_where_its_line_does_wherever_its_unit_begins(tmp_path: Path) -> None:
+    data = b"{}\n" + b"\n" * 20 + b"[]\n"
+    file = file_of(tmp_path / "x.jsonl", data)
+    starts = {
+        tuple(start for unit in cut(file, [Range(0, len(data))], (), size) for start, *_ in records(raw_rows(unit, PLENTY)))
+        for size in range(1, len(data) + 1)
+    }
+    assert starts == {(0, 23)}
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_of_the_limit_is_read_and_a_longer_one_isnt(tmp_path: Path, end: bytes) -> None:
+    file = file_of(tmp_path / "x.jsonl", b"x" * 10 + b"\n" + b"y" * 11 + end)
+    assert records(raw_rows(Unit(file, None), 10)) == [(0, None, b"x" * 10), (11, TOO_LARGE, None)]
+
+
+def test_a_huge_line_is_passed_over_without_holding_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_BLOCK_BYTES", 2**16)
+    file = file_of(tmp_path / "x.jsonl", b"{}\n" + b"x" * (4 * 2**20) + b"\n{}")
+    rows, peak = with_peak_memory(lambda: list(raw_rows(Unit(file, None), 1000)))
+    assert [row.note for row in rows] == [None, TOO_LARGE, None]
+    assert peak < 2**20
+
+
+def test_a_limited_file_is_read_to_there_and_no_further(tmp_path: Path) -> None:
+    lines = b"{}\n" * 10
+    for name, data in (("x.jsonl", lines), ("x.jsonl.gz", gzip.compress(lines)), ("x.json", b"[{}" + b",{}" * 9 + b"]")):
+        file = replace(file_of(tmp_path / name, data), extent=4 if name == "x.json" else 12)
+        units = cut(file, [Range(0, file.extent or 0)], (), 5)
+        assert len([row for unit in units for table in read(unit, PLENTY, never) for row in table.to_pylist()]) == 4
+
+
+# --- files that break off ------------------------------------------------------------------------------------------
+
+
+def keep(found: list[bytes | None], rows: Iterable[RawRow]) -> None:
+    for row in rows:
+        found.append(row.record)
+
+
+@pytest.mark.parametrize(("name", "compress"), [("x.jsonl.gz", gzip.compress), ("x.jsonl.zst", zstd)])
+@pytest.mark.parametrize("missing", [1, 5, 2000])
+def test_a_truncated_file_gives_the_rows_before_and_says_so(
+    tmp_path: Path, name: str, compress: Callable[[bytes], bytes], missing: int
+) -> None:
+    rows = [json.dumps({"number": number, "half": number / 7}).encode() for number in range(20_000)]
+    file = file_of(tmp_path / name, compress(b"\n".join(rows))[:-missing])
+    found: list[bytes | None] = []
+    with pytest.raises(SourceError, match=re.escape(file.path)):
+        keep(found, raw_rows(Unit(file, None), PLENTY))
+    assert 1000 < len(found) < len(rows)
+    assert found == rows[: len(found)]
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.jsonl.zst"])
+def test_the_end_of_a_truncated_file_is_never_seen(tmp_path: Path, name: str) -> None:
+    compress = gzip.compress if name.endswith("gz") else zstd
+    file = file_of(tmp_path / name, compress(b"{}\n" * 50_000)[:-3])
+    with pytest.raises(SourceError):
+        list(read(Unit(file, None), PLENTY, never))
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.jsonl.zst"])
+def test_a_file_that_isnt_compressed_is_refused(tmp_path: Path, name: str) -> None:
+    file = file_of(tmp_path / name, b'{"a": 1}\n')
+    with pytest.raises(SourceError, match=re.escape(file.path)):
+        list(raw_rows(Unit(file, None), PLENTY))
+
+
+def test_a_file_that_has_gone_is_refused(tmp_path: Path) -> None:
+    file = file_of(tmp_path / "x.jsonl", b"{}")
+    (tmp_path / "x.jsonl").unlink()
+    with pytest.raises(SourceError, match=re.escape(file.path)):
+        list(raw_rows(Unit(file, None), PLENTY))
+
+
+# --- tables --------------------------------------------------------------------------------------------------------
+
+
+def rows_of(tables: Iterable[pa.Table]) -> list[RawRow]:
+    return [RawRow(*(row[name] for name in (START, END, NOTE, RECORD))) for table in tables for row in table.to_pylist()]
+
+
+def as_file(folder: Path, kind: Kind, data: bytes) -> InputFile:
+    """Lines as a file of another kind, a row each."""
+    if kind is Kind.ARRAY:
+        elements = [record for _, _, record in lines_of(data, PLENTY) if record is not None]
+        return file_of(folder / "x.json", b"[" + b",".join(b'"%s"' % element.hex().encode() for element in elements) + b"]")
+    if kind is not Kind.JSONL:
+        data = gzip.compress(data) if kind is Kind.JSONL_GZIP else zstd(data)
+    return file_of(folder / f"x.{kind}", data)
+
+
+JSON_KINDS = st.sampled_from([kind for kind in Kind if kind is not Kind.PARQUET])
+
+
+@any_speed
+@given(JSONL, JSON_KINDS, st.integers(1, 4), st.data())
+def test_tables_hold_the_rows_that_arent_done(
+    folder: Path, data: bytes, kind: Kind, block_rows: int, choice: st.DataObject
+) -> None:
+    file = replace(as_file(folder, kind, data), index=7)
+    whole = list(raw_rows(Unit(file, None), PLENTY))
+    done = [row for row in whole if choice.draw(st.booleans())]
+    extent = whole[-1].end if whole else 0
+    joined = gaps(gaps(ranges(done), extent), extent)  # as parts are: several rows each
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "_BLOCK_ROWS", block_rows)
+        tables = list(read(Unit(file, None, tuple(joined)), PLENTY, lambda *_: None))
+    assert rows_of(tables) == [row for row in whole if row not in done]
+    assert all(table.schema == JSON_SCHEMA and 0 < table.num_rows <= block_rows for table in tables)
+    assert all(set(table.column(FILE).to_pylist()) == {7} for table in tables)
+
+
+@any_speed
+@given(JSONL, JSON_KINDS, st.booleans())
+def test_the_end_is_told_where_only_reading_finds_it(folder: Path, data: bytes, kind: Kind, all_done: bool) -> None:
+    file = as_file(folder, kind, data)
+    whole = list(raw_rows(Unit(file, None), PLENTY))
+    seen: list[tuple[InputFile, int]] = []
+    done = tuple(ranges(whole)) if all_done else ()
+    list(read(Unit(file, None, done), PLENTY, lambda of, extent: seen.append((of, extent))))
+    extent = len(whole) if kind is Kind.ARRAY else len(data)
+    assert seen == ([] if kind is Kind.JSONL else [(file, extent)])
+
+
+def test_tables_are_cut_by_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_BLOCK_BYTES", 10)
+    file = file_of(tmp_path / "x.jsonl", b"123456\n" * 5)
+    assert [table.num_rows for table in read(Unit(file, None), PLENTY, never)] == [2, 2, 1]
+
+
+# --- arrays --------------------------------------------------------------------------------------------------------
+
+_TEXT = st.text(max_size=6) | st.sampled_from(['"', "\\", '\\"', "],[", "}{", ",", '"]', "é\u2028", "\\" * 5])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+STYLE = st.fixed_dictionaries(
+    {
+        "indent": st.sampled_from([None, 0, 2, "\t"]),
+        "separators": st.sampled_from([(",", ":"), (", ", ": "), (" ,\r\n", " :\t")]),
+        "ensure_ascii": st.booleans(),
+    }
+)
+BLOCK = st.integers(8, 40) | st.just(PLENTY)
+
+
+def elements(path: Path, data: bytes, block: int = PLENTY, limit: int = PLENTY) -> list[RawRow]:
+    file = file_of(path, data)
+    assert file.kind is Kind.ARRAY
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "_BLOCK_BYTES", block)
+        return list(raw_rows(Unit(file, None), limit))
+
+
+def between(data: bytes, rows: Sequence[RawRow]) -> list[bytes]:
+    """What is left of a file without its records, in order. Fails if a record isn't in the file as it is."""
+    left, position = [], 0
+    for row in rows:
+        assert row.record is not None
+        at = data.index(row.record, position)
+        left.append(data[position:at].strip())
+        position = at + len(row.record)
+    return [*left, data[position:].strip()]
+
+
+def parses(record: bytes | None) -> bool:
+    try:
+        json.loads(record or b"")
+    except ValueError:
+        return False
+    return True
+
+
+@any_speed
+@given(st.lists(VALUES, max_size=6), STYLE, st.sampled_from([b"", b"\xef\xbb\xbf", b"\n \t"]), BLOCK)
+def test_elements_come_out_as_they_are_written(
+    folder: Path, values: list[Any], style: dict[str, Any], before: bytes, block: int
+) -> None:
+    data = before + json.dumps(values, **style).encode() + b"\n"
+    rows = elements(folder / "x.json", data, block)
+    assert [json.loads(row.record or b"") for row in rows] == values
+    assert ranges(rows) == [Range(at, at + 1) for at in range(len(values))]
+    if values:
+        first, *commas, last = between(data, rows)
+        assert (first.removeprefix(b"\xef\xbb\xbf").strip(), commas, last) == (b"[", [b","] * (len(values) - 1), b"]")
+
+
+def test_elements_keep_their_own_spacing(tmp_path: Path) -> None:
+    rows = elements(tmp_path / "x.json", b'[ {"a" :1 ,\n "b":[ 1,2 ]}\t, 1e5 ,"x, y" ]')
+    assert [row.record for row in rows] == [b'{"a" :1 ,\n "b":[ 1,2 ]}', b"1e5", b'"x, y"']
+
+
+@any_speed
+@given(st.lists(VALUES, max_size=4), STYLE, BLOCK, st.data())
+def test_an_array_that_is_cut_off_never_looks_whole(
+    folder: Path, values: list[Any], style: dict[str, Any], block: int, choice: st.DataObject
+) -> None:
+    data = json.dumps(values, **style).encode()
+    rows = elements(folder / "x.json", data[: choice.draw(st.integers(1, len(data) - 1))], block)
+    assert not parses(rows[-1].record)
+    good = [json.loads(row.record or b"") for row in rows if parses(row.record)]
+    whole = good[:-1] if good != values[: len(good)] else good  # a number that is cut off may be a number still
+    assert whole == values[: len(whole)]
+
+
+_PIECE = st.sampled_from([b"[", b"]", b"{", b"}", b",", b'"', b"\\", b" ", b"\n", b"1", b'"a"', b'{"a":1}', b"\xff"])
+
+
+@any_speed
+@given(st.lists(_PIECE, max_size=30).map(b"".join), BLOCK)
+@example(b'{"a":1}}', PLENTY)
+@example(b'{"a":1}},{"b":2}]', PLENTY)
+@example(b"1] [2]", PLENTY)
+@example(b"", PLENTY)
+def test_a_broken_array_loses_no_byte_but_its_commas_and_brackets(folder: Path, rest: bytes, block: int) -> None:
+    rows = elements(folder / "x.json", b"[" + rest, block)
+    kept = b"".join(row.record or b"" for row in rows)
+    assert kept.translate(None, b",] \n") == rest.translate(None, b",] \n")
+    assert 0 <= rest.count(b",") - kept.count(b",") <= len(rows)
+    ends = rest.count(b"]") - kept.count(b"]")
+    assert ends == 1 or (ends == 0 and rows[-1].record == b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "records"),
+    [
+        (b"[]", []),
+        (b"[", [b""]),
+        (b"[1,", [b"1", b""]),
+        (b"[1", [b"1", b""]),
+        (b"[1,]", [b"1"]),
+        (b"[1,,2]", [b"1", b"", b"2"]),
+        (b'[{"a":1}} ,2]', [b'{"a":1}}', b"2"]),
+        (b'[{"a":], {"b":1}]', [b'{"a":]', b'{"b":1}']),
+        (b'[{"a":[1, {"b":1}]', [b'{"a":[1, {"b":1}]', b""]),
+        (b'[{"a":"x}, {"b":"y"}]', [b'{"a":"x}, {"b":"y"}]', b""]),
+        (b"[1] garbage, [2]", [b"1", b"garbage, [2]"]),
+    ],
+)
+@pytest.mark.parametrize("block", [8, PLENTY])
+def test_what_becomes_of_a_broken_array(tmp_path: Path, data: bytes, records: list[bytes], block: int) -> None:
+    assert [row.record for row in elements(tmp_path / "x.json", data, block)] == records
+
+
+@any_speed
+@given(st.lists(VALUES, max_size=5), STYLE, st.integers(1, 30), BLOCK)
+def test_an_element_over_the_limit_is_marked_and_the_others_stay(
+    folder: Path, values: list[Any], style: dict[str, Any], limit: int, block: int
+) -> None:
+    data = json.dumps(values, **style).encode()
+    unlimited = elements(folder / "x.json", data)
+    fits = [row if len(row.record or b"") <= limit else row._replace(note=TOO_LARGE, record=None) for row in unlimited]
+    assert elements(folder / "x.json", data, block, limit) == fits
+
+
+def test_an_element_over_the_limit_isnt_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_BLOCK_BYTES", 2**12)
+    nested, text = b'{"a": [' + b'"x", ' * 30_000 + b"1]}", b'"' + b'\\"' * 100_000 + b'"'
+    file = file_of(tmp_path / "x.json", b"[1," + nested + b"," + text + b",2] " + text)
+    rows, peak = with_peak_memory(lambda: list(raw_rows(Unit(file, None), 1000)))
+    assert [row.record for row in rows] == [b"1", None, None, b"2", None]
+    assert peak < len(nested)
+
+
+# --- Parquet -------------------------------------------------------------------------------------------------------
+
+
+@any_speed
+@given(st.integers(0, 30), st.integers(1, 12), st.integers(0, 30), st.integers(0, 30), st.integers(1, 9))
+def test_any_range_of_a_parquet_file_is_read(
+    folder: Path, count: int, group_rows: int, start: int, length: int, block_rows: int
+) -> None:
+    wanted = Range(min(start, count), min(start + length, count))
+    pq.write_table(pa.table({"n": pa.array(range(count), pa.int64())}), folder / "x.parquet", row_group_size=group_rows)
+    file = replace(find([str(folder / "x.parquet")])[0], index=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "_BLOCK_ROWS", block_rows)
+        units = cut(file, [wanted] if length else [], (), 1)
+        rows = [row for unit in units for table in read(unit, PLENTY, never) for row in table.to_pylist()]
+        across = [row for table in read(Unit(file, wanted), PLENTY, never) for row in table.to_pylist()]
+    assert [row["n"] for row in rows] == list(range(*wanted))
+    assert all((row[FILE], row[START], row[END], row[NOTE]) == (3, row["n"], row["n"] + 1, None) for row in rows)
+    assert across == rows
+    assert len(units) == len({position // group_rows for position in range(*wanted)})
+
+
+def test_a_parquet_table_has_its_own_columns_and_types(tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array([[1], None], pa.list_(pa.int8())), "y": pa.array(["a", "b"], pa.large_string())})
+    pq.write_table(table, tmp_path / "x.parquet")
+    (found,) = read(Unit(find([str(tmp_path)])[0], Range(0, 2)), PLENTY, never)
+    assert found.column_names == [FILE, START, END, NOTE, "x", "y"]
+    assert found.select(["x", "y"]).equals(table)
+
+
+# --- files that change ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.json", "x.parquet"])
+@pytest.mark.parametrize("change", ["changed", "gone", "touched"])
+def test_no_row_comes_out_of_a_file_that_changes_while_it_is_read(tmp_path: Path, name: str, change: str) -> None:
+    path, lines = tmp_path / name, [b'{"a": %d}' % at for at in range(3000)]
+    if name == "x.parquet":
+        pq.write_table(pa.table({"a": range(3000)}), path)
+    else:
+        joined = b"[" + b",".join(lines) + b"]" if name == "x.json" else b"\n".join(lines)
+        path.write_bytes(gzip.compress(joined) if name.endswith(".gz") else joined)
+    (file,) = find([str(path)])
+    tables = read(Unit(file, Range(0, file.extent) if file.extent else None), PLENTY, never)
+    next(tables)
+    if change == "changed":
+        path.write_bytes(path.read_bytes()[::-1])
+    elif change == "gone":
+        path.rename(tmp_path / "elsewhere")
+    os.utime(path if path.exists() else tmp_path / "elsewhere", (1, 1))
+    with pytest.raises(
+        SourceError, match="isn't there any more" if change == "gone" else "was written to while it was read"
+    ):
+        next(tables)
+
+
+def test_a_file_isnt_opened_that_isnt_what_it_was(tmp_path: Path) -> None:
+    file = file_of(tmp_path / "x.jsonl", b"{}\n{ }\n")
+    (tmp_path / "x.jsonl").write_bytes(b"{ }\n{}\n")
+    with pytest.raises(SourceError, match=r"x\.jsonl has changed since its scoring started"):
+        next(read(Unit(file, Range(0, 7)), PLENTY, never))
+
+
+# --- large rows ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.json", "x.parquet"])
+def test_large_rows_come_in_small_tables(tmp_path: Path, name: str) -> None:
+    texts = [os.urandom(2**19).hex() for _ in range(24)]
+    path = tmp_path / name
+    if name == "x.parquet":
+        pq.write_table(pa.table({"a": texts}), path, use_dictionary=False)
+    else:
+        rows = [json.dumps({"a": text}).encode() for text in texts]
+        path.write_bytes(b"[" + b",".join(rows) + b"]" if name == "x.json" else gzip.compress(b"\n".join(rows), 1))
+    (file,) = find([str(path)])
+    unit = Unit(file, Range(0, 24) if name == "x.parquet" else None)
+    sizes = [(table.num_rows, table.nbytes) for table in read(unit, 2 * PLENTY, lambda *_: None)]
+    assert sum(rows for rows, _ in sizes) == 24
+    assert max(size for _, size in sizes) < 6 * 2**20
+
+
+def test_blocks_are_about_a_part_and_of_large_rows_less() -> None:
+    assert [block_bytes(4096, size) for size in (1, 1000, 2**20)] == [64 * 1024, 4096 * 3000, 64 * 2**20]

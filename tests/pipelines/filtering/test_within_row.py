@@ -1,0 +1,132 @@
+"""Rewards that compare the responses of one row are never compared with those of another."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from actors.errors import SettingsError
+from actors.reward_model import resolve
+from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
+from pipelines.export import export_job, exports
+from pipelines.export.export_job import MadeSummary
+from pipelines.filtering import filter_corpus
+from pipelines.filtering.filter_step import Judge
+from pipelines.prepare import resolve_run
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.member_runs import folder_of
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
+from tests.support.candidates import drawn_corpus, prompts
+from tests.support.corpora import scored
+from tests.support.ensembles import combined, members, to_prompt
+from tests.support.judges import judge_folder
+
+OUTSIDE = "those of different rows can't be compared"
+
+
+def compared(folder: str) -> str:
+    """A scored folder as a judge makes it that compares the responses of a row."""
+    path = Path(folder) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "within_row": True}))
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> str:
+    """Two rows of one prompt, with two candidates each."""
+    told = [[("a", 1.0), ("b", 0.0)], [("c", 0.9), ("d", 0.1)]]
+    return compared(drawn_corpus(tmp_path / "scored", [{"prompt": "p"}] * 2, told, prompts()))
+
+
+def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) -> None:
+    def asked(name: str, **more: Any) -> dict[str, Any]:
+        return {"scored": corpus, "output": str(tmp_path / name), **more}
+
+    jobs: dict[str, Callable[[dict[str, Any]], MadeSummary]] = {
+        "choose": lambda own: exports.choose(ChooseSettings(**own, keep="best")),
+        "pairs": lambda own: exports.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
+        "export": lambda own: exports.export(ExportSettings(**own, fake_ok=True, trainer="openrlhf")),
+    }
+    for name, job in jobs.items():
+        with pytest.raises(SettingsError, match=rf"--per prompt: .*{OUTSIDE}; give --per row"):
+            job(asked(name))
+        assert job(asked(name, per="row")).rows == 2
+
+
+@pytest.mark.parametrize("choice", [{"top_fraction": 0.5}, {"quantile": 0.5}, {"top_k": 1}, {"top_k": 1, "per": "prompt"}])
+def test_the_best_of_several_rows_arent_chosen(corpus: str, choice: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=OUTSIDE):
+        filter_corpus.keep(FilterSettings(scored=corpus, **choice))
+    with pytest.raises(SettingsError, match=OUTSIDE):
+        filter_corpus.keep(FilterSettings(scored=corpus, by="1 - scores.reward", **choice))
+    assert filter_corpus.keep(FilterSettings(scored=corpus, by="length(candidate)", **choice)).responses == 4
+
+
+def test_the_best_of_each_row_are_chosen(corpus: str) -> None:
+    assert filter_corpus.keep(FilterSettings(scored=corpus, top_k=1, per="row")).kept == 2
+
+
+def test_a_recipes_steps_are_refused_ahead(corpus: str) -> None:
+    manifest = read_manifest(corpus)
+    assert manifest is not None
+    job = exports.pairing_job(PairSettings(scored="later", output="pairs"))
+    with pytest.raises(SettingsError, match=OUTSIDE):
+        export_job.check_ahead(job, manifest.columns)
+    with pytest.raises(SettingsError, match=OUTSIDE):
+        filter_corpus.check_ahead(FilterSettings(scored="later", top_fraction=0.5), manifest.columns)
+    with pytest.raises(SettingsError, match=OUTSIDE):
+        Judge.of(ChoiceSettings(top_fraction=0.5), "", manifest.columns.schema, within_row=True)
+
+
+def test_z_scores_of_an_ensemble_are_within_a_row(tmp_path: Path) -> None:
+    first, second = (
+        to_prompt("p", (1.0, 1.0), (0.0, 0.0), (0.9, 0.9), (0.4, 0.4))[:2],
+        to_prompt("p", (0.9, 0.9), (0.4, 0.4)),
+    )
+    rows = [[*first[0], *first[1]], [*second[0], *second[1]]]
+    members(tmp_path, rows, ("a", "b"))
+    compared(folder_of(str(tmp_path), "b"))
+    combined(tmp_path, ("a", "b"))
+    found = scored(tmp_path)
+    assert [round(row["scores"]["z_a"], 3) for row in found] == [0.707, -0.707] * 2
+    manifest = read_manifest(str(tmp_path))
+    assert manifest is not None
+    assert manifest.columns.within_row
+
+
+JUDGES: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    ("genrm-boxed", {}, {}, False),
+    ("genrm-boxed", {"aggregate": "win-rate"}, {}, True),
+    ("genrm-boxed", {"aggregate": "bradley-terry"}, {}, True),
+    ("genrm-boxed", {"pairs": "active"}, {}, True),
+    ("genrm-boxed", {}, {"weights": {"margin": 1.0}}, True),
+    ("genrm-json", {}, {}, False),
+    ("genrm-json", {}, {"weights": {"score": 1.0, "margin": 0.5}}, True),
+    ("rm-r1", {}, {}, True),
+    ("rm-r1-instruct", {}, {}, True),
+    ("reward-anything", {}, {}, False),
+    ("reward-anything", {"aggregate": "win-rate"}, {}, True),
+    ("reward-anything", {}, {"weights": {"score": 1.0, "rank": -0.1}}, True),
+    ("r3", {}, {}, True),
+    ("r3", {}, {"read": ReadSettings(rating="pointwise")}, False),
+    ("r3", {}, {"read": ReadSettings(rating="binary")}, False),
+]
+
+
+@pytest.mark.parametrize(("family", "judge", "more", "within_row"), JUDGES)
+def test_what_is_asked_of_a_judge_tells(
+    tmp_path: Path, family: str, judge: dict[str, Any], more: dict[str, Any], within_row: bool
+) -> None:
+    folder = judge_folder(tmp_path / "judge")
+    settings = ModelSettings(model=str(folder), family=family, judge=JudgeSettings(**judge), **more)
+    columns = resolve_run.columns_of(pa.schema([]), resolve(settings, RenderSettings()), "")
+    assert columns.within_row is within_row
+
+
+def test_a_reward_head_gives_numbers_of_their_own() -> None:
+    model = resolve(ModelSettings(model="tiny-scalar"), RenderSettings())
+    assert not resolve_run.columns_of(pa.schema([]), model, "").within_row

@@ -1,0 +1,271 @@
+"""Which shape a file has is found by looking, and only one is found."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.errors import SourceError
+from actors.records import Reason
+from pipelines.formats import SHAPES, Turns, detect, requests, why
+from pipelines.formats.prompts import PROMPT_SHAPES
+from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
+from tests.support.examples import examples
+
+CHAT = chat(user("q"), said("a"))
+TURNS = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 3)
+COMPARED = {"overall_preference": -1, "domain": "code"}
+NEMO = "<extra_id_0>System\n\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
+SIDES = {"chosen": "good", "rejected": "bad"}
+
+EXAMPLES: list[tuple[str, dict[str, Any]]] = [
+    ("messages", CHAT),
+    ("messages", CHAT | {"model_completion": "a", "reference_completion": "b"}),  # open-instruct
+    ("messages", CHAT | {"uuid": "1", "license": "cc-by-4.0", "category": "math", "reasoning": "on"}),  # Nemotron v2
+    ("sharegpt", {"conversations": TURNS}),
+    ("sharegpt", {"conversations": TURNS, "system": "s", "kto_tag": True}),
+    ("sharegpt", {"conversations": [user("q"), said("a")]}),
+    ("steerlm", {"conversations": TURNS, "mask": "human", "system": "s", "type": "VALUE_TO_TEXT"}),
+    ("nemo-text", {"text": NEMO + "a\n<extra_id_2>", "label": [-100.0] * 9}),
+    ("prompt-response", {"prompt": "q", "response": "a"}),
+    ("prompt-response", {"prompt": [user("q")], "response": said("a"), "helpfulness": 3}),
+    ("prompt-completion", {"prompt": "q", "completion": "a", "label": True}),
+    ("prompt-completion", {"prompt": [user("q")], "completion": [said("a")]}),
+    ("input-output", {"input": "q", "output": "a"}),
+    ("input-output", {"input": [user("q")], "output": "a", "system_prompt": "detailed thinking on", "reasoning": "on"}),
+    ("alpaca", {"instruction": "q", "input": "", "output": "a"}),
+    ("alpaca", {"instruction": "q", "input": "x", **SIDES}),
+    ("preference", {"prompt": "q", **SIDES, "margin": 1.0}),
+    ("preference", {"chosen": [user("q"), said("good")], "rejected": [user("q"), said("bad")], "chosen_score": {"m": 1}}),
+    ("preference", {"prompt": "q", "chosen": [said("a")], "rejected": [said("b")], **CHAT}),
+    ("sharegpt-preference", {"conversations": TURNS[:1], "chosen": TURNS[1], "rejected": TURNS[1]}),
+    ("sharegpt-preference", {"messages": [user("q")], "chosen": said("good"), "rejected": said("bad")}),
+    ("nemo-preference", {"prompt": NEMO, "chosen_response": "a\n<extra_id_1>", "rejected_response": "b\n<extra_id_1>"}),
+    ("nemo-preference", {"prompt": "q", "response": "a", "preference": "chosen"}),
+    ("nemo-rl", {"context": [user("q")], "completions": [{"rank": rank, "completion": [said("a")]} for rank in (0, 1)]}),
+    ("helpsteer2", {"prompt": "q", "response": "a", **RATED}),
+    ("helpsteer2", {"prompt": "q", "response_1": "a", "response_2": "b", "preference_strength": 2, "split": "train"}),
+    ("helpsteer3", {"context": [user("q")], "response1": "a", "response2": "b", **COMPARED}),
+    ("helpsteer3", {"context": [user("q")], "original_response": "a", "edited_response": "b"}),
+    ("helpsteer3", {"context": [user("q")], "response": "a", "principle": "p", "fulfilment": "No"}),
+    ("ultrafeedback", {"instruction": "q", "models": ["m"], "completions": [{"model": "m", "response": "a"}]}),
+    ("judgebench", {"question": "q", "response_A": "a", "response_B": "b", "label": "A>B"}),
+    ("rm-bench", {"prompt": "q", "chosen": ["a"], "rejected": ["b"]}),
+]
+
+
+@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
+def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read(name: str, row: dict[str, Any]) -> None:
+    assert [shape.name for shape in SHAPES.values() if shape.looks_like(row)] == [name]
+    asked = requests(detect([row]), row)
+    assert asked.requests
+    assert not asked.rejected
+
+
+def with_turn(value: Any, content: str) -> Any:
+    """A row whose conversations begin with a system turn, wherever they are in it."""
+    if isinstance(value, str):
+        return value.replace("System\n\n", f"System\n{content}\n")
+    if isinstance(value, dict):
+        return {key: with_turn(one, content) for key, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    if value[0] in (user("q"), TURNS[0]):
+        named = {"from": "system", "value": content} if "from" in value[0] else {"role": "system", "content": content}
+        return [named, *value]
+    return [with_turn(one, content) for one in value]
+
+
+BARE = [(name, {key: one for key, one in row.items() if key not in ("system", "system_prompt")}) for name, row in EXAMPLES]
+
+
+@pytest.mark.parametrize("turns", ["final", "all"])
+@pytest.mark.parametrize(("name", "row"), BARE, ids=str)
+def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged(name: str, row: dict[str, Any], turns: Turns) -> None:
+    if turns == "all" and SHAPES[name].read_turns is None:
+        return
+    first, names = ("system", "Be brief."), requests(SHAPES[name], row, turns).names
+    for more in (
+        {"system": "Be brief."},
+        {"system_prompt": "Be brief."},
+        {"system": "Be brief.", "system_prompt": "Be brief."},
+    ):
+        for own in (row, with_turn(row, "Be brief.")):
+            if name == "steerlm" and own is not row:
+                continue  # there, only the user and the assistant speak
+            asked = requests(SHAPES[name], {**own, **more}, turns)
+            assert asked.rejected == ()
+            assert [[at for at, turn in enumerate(context) if turn == first] for context in contexts(asked)] == [[0]] * len(
+                asked.requests
+            )
+    both = requests(SHAPES[name], {**row, "system": "Be brief.", "system_prompt": "Be long."}, turns)
+    assert refused(both) == dict.fromkeys(names, Reason.TWO_SYSTEM_PROMPTS)
+    inside = with_turn(row, "Be long.")
+    if any(("system", "Be long.") in context for context in contexts(requests(SHAPES[name], inside, turns))):
+        asked = requests(SHAPES[name], {**inside, "system": "Be brief."}, turns)
+        assert set(refused(asked).values()) == {Reason.TWO_SYSTEM_PROMPTS}
+        assert not asked.requests
+
+
+ANSWERED = [user("What is 3 + 4?"), said("7")]
+APART: list[tuple[str, dict[str, Any]]] = [
+    ("prompt-response", {"prompt": ANSWERED, "response": "9"}),
+    ("prompt-completion", {"prompt": ANSWERED, "completion": "9"}),
+    ("prompt-completion", {"prompt": ANSWERED, "completion": [said("9")]}),
+    ("prompt-completion", {"prompt": ANSWERED[:1], "completion": [said("7"), said("9")]}),
+    ("input-output", {"input": ANSWERED, "output": "9"}),
+    ("preference", {"prompt": ANSWERED, "chosen": "9", "rejected": said("8")}),
+    ("preference", {"prompt": ANSWERED, "chosen": [said("9")], "rejected": [*ANSWERED, said("8")]}),
+    ("sharegpt-preference", {"messages": ANSWERED, "chosen": said("9"), "rejected": said("8")}),
+    ("nemo-preference", {"prompt": ANSWERED, "chosen_response": "9", "rejected_response": "8"}),
+    (
+        "nemo-preference",
+        {"prompt": NEMO + "7" + NEMO[-len("\n<extra_id_1>Assistant\n") :], "response": "9", "preference": "chosen"},
+    ),
+    ("nemo-rl", {"context": ANSWERED, "completions": [{"rank": 0, "completion": [said("9")]}]}),
+    ("helpsteer2", {"prompt": ANSWERED, "response": "9", **RATED}),
+    ("helpsteer3", {"context": ANSWERED, "response1": "9", "response2": "8", **COMPARED}),
+    ("helpsteer3", {"context": ANSWERED, "response": "9", "principle": "p"}),
+    ("ultrafeedback", {"instruction": ANSWERED, "completions": [{"response": "9"}]}),
+    ("judgebench", {"question": ANSWERED, "response_A": "9", "response_B": "8"}),
+    ("rm-bench", {"prompt": ANSWERED, "chosen": ["9"], "rejected": ["8"]}),
+]
+TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "nemo-text"}
+"""Their turns are one list."""
+ENDING_WITH_THE_USER = {"alpaca"}
+"""Their prompt can't end with anyone else."""
+
+
+def test_every_shape_with_a_prompt_apart_has_a_row_whose_prompt_is_answered() -> None:
+    assert {name for name, _ in APART} == SHAPES.keys() - TOLD_WHOLE - ENDING_WITH_THE_USER
+
+
+@pytest.mark.parametrize(("name", "row"), APART, ids=str)
+def test_nobody_is_judged_after_another_answer_to_the_prompt(name: str, row: dict[str, Any]) -> None:
+    for more in ({}, {"system": "Be brief."}):
+        asked = requests(SHAPES[name], {**row, **more})
+        assert set(refused(asked).values()) == {Reason.WRONG_TYPE}
+        assert not asked.requests
+
+
+PROMPTS: list[tuple[str, dict[str, Any]]] = [
+    ("messages", {"messages": [user("q")]}),
+    ("sharegpt", {"conversations": TURNS[:1]}),
+    ("alpaca", {"instruction": "q"}),
+    ("prompt", {"prompt": [user("q")]}),
+]
+
+
+def test_every_shape_of_prompts_has_an_example() -> None:
+    assert {name for name, _ in PROMPTS} == PROMPT_SHAPES.keys()
+
+
+@pytest.mark.parametrize(("name", "row"), PROMPTS)
+@pytest.mark.parametrize("key", ["system", "system_prompt"])
+def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked(name: str, row: dict[str, Any], key: str) -> None:
+    shape = PROMPT_SHAPES[name]
+    assert contexts(requests(shape, {**row, key: "s"})) == [[("system", "s"), ("user", "q")]]
+    if (inside := with_turn(row, "t")) != row:
+        assert refused(requests(shape, {**inside, key: "s"})) == {"candidate": Reason.TWO_SYSTEM_PROMPTS}
+
+
+WORDS = [
+    "",
+    " ",
+    "a\ud800",
+    "user",
+    "system",
+    "chosen",
+    NEMO,
+    "a\n<extra_id_1>User\nr\n<extra_id_1>Assistant\nb",
+    "<|eot_id|>",
+]
+SPOILT = (
+    st.none() | st.integers() | st.booleans() | st.sampled_from(WORDS) | st.sampled_from([[], {}, ["q", 5], [["q", "a"]]])
+)
+
+
+def copied(value: Any) -> Any:
+    """A copy in which nothing is shared."""
+    return json.loads(json.dumps(value))
+
+
+@st.composite
+def damaged_rows(draw: st.DrawFn) -> dict[str, Any]:
+    """A row of one shape, or of two at once, with something in it replaced, taken out or doubled."""
+    rows = draw(st.lists(st.sampled_from([row for _, row in EXAMPLES]), min_size=1, max_size=2))
+    row: dict[str, Any] = copied({key: value for one in rows for key, value in one.items()})
+    for _ in range(draw(st.integers(0, 3))):
+        damage(draw, row)
+    return row
+
+
+def damage(draw: st.DrawFn, place: Any) -> None:
+    """Change one thing in the object or list, or further inside."""
+    if not place:
+        return
+    key = draw(st.sampled_from(list(place) if isinstance(place, dict) else list(range(len(place)))))
+    if isinstance(place[key], dict | list) and draw(st.integers(0, 3)):
+        damage(draw, place[key])
+        return
+    match draw(st.sampled_from(["replace", "remove", "double"])):
+        case "replace":
+            place[key] = copied(draw(SPOILT))
+        case "remove":
+            del place[key]
+        case "double" if isinstance(place, list):
+            place.append(copied(place[key]))
+
+
+@examples(300)
+@given(damaged_rows())
+def test_no_damaged_row_fails_and_no_response_vanishes(row: dict[str, Any]) -> None:
+    for shape in SHAPES.values():
+        assert isinstance(shape.looks_like(row), bool)
+        account(requests(shape, row))
+        if shape.read_turns:
+            account(requests(shape, row, "all"))
+
+
+def test_every_shape_has_an_example() -> None:
+    assert {name for name, _ in EXAMPLES} == set(SHAPES)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": "1 2 3"},
+        {"text": "About <extra_id_0>System"},
+        {"prompt": "q"},
+        {"conversations": ["q", "a"]},
+        {"context": "q", "response1": "a", "response2": "b"},
+        {"context": [user("q")], "response": "a"},
+        {"instruction": "q", "completions": ["a", "b"]},
+        {"input": "q", "output": 5},
+        {"instruction": "q", "input": "x"},
+    ],
+    ids=str,
+)
+def test_what_only_resembles_a_shape_has_none(row: dict[str, Any]) -> None:
+    with pytest.raises(SourceError, match="no known shape"):
+        detect([row])
+
+
+def test_numbers_as_published_have_no_shape() -> None:
+    lines = (shared_data() / "formats" / "nemo-aligner_synthetic-123.jsonl").read_text().splitlines()
+    with pytest.raises(SourceError, match=r"Keys seen: 'text'\."):
+        detect([{"text": line} for line in lines])
+
+
+def test_a_user_hears_what_was_found_and_why() -> None:
+    rows = [*[CHAT] * 48, None, {"messages": None}]
+    assert why(detect(rows), rows) == "messages: 48 of 50 rows have `messages`, a list of {role, content}"
+    assert why(SHAPES["messages"], []) == "messages: there are no rows to look at"
+
+
+def test_rivals_are_named_with_their_counts() -> None:
+    with pytest.raises(SourceError, match=r"messages \(3 of 3 rows\), sharegpt \(3 of 3 rows\)\. .+--format NAME"):
+        detect([CHAT | {"conversations": TURNS}] * 3)

@@ -1,0 +1,512 @@
+"""Rows as datasets and trainers have them: who said what, in which context, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from actors.records import Reason
+from pipelines.formats import SHAPES, RowRequests, detect, parse, requests
+from tests.support.asked import contexts, judged, refused, said, shared_data, user
+
+ASKED = [("user", "q")]
+LONG = [("user", "q"), ("assistant", "a"), ("user", "r")]
+SYSTEM = ("system", "s")
+
+
+def read(name: str, row: dict[str, Any], turns: str = "final") -> RowRequests:
+    return requests(SHAPES[name], row, "all" if turns == "all" else "final")
+
+
+def refused_all(name: str, row: dict[str, Any]) -> Reason:
+    """The one reason why nothing of the row can be judged."""
+    asked = read(name, row)
+    assert not asked.requests
+    (reason,) = set(refused(asked).values())
+    return reason
+
+
+# --- ShareGPT ------------------------------------------------------------------------------------------------------
+
+
+def share(*turns: tuple[object, object], **more: object) -> dict[str, Any]:
+    return {"conversations": [{"from": name, "value": value} for name, value in turns], **more}
+
+
+@pytest.mark.parametrize("user_name", ["human", "user", "Human", "User"])
+@pytest.mark.parametrize("assistant_name", ["gpt", "assistant", "chatgpt", "bard", "bing", "GPT", "Assistant"])
+def test_sharegpt_names_its_speakers_in_many_ways(user_name: str, assistant_name: str) -> None:
+    row = share((user_name, "q"), (assistant_name, "a"), (user_name, "r"), (assistant_name, "b"))
+    assert contexts(read("sharegpt", row)) == [LONG]
+    assert judged(read("sharegpt", row)) == {"final": "b"}
+    assert judged(read("sharegpt", row, "all")) == {"turn[1]": "a", "turn[3]": "b"}
+
+
+def test_sharegpt_may_have_a_system_prompt_inside_or_outside() -> None:
+    inside = share(("system", "s"), ("human", "q"), ("gpt", "a"))
+    outside = share(("human", "q"), ("gpt", "a"), system="s")
+    assert contexts(read("sharegpt", inside)) == contexts(read("sharegpt", outside)) == [[SYSTEM, *ASKED]]
+    assert contexts(read("sharegpt", inside | {"system": "s"})) == [[SYSTEM, *ASKED]]
+    assert refused(read("sharegpt", inside | {"system": "t"})) == {"final": Reason.TWO_SYSTEM_PROMPTS}
+    assert contexts(read("sharegpt", outside | {"system": " "})) == [ASKED]
+
+
+def test_a_position_is_that_in_the_rows_own_list() -> None:
+    assert read("sharegpt", share(("human", "q"), ("gpt", "a"), system="s"), "all").names == ("turn[1]",)
+    assert read("sharegpt", share(("system", "s"), ("human", "q"), ("gpt", "a")), "all").names == ("turn[2]",)
+
+
+@pytest.mark.parametrize("name", ["tool", "function", "observation", "function_response"])
+def test_what_a_tool_says_is_context(name: str) -> None:
+    row = share(("human", "q"), (name, "t"), ("gpt", "a"))
+    assert contexts(read("sharegpt", row)) == [[*ASKED, ("tool", "t")]]
+
+
+def test_turns_with_openai_keys_are_read_as_they_are() -> None:
+    assert contexts(read("sharegpt", {"conversations": [user("q"), said("a")]})) == [ASKED]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({}, Reason.MISSING_FIELD),
+        ({"conversations": []}, Reason.NO_MESSAGES),
+        ({"conversations": "q"}, Reason.WRONG_TYPE),
+        (share(("human", "q"), ("critic", "a")), Reason.UNKNOWN_ROLE),
+        (share(("human", "q"), (5, "a")), Reason.WRONG_TYPE),
+        (share(("human", "q"), ("gpt", 5)), Reason.CONTENT_NOT_TEXT),
+        (share(("human", "q"), ("function_call", "{}")), Reason.TOOL_CALL),
+        (share(("human", "q")), Reason.NO_FINAL_ASSISTANT),
+        (share(("gpt", "a")), Reason.NO_MESSAGES),
+        (share(("human", "q"), ("gpt", "a"), system=5), Reason.CONTENT_NOT_TEXT),
+        ({"conversations": [{"from": "human"}, {"from": "gpt", "value": "a"}]}, Reason.MISSING_FIELD),
+        ({"conversations": [{"value": "q"}]}, Reason.MISSING_FIELD),
+        ({"conversations": ["q", {"from": "gpt", "value": "a"}]}, Reason.WRONG_TYPE),
+    ],
+    ids=str,
+)
+def test_a_bad_sharegpt_row(row: dict[str, Any], reason: Reason) -> None:
+    assert refused_all("sharegpt", row) is reason
+
+
+def test_a_bad_system_prompt_spoils_every_turn() -> None:
+    asked = read("sharegpt", share(("human", "q"), ("gpt", "a"), ("human", "r"), ("gpt", "b"), system=5), "all")
+    assert refused(asked) == {"turn[1]": Reason.CONTENT_NOT_TEXT, "turn[3]": Reason.CONTENT_NOT_TEXT}
+
+
+@pytest.mark.parametrize("key", ["conversations", "messages"])
+def test_a_sharegpt_pair_is_two_turns_to_go_on_with(key: str) -> None:
+    row = {key: [user("q"), said("a"), user("r")], "chosen": said("good"), "rejected": said("bad")}
+    for pair in (row, row | {key: share(("human", "q"), ("gpt", "a"), ("human", "r"))["conversations"]}):
+        asked = read("sharegpt-preference", pair)
+        assert (contexts(asked), judged(asked)) == ([LONG], {"chosen": "good", "rejected": "bad"})
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (share(("human", "q"), ("gpt", "good"), chosen={"from": "gpt", "value": "good"}, rejected="b"), Reason.WRONG_TYPE),
+        (share(("human", "q"), chosen={"from": "human", "value": "x"}, rejected=user("y")), Reason.NO_FINAL_ASSISTANT),
+        (share(("human", "q")), Reason.MISSING_FIELD),
+        ({"chosen": "a", "rejected": "b"}, Reason.MISSING_FIELD),
+    ],
+    ids=str,
+)
+def test_a_bad_sharegpt_pair(row: dict[str, Any], reason: Reason) -> None:
+    assert refused_all("sharegpt-preference", row) is reason
+
+
+# --- SteerLM -------------------------------------------------------------------------------------------------------
+
+
+def steer(*turns: tuple[str, str, str | None], mask: str = "User") -> dict[str, Any]:
+    listed = [{"value": value, "from": name, "label": label} for name, value, label in turns]
+    return {"conversations": listed, "system": "s", "mask": mask, "type": "VALUE_TO_TEXT"}
+
+
+@pytest.mark.parametrize("turns", ["final", "all"])
+def test_labelled_turns_are_judged_each_with_all_before_it(turns: str) -> None:
+    row = steer(("User", "q", None), ("Assistant", "a", "quality:4"), ("User", "r", None), ("Assistant", "b", ""))
+    asked = read("steerlm", row, turns)
+    assert judged(asked) == {"turn[1]": "a", "turn[3]": "b"}
+    assert contexts(asked) == [[SYSTEM, *ASKED], [SYSTEM, *LONG]]
+
+
+def test_of_labelled_turns_the_others_are_context_alone() -> None:
+    row = steer(("User", "q", None), ("Assistant", "a", None), ("User", "r", None), ("Assistant", "b", "quality:4"))
+    assert judged(read("steerlm", row, "all")) == {"turn[3]": "b"}
+
+
+def test_without_labels_a_steerlm_row_is_any_conversation() -> None:
+    row = steer(("User", "q", None), ("Assistant", "a", None), ("User", "r", None), ("Assistant", "b", None))
+    assert judged(read("steerlm", row)) == {"final": "b"}
+    assert judged(read("steerlm", row, "all")) == {"turn[1]": "a", "turn[3]": "b"}
+
+
+def test_the_mask_names_the_user_whoever_that_is() -> None:
+    row = steer(("Alice", "q", None), ("Bob", "a", "quality:1"), mask="Alice")
+    assert contexts(read("steerlm", row)) == [[SYSTEM, *ASKED]]
+
+
+def test_a_labelled_user_turn_is_refused_and_not_lost() -> None:
+    asked = read("steerlm", steer(("User", "q", "quality:1"), ("Assistant", "a", "quality:2")))
+    assert (refused(asked), judged(asked)) == ({"turn[0]": Reason.NO_FINAL_ASSISTANT}, {"turn[1]": "a"})
+
+
+def test_turns_inside_a_users_turn_are_taken_apart_there_too() -> None:
+    prompt = "q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr"
+    asked = read("steerlm", steer(("User", prompt, None), ("Assistant", "b", "quality:2")))
+    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *LONG]], {"turn[1]": "b"})
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (steer(("User", "q", None), ("Assistant", "a", None), mask="Human"), Reason.UNKNOWN_ROLE),
+        (steer(("User", "q", None), ("Assistant", "a", None), mask="Assistant"), Reason.UNKNOWN_ROLE),
+        (steer(("User", "q", None), ("System", "t", None), ("Assistant", "a", None)), Reason.UNKNOWN_ROLE),
+        (steer(("User", "q", None), ("user", "q", None), ("Assistant", "a", None)), Reason.UNKNOWN_ROLE),
+        (steer(("User", "q", None)), Reason.NO_FINAL_ASSISTANT),
+        (share(("User", "q"), ("Assistant", "a")), Reason.MISSING_FIELD),
+        (share(("User", "q"), ("Assistant", "a"), mask=1), Reason.WRONG_TYPE),
+        ({"mask": "User", "conversations": [{"from": "User", "value": "q"}, {"value": "a"}]}, Reason.MISSING_FIELD),
+        ({"mask": "User"}, Reason.MISSING_FIELD),
+    ],
+    ids=str,
+)
+def test_a_bad_steerlm_row(row: dict[str, Any], reason: Reason) -> None:
+    assert refused_all("steerlm", row) is reason
+
+
+# --- NeMo's template -----------------------------------------------------------------------------------------------
+
+TEXT = "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr\n<extra_id_1>Assistant\nb"
+
+
+@pytest.mark.parametrize("end", ["\n<extra_id_2>", "\n<extra_id_1>", "\n", ""])
+def test_a_text_in_nemos_template_is_a_conversation(end: str) -> None:
+    asked = read("nemo-text", {"text": TEXT + end})
+    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *LONG]], {"final": "b"})
+    assert judged(read("nemo-text", {"text": TEXT + end}, "all")) == {"turn[1]": "a", "turn[3]": "b"}
+
+
+def test_line_breaks_of_a_content_are_its_own() -> None:
+    text = "<extra_id_0>System\n\n<extra_id_1>User\n\nq\n\n\n<extra_id_1>Assistant\n\na\n\n<extra_id_2>"
+    asked = read("nemo-text", {"text": text})
+    assert (contexts(asked), judged(asked)) == ([[("user", "\nq\n\n")]], {"final": "\na\n"})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1 2 3", Reason.NO_MESSAGES),
+        ("", Reason.NO_MESSAGES),
+        ("<extra_id_1>User\nq\n<extra_id_1>Assistant\na", Reason.NO_MESSAGES),
+        (" " + TEXT, Reason.NO_MESSAGES),
+        ("<extra_id_0>System\ns", Reason.NO_MESSAGES),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n", Reason.EMPTY_CONTENT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n\n<extra_id_2>", Reason.EMPTY_CONTENT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq", Reason.NO_FINAL_ASSISTANT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Bob\na", Reason.CONTROL_TOKEN),
+        (TEXT + "<extra_id_2>", Reason.CONTROL_TOKEN),
+        (TEXT + "\n<extra_id_2>quality:4\n<extra_id_2>", Reason.CONTROL_TOKEN),
+        ("<extra_id_0>System\ns<extra_id_1>User\nq\n<extra_id_1>Assistant\na", Reason.CONTROL_TOKEN),
+        (5, Reason.CONTENT_NOT_TEXT),
+    ],
+)
+def test_a_text_that_is_not_of_the_form_is_refused(text: object, reason: Reason) -> None:
+    assert refused_all("nemo-text", {"text": text}) is reason
+
+
+PROMPT = "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, [{"role": "system", "content": "s"}, user("q")]])
+@pytest.mark.parametrize("good", ["good\n<extra_id_1>", "good", said("good")])
+def test_nemo_pairs_may_be_text_or_messages(prompt: object, good: object) -> None:
+    asked = read("nemo-preference", {"prompt": prompt, "chosen_response": good, "rejected_response": "bad"})
+    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"chosen": "good", "rejected": "bad"})
+
+
+def test_nemo_rows_for_kto_have_one_response() -> None:
+    asked = read("nemo-preference", {"prompt": PROMPT, "response": "a\n<extra_id_1>", "preference": "rejected"})
+    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"final": "a"})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "reason"),
+    [
+        (PROMPT, "ok\n<extra_id_1>User\nthanks\n<extra_id_1>Assistant\nbye\n<extra_id_1>", Reason.CONTROL_TOKEN),
+        (PROMPT, "ok<extra_id_1>", Reason.CONTROL_TOKEN),
+        (PROMPT, "\n<extra_id_1>", Reason.EMPTY_CONTENT),
+        (PROMPT.removesuffix("\n<extra_id_1>Assistant\n"), "ok", Reason.NO_FINAL_ASSISTANT),
+        ("<extra_id_1>User\nq\n<extra_id_1>Assistant\n", "ok", Reason.NO_MESSAGES),
+        ("<extra_id_0>System\ns\n<extra_id_1>Assistant\n", "ok", Reason.NO_MESSAGES),
+        (PROMPT.replace("q", "q <extra_id_2>"), "ok", Reason.CONTROL_TOKEN),
+        (None, "ok", Reason.EMPTY_CONTENT),
+    ],
+)
+def test_a_nemo_pair_that_is_not_of_the_form_is_refused(prompt: object, response: str, reason: Reason) -> None:
+    row = {"prompt": prompt, "chosen_response": response, "rejected_response": response}
+    assert refused_all("nemo-preference", row) is reason
+
+
+def test_ranked_completions_have_the_names_of_their_ranks() -> None:
+    row = {
+        "context": [user("q"), said("a"), user("r")],
+        "completions": [{"rank": 1, "completion": [said("bad")]}, {"rank": 0, "completion": [said("good")]}],
+    }
+    asked = read("nemo-rl", row)
+    assert (contexts(asked), judged(asked)) == ([LONG], {"rank[1]": "bad", "rank[0]": "good"})
+
+
+@pytest.mark.parametrize("ranks", [(0, 0), (0, None), (0, True), ("0", "1"), (0.0, 1.0)])
+def test_without_ranks_that_tell_them_apart_completions_have_positions(ranks: tuple[object, object]) -> None:
+    row = {"context": [user("q")], "completions": [{"rank": rank, "completion": [said("a")]} for rank in ranks]}
+    assert judged(read("nemo-rl", row)) == {"completions[0]": "a", "completions[1]": "a"}
+
+
+@pytest.mark.parametrize(
+    ("completion", "reason"),
+    [
+        ({"rank": 1}, Reason.MISSING_FIELD),
+        ({"rank": 1, "completion": []}, Reason.NO_MESSAGES),
+        ({"rank": 1, "completion": [user("x")]}, Reason.NO_FINAL_ASSISTANT),
+        ({"rank": 1, "completion": [said(None)]}, Reason.EMPTY_CONTENT),
+    ],
+    ids=str,
+)
+def test_a_bad_completion_leaves_the_other(completion: dict[str, Any], reason: Reason) -> None:
+    row = {"context": [user("q")], "completions": [{"rank": 0, "completion": [said("a")]}, completion]}
+    assert (judged(read("nemo-rl", row)), refused(read("nemo-rl", row))) == ({"rank[0]": "a"}, {"rank[1]": reason})
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), [(None, Reason.NO_MESSAGES), ("x", Reason.WRONG_TYPE), ([5], Reason.WRONG_TYPE)]
+)
+@pytest.mark.parametrize("name", ["nemo-rl", "ultrafeedback"])
+def test_completions_that_are_none(name: str, value: object, reason: Reason) -> None:
+    assert refused_all(name, {"context": [user("q")], "instruction": "q", "completions": value}) is reason
+
+
+# --- HelpSteer -----------------------------------------------------------------------------------------------------
+
+RATED = {"helpfulness": 4, "correctness": 3, "coherence": 4, "complexity": 1, "verbosity": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "context"),
+    [
+        ("q", ASKED),
+        ("q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr", LONG),
+        ("q\n\n<extra_id_1>Assistant\n\na\n<extra_id_1>User\nr\n", [("user", "q\n"), ("assistant", "\na"), ("user", "r\n")]),
+        ([user("q")], ASKED),
+    ],
+)
+def test_turns_inside_a_prompt_are_taken_apart(prompt: object, context: list[tuple[str, str]]) -> None:
+    rated = read("helpsteer2", {"prompt": prompt, "response": "b", **RATED})
+    assert (contexts(rated), judged(rated)) == ([context], {"final": "b"})
+    pair = read("helpsteer2", {"prompt": prompt, "response_1": "b", "response_2": "c", "preference_strength": -1})
+    assert (contexts(pair), judged(pair)) == ([context], {"response_1": "b", "response_2": "c"})
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "q\n<extra_id_1>Assistant\na",
+        "q\n<extra_id_1>User\nr",
+        "q\n<extra_id_1>Assistant\na\n<extra_id_1>Assistant\nb\n<extra_id_1>User\nr",
+        "q <extra_id_1>Assistant\na\n<extra_id_1>User\nr",
+        "q\n<extra_id_1>Assistant\na <extra_id_2>\n<extra_id_1>User\nr",
+        "What is <extra_id_0> in T5?",
+    ],
+)
+def test_a_prompt_with_other_tokens_stays_as_it_is(prompt: str) -> None:
+    assert contexts(read("helpsteer2", {"prompt": prompt, "response": "b", **RATED})) == [[("user", prompt)]]
+
+
+@pytest.mark.parametrize(
+    ("row", "reasons"),
+    [
+        ({"prompt": "q"}, {"final": Reason.MISSING_FIELD}),
+        ({"prompt": None, "response": "a"}, {"final": Reason.EMPTY_CONTENT}),
+        ({"prompt": "q", "response_1": "a"}, {"response_2": Reason.MISSING_FIELD}),
+        ({"prompt": "q", "response_1": "a", "response_2": ""}, {"response_2": Reason.EMPTY_CONTENT}),
+        ({"prompt": "\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr", "response": "a"}, {"final": Reason.EMPTY_CONTENT}),
+    ],
+    ids=str,
+)
+def test_a_bad_helpsteer2_row(row: dict[str, Any], reasons: dict[str, Reason]) -> None:
+    assert refused(read("helpsteer2", row)) == reasons
+
+
+@pytest.mark.parametrize(
+    "responses",
+    [
+        {"response1": "a", "response2": "b"},
+        {"original_response": "a", "edited_response": "b"},
+        {"original_response": "a", "good_edited_response": "b", "bad_edited_response": "c"},
+        {"original_response": "a", "edited_response": "b", "good_edited_response": "c", "bad_edited_response": "d"},
+    ],
+    ids=str,
+)
+def test_helpsteer3_names_responses_by_their_keys(responses: dict[str, str]) -> None:
+    row = {"domain": "general", "context": [user("q"), said("a"), user("r")], "overall_preference": -2, **responses}
+    asked = read("helpsteer3", row)
+    assert (contexts(asked), judged(asked)) == ([LONG], responses)
+
+
+def test_a_principle_goes_with_the_request() -> None:
+    row = {"context": [user("q")], "response": "a", "principle": "Is it short?", "fulfilment": "Yes"}
+    (request,) = read("helpsteer3", row).requests
+    assert (request.principles, judged(read("helpsteer3", row))) == (("Is it short?",), {"final": "a"})
+    assert refused(read("helpsteer3", row | {"principle": " "})) == {"final": Reason.EMPTY_CONTENT}
+
+
+@pytest.mark.parametrize(
+    ("row", "reasons"),
+    [
+        ({"context": [user("q")]}, {"final": Reason.MISSING_FIELD}),
+        ({"context": [user("q")], "response": "a"}, {"final": Reason.MISSING_FIELD}),
+        ({"context": [user("q")], "response1": "a"}, {"response2": Reason.MISSING_FIELD}),
+        ({"context": [user("q")], "edited_response": "a"}, {"original_response": Reason.MISSING_FIELD}),
+        ({"context": [], "response1": "a", "response2": "b"}, dict.fromkeys(["response1", "response2"], Reason.NO_MESSAGES)),
+    ],
+    ids=str,
+)
+def test_a_bad_helpsteer3_row(row: dict[str, Any], reasons: dict[str, Reason]) -> None:
+    assert refused(read("helpsteer3", row)) == reasons
+
+
+# --- one prompt, other keys ----------------------------------------------------------------------------------------
+
+
+def test_ultrafeedback_has_a_response_of_each_model() -> None:
+    completions = [{"model": "m", "custom_system_prompt": "Be brief.", "response": text} for text in ["a", "", "c"]]
+    asked = read("ultrafeedback", {"instruction": "q", "completions": completions})
+    assert (contexts(asked), judged(asked)) == ([ASKED], {"completions[0]": "a", "completions[2]": "c"})
+    assert refused(asked) == {"completions[1]": Reason.EMPTY_CONTENT}
+
+
+@pytest.mark.parametrize("completion", ["a", said("a"), [said("a")]])
+@pytest.mark.parametrize("prompt", ["q", [user("q")]])
+def test_a_prompt_and_its_completion(prompt: object, completion: object) -> None:
+    asked = read("prompt-completion", {"prompt": prompt, "completion": completion, "label": False})
+    assert (contexts(asked), judged(asked)) == ([ASKED], {"final": "a"})
+
+
+def test_a_completion_of_several_turns_ends_with_the_response() -> None:
+    asked = read("prompt-completion", {"prompt": [user("q")], "completion": [said("a"), user("r"), said("b")]})
+    assert (contexts(asked), judged(asked)) == ([LONG], {"final": "b"})
+
+
+@pytest.mark.parametrize("given", [None, "", "x"])
+def test_alpaca_puts_instruction_and_input_under_each_other(given: str | None) -> None:
+    row = {"instruction": "q", "input": given, "output": "a", "system": "s", "history": [["q", "a"]]}
+    context = [SYSTEM, *ASKED, ("assistant", "a"), ("user", f"q\n{given}" if given else "q")]
+    assert contexts(read("alpaca", row)) == [context]
+    assert judged(read("alpaca", row)) == {"final": "a"}
+
+
+def test_alpaca_may_be_a_pair() -> None:
+    asked = read("alpaca", {"instruction": "q", "input": "", "chosen": "good", "rejected": "bad"})
+    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen": "good", "rejected": "bad"})
+    both = read("alpaca", {"instruction": "q", "output": "a", "chosen": "good", "rejected": "bad"})
+    assert judged(both) == {"final": "a", "chosen": "good", "rejected": "bad"}
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"output": "a"}, Reason.MISSING_FIELD),
+        ({"instruction": "q"}, Reason.MISSING_FIELD),
+        ({"instruction": " ", "output": "a"}, Reason.EMPTY_CONTENT),
+        ({"instruction": "q", "input": 5, "output": "a"}, Reason.CONTENT_NOT_TEXT),
+        ({"instruction": "q", "output": "a", "history": [["q"]]}, Reason.WRONG_TYPE),
+        ({"instruction": "q", "output": "a", "history": [["q", None]]}, Reason.EMPTY_CONTENT),
+    ],
+    ids=str,
+)
+def test_a_bad_alpaca_row(row: dict[str, Any], reason: Reason) -> None:
+    assert refused_all("alpaca", row) is reason
+
+
+LLAMA = "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+
+
+@pytest.mark.parametrize("given", ["q", [user("q")], LLAMA, "<|begin_of_text|>" + LLAMA])
+def test_an_input_may_be_text_messages_or_llamas_template(given: object) -> None:
+    asked = read("input-output", {"input": given, "output": "a", "system_prompt": "s"})
+    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"final": "a"})
+
+
+def test_a_system_prompt_is_not_repeated() -> None:
+    template = "<|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|>" + LLAMA
+    for given in (template, [{"role": "system", "content": "s"}, user("q")]):
+        assert contexts(read("input-output", {"input": given, "output": "a", "system_prompt": "s"})) == [[SYSTEM, *ASKED]]
+
+
+@pytest.mark.parametrize(
+    ("given", "output", "reason"),
+    [
+        (LLAMA.removesuffix("\n\n"), "a", Reason.NO_FINAL_ASSISTANT),
+        (LLAMA + "x", "a", Reason.NO_FINAL_ASSISTANT),
+        ("x" + LLAMA, "a", Reason.NO_FINAL_ASSISTANT),
+        ("<|eot_id|>", "a", Reason.NO_FINAL_ASSISTANT),
+        (LLAMA.replace("q<|eot_id|>", "q <|eot_id|> r<|eot_id|>"), "a", Reason.CONTROL_TOKEN),
+        (LLAMA.replace("|>user<|", "|>critic<|"), "a", Reason.UNKNOWN_ROLE),
+        (LLAMA, "a<|eot_id|>b", Reason.CONTROL_TOKEN),
+        (LLAMA, "<|eot_id|>", Reason.EMPTY_CONTENT),
+        ("q", None, Reason.EMPTY_CONTENT),
+        (None, "a", Reason.EMPTY_CONTENT),
+    ],
+)
+def test_a_bad_input_or_output(given: object, output: object, reason: Reason) -> None:
+    assert refused_all("input-output", {"input": given, "output": output}) is reason
+
+
+# --- real data -----------------------------------------------------------------------------------------------------
+
+
+def published(name: str) -> list[dict[str, Any]]:
+    data = (shared_data() / "formats" / name).read_bytes()
+    rows: list[dict[str, Any]] = json.loads(data) if name.endswith(".json") else [parse(line) for line in data.splitlines()]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "rows", "responses"),
+    [
+        ("nemo-aligner_test-rm.jsonl", "nemo-text", 8, 8),
+        ("nemo-aligner_dummy-dpo.jsonl", "nemo-preference", 100, 200),
+        ("sharegpt_ranking_40.json", "sharegpt-preference", 40, 80),
+    ],
+)
+def test_rows_as_published(file: str, name: str, rows: int, responses: int) -> None:
+    found = published(file)
+    assert detect(found) is SHAPES[name]
+    asked = [requests(SHAPES[name], row) for row in found]
+    assert len(asked) == rows
+    assert sum(len(row.names) for row in asked) == responses
+    assert not any(row.rejected for row in asked)
+    texts = [
+        text for row in asked for text in (*judged(row).values(), *(said for turns in contexts(row) for _, said in turns))
+    ]
+    assert not any("<extra_id_" in text for text in texts)
+
+
+def test_a_regression_row_comes_back_from_its_turns() -> None:
+    for row in published("nemo-aligner_test-rm.jsonl"):
+        (request,) = requests(SHAPES["nemo-text"], row).requests
+        system, *turns = request.context
+        spoken = "".join(f"<extra_id_1>{turn.role.title()}\n{turn.content}\n" for turn in turns)
+        end = f"<extra_id_1>Assistant\n{request.responses[0].content}\n<extra_id_2>"
+        assert f"<extra_id_0>System\n{system.content}\n{spoken}{end}" == row["text"]
+
+
+def test_a_sharegpt_pair_as_published_keeps_its_sides_and_its_context() -> None:
+    for row in published("sharegpt_ranking_40.json"):
+        asked = requests(SHAPES["sharegpt-preference"], row)
+        assert judged(asked) == {side: row[side]["value"] for side in ("chosen", "rejected")}
+        roles = {"human": "user", "gpt": "assistant", "system": "system"}
+        assert contexts(asked) == [[(roles[turn["from"]], turn["value"]) for turn in row["conversations"]]]

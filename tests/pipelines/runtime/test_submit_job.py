@@ -1,0 +1,45 @@
+"""What a job's end means for the command that waits for it, and what is refused before there is a job."""
+
+from pathlib import Path
+
+import pytest
+from ray.job_submission import JobDetails, JobStatus
+
+from actors.errors import SettingsError
+from pipelines.runtime.submit_job import connect, exit_code
+from tests.support.commands import assay
+
+
+@pytest.mark.parametrize(
+    ("status", "driver", "code"),
+    [
+        (JobStatus.SUCCEEDED, 0, 0),
+        (JobStatus.SUCCEEDED, None, 0),
+        (JobStatus.FAILED, 2, 2),
+        (JobStatus.FAILED, 4, 4),
+        (JobStatus.FAILED, -9, 137),  # out of memory
+        (JobStatus.FAILED, None, 3),  # its node is gone, or it never started
+        (JobStatus.STOPPED, None, 130),
+    ],
+)
+def test_exit_codes(status: JobStatus, driver: int | None, code: int) -> None:
+    assert exit_code(JobDetails(type="SUBMISSION", status=status, entrypoint="", driver_exit_code=driver)) == code
+
+
+@pytest.mark.parametrize(
+    ("address", "told"), [("http://127.0.0.1:1", "Failed to connect"), ("cloud://x", "Module: cloud does not exist")]
+)
+def test_no_cluster(address: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:2")
+    with pytest.raises(SettingsError, match=f"no cluster that takes jobs at {address}: {told}"):
+        connect(address)
+
+
+def test_every_mistake_in_a_recipe_is_told_before_anybody_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("score: {output: out, modell: {}, model: {model: x, dtype: float8}}")
+    done = assay("submit", tmp_path / "recipe.yaml", "--address", "http://127.0.0.1:1")
+    assert done.returncode == 2
+    assert "score.corpus is missing" in done.stderr
+    assert "score.modell is no setting; modell isn't known; did you mean model" in done.stderr
+    assert "score.model.dtype = 'float8'" in done.stderr
+    assert "127.0.0.1" not in done.stderr

@@ -1,0 +1,134 @@
+"""The command line as a user runs it, in processes that tests may kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from actors.engine.fork_server import SWITCH, share
+from tests.conftest import REPOSITORY
+from tests.support.processes import family, title
+
+PROGRAM = ("-m", "pipelines")
+PATIENCE_S = 300.0
+ENGINE_ACTOR = "MapBatches(ScoreStep)"
+
+
+def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        _command(arguments),
+        cwd=REPOSITORY,
+        env=_environment({SWITCH: share(), **environment}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def summary(*arguments: object) -> dict[str, Any]:
+    """Run a command that must succeed, with --json."""
+    done = assay(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@contextmanager
+def running(*arguments: object, program: Sequence[str] = PROGRAM, **environment: str) -> Iterator[psutil.Process]:
+    """A command under way, in a process group of its own; what is left of it at the end is killed."""
+    process = subprocess.Popen(
+        _command(arguments, program),
+        cwd=REPOSITORY,
+        env=_environment(environment),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    driver = psutil.Process(process.pid)
+    try:
+        yield driver
+    finally:
+        members = family(driver)
+        process.kill()
+        process.wait()
+        for member in members:
+            kill(member)
+        psutil.wait_procs(members, timeout=PATIENCE_S)
+
+
+def kill(process: psutil.Process) -> None:
+    """As the kernel does it when memory runs out."""
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return
+
+
+def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
+    """Wait until something is so, or the command has ended. Fails if neither happens."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition() and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def _told(driver: psutil.Process) -> str:
+    """What a command does, and what its processes are, for the message of a test that failed."""
+    status = driver.status() if driver.is_running() else "gone"
+    return f"{status}, with {', '.join(title(process)[-60:] for process in family(driver)) or 'no process'} below it"
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """The committed parts of a run."""
+    return sorted((folder / "parts").glob("*.parquet"))
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """The committed parts of a run, with what changes if one is written anew."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(folder)}
+
+
+def exported(scored: Path, folder: Path) -> bytes:
+    """Every response with everything that was found out about it, as the filter writes it."""
+    summary("filter", scored, folder, "--keep", "true")
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("kept-*.jsonl")))
+
+
+def actors_of(driver: psutil.Process) -> list[psutil.Process]:
+    """The processes of a command that hold an engine."""
+    return [process for process in family(driver) if ENGINE_ACTOR in title(process)]
+
+
+def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
+    """vLLM's own processes of a command, as soon as there are so many.
+
+    To be asked for before there are parts: to look through all processes of a busy machine takes seconds, in which a small
+    run ends.
+    """
+    found: list[psutil.Process] = []
+
+    def there() -> bool:
+        found[:] = [process for process in family(driver) if "EngineCore" in title(process)]
+        return len(found) == count
+
+    wait_until(there, driver)
+    assert len(found) == count, f"the command is {_told(driver)}"
+    return found
+
+
+def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) -> list[str]:
+    return [sys.executable, *program, *map(str, arguments)]
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    """The tests' environment, less what would make the command use the tests' own Ray, and have its engines outside it."""
+    return {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", SWITCH)} | more

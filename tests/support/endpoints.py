@@ -1,0 +1,236 @@
+"""Endpoints for tests: the web application alone in this process, or `assay serve` as a user starts it."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import ray
+import uvicorn
+from ray import serve
+from ray.serve.config import HTTPOptions
+
+from actors.engine.fork_server import SWITCH, share
+from actors.reward_model import resolve
+from actors.scorers.online import OnlineScorer
+from actors.settings.replica import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
+from deploy.app import build
+from deploy.models.service import ServedModel, Service
+from deploy.ray_serve import proxy
+from deploy.settings import EndpointSettings, LimitSettings
+from deploy.web.app import create_app
+from deploy.web.auth import Keys
+from tests.conftest import REPOSITORY
+from tests.support.processes import family
+
+QUESTION = [{"role": "user", "content": "What is 3 + 4?"}]
+ANSWERED = [*QUESTION, {"role": "assistant", "content": "7"}]
+PATIENCE_S = 300.0
+
+
+def scorer(
+    name: str,
+    *,
+    engine: EngineSettings | None = None,
+    judge: JudgeSettings = AS_ITS_CARD,
+    **render: Any,
+) -> OnlineScorer:
+    """A built-in model, on the fake engine unless told otherwise."""
+    how = RenderSettings(**render)
+    model = resolve(ModelSettings(model=name, judge=judge), how)
+    return OnlineScorer(model, how, engine or EngineSettings(engine="fake"))
+
+
+def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = None, keys: Sequence[str] = ()) -> Any:
+    """The ASGI application over models in this process."""
+    own = limits or LimitSettings()
+    models = [ServedModel((one.model.model,), one.model, one, own) for one in scorers]
+
+    async def ready() -> str | None:
+        return None
+
+    async def metrics() -> str:
+        return ""
+
+    return create_app(Service(models, own), Keys(keys), ready, metrics)
+
+
+def client(app: Any, **headers: str) -> httpx.AsyncClient:
+    """A client of an application in this process, without a socket."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
+
+
+def post(app: Any, path: str, body: Any, **headers: str) -> httpx.Response:
+    """One request to it. Bytes go as they are."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    async def one() -> httpx.Response:
+        async with client(app, **{"Content-Type": "application/json", **headers}) as own:
+            return await own.post(path, content=content)
+
+    return asyncio.run(one())
+
+
+def rewards(answer: httpx.Response) -> list[float]:
+    """Those of the only conversation that /v1/rewards was asked about."""
+    return [one["reward"] for one in answer.json()["data"][0]["responses"]]
+
+
+def raw(address: str) -> socket.socket:
+    """A connection on which nothing has been said yet."""
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def head(length: int | None, **headers: str) -> bytes:
+    """What a request for rewards says before its body, of so many bytes or in chunks."""
+    told = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+    lines = {"Host": "localhost", "Content-Type": "application/json", **told, **headers}
+    return "\r\n".join(["POST /v1/rewards HTTP/1.1", *(f"{name}: {text}" for name, text in lines.items()), "", ""]).encode()
+
+
+def free_port() -> int:
+    """One on loopback that nobody listens on just now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@contextmanager
+def listening(app: Any, **options: Any) -> Iterator[str]:
+    """An application behind a real socket on loopback, with uvicorn's options; its address."""
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", **options))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(PATIENCE_S)
+
+
+@contextmanager
+def serving(*arguments: object, log: Path, **environment: str) -> Iterator[tuple[str, psutil.Process]]:
+    """`assay serve` on a free port, once it is ready; its address, and its process."""
+    port = free_port()
+    command = [sys.executable, "-m", "pipelines", "serve", *map(str, arguments), "--port", str(port)]
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {SWITCH: share()}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=inherited | environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        wait(lambda: "ready at" in log.read_text() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
+    finally:
+        _stop(process)
+
+
+@contextmanager
+def ray_serve() -> Iterator[str]:
+    """A private Ray with Serve on it, to `deploy` to; its address. Its proxy has the limits of `assay serve`."""
+    os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
+    port = free_port()
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop: Any = serve.shutdown
+        stop()
+        ray.shutdown()
+
+
+def deploy(
+    name: str, *, ingresses: int = 1, limits: dict[str, Any] | None = None, keys: Sequence[str] = (), **model: Any
+) -> None:
+    """A built-in model on the fake engine, as these settings say; what is there already is changed to it."""
+    own = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
+    settings = EndpointSettings.model_validate({"models": [own], "ingresses": ingresses, "limits": limits or {}})
+    serve.run(build(settings, Keys(keys)), name="assay", route_prefix="/")
+
+
+@contextmanager
+def ray_head(**environment: str) -> Iterator[str]:
+    """A Ray with a dashboard, in a process of its own; where the dashboard is, once it answers.
+
+    `ray start --head` would do, but it ends after half a minute if one of its processes is slow to start.
+    """
+    port = free_port()
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HEAD, str(port)],
+        cwd=REPOSITORY,
+        env=inherited | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None)
+        assert process.poll() is None
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        _stop(process)
+
+
+_HEAD = """
+import signal, sys
+from pipelines.runtime.ray_start import start_ray
+start_ray(
+    address="local", num_cpus=4, object_store_memory=200 * 2**20,
+    include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=int(sys.argv[1]),
+)
+signal.pause()
+"""
+
+
+def answers(url: str) -> bool:
+    """Whether somebody there does, whatever it is."""
+    try:
+        httpx.get(url, timeout=60)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """As a user does it; what is left then is killed."""
+    members = family(psutil.Process(process.pid)) if process.poll() is None else []
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    for member in members:
+        if member.is_running():
+            member.kill()
+    psutil.wait_procs(members, 30)
+
+
+def wait(condition: Any) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)

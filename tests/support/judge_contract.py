@@ -1,0 +1,186 @@
+"""What every judge's test asserts of its tiny checkpoint, on real vLLM: its authors' prompts, and right verdicts.
+
+What is asked and what is right comes from `tiny_models.dialects`, without a line of the product.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+
+from actors.contracts.judge import Judge
+from actors.engine.protocol import Engine, Generation
+from actors.errors import Unreadable
+from actors.records import Message, RenderedRequest, Response, Role, Said, Score, ScoreRequest, Status
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel, resolve
+from actors.scorers.choose_scorer import scorer_of
+from actors.scorers.self_test import self_test
+from actors.settings.replica import EngineSettings, JudgeSettings, ModelSettings, ReadSettings, RenderSettings
+from tests.support.contract import tokenizer
+from tests.support.models import engine_of
+from tiny_models.dialects import Judgement, judgements
+from tiny_models.judging import Answer
+
+HELD_OUT = 240
+RIGHT = 0.95
+NOTICED = 0.8
+"""A wrong way of reading must be right less often than this."""
+
+
+class Judged(NamedTuple):
+    """What a judge was asked, what is true of it, and what came of it."""
+
+    judgement: Judgement
+    rendered: RenderedRequest
+    scores: tuple[Score, ...]
+
+
+Grade = Callable[[Answer, Judgement], float]
+
+
+class JudgeContract:
+    """The tests. One engine is alive at a time."""
+
+    model: ClassVar[str]
+    dialect: ClassVar[str]
+    read: ClassVar[ReadSettings] = ReadSettings()
+    judge: ClassVar[JudgeSettings] = JudgeSettings(temperature=0, trace=True)
+    adapter: ClassVar[str | None] = None
+    """How often the better of two responses must have the higher reward."""
+
+    # What its authors do, and what is right.
+
+    def grade(self, answer: Answer, judgement: Judgement) -> float:
+        """The reward of a response."""
+        return float(answer.grade(judgement.principle))
+
+    def right(self, judged: Judged) -> Iterator[bool]:
+        """Of each response, whether its reward is what it deserves."""
+        for answer, score in zip(judged.judgement.case.answers, judged.scores, strict=True):
+            yield score.reward == self.grade(answer, judged.judgement)
+
+    def messages(self, judgement: Judgement, shown: Sequence[int]) -> list[dict[str, str]]:
+        """The turns of its authors' prompt that shows these responses, in this order; here only as they come."""
+        assert list(shown) == sorted(shown)
+        return judgement.messages
+
+    def held_out(self) -> Iterator[Judgement]:
+        """Questions that training never saw."""
+        return judgements(self.dialect, 71, HELD_OUT, "held-out")
+
+    # What is shared.
+
+    def resolved(self, **change: Any) -> RewardModel:
+        settings = ModelSettings(
+            model=self.model, read=self.read, judge=self.judge.model_copy(update=change), adapter=self.adapter
+        )
+        return resolve(settings, RenderSettings())
+
+    @property
+    def family(self) -> Judge:
+        family = self.resolved().family
+        assert isinstance(family, Judge)
+        return family
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls) -> Iterator[Engine]:
+        with engine_of(cls().resolved(), EngineSettings()) as engine:
+            yield engine
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def judged(cls, engine: Engine) -> list[Judged]:
+        contract = cls()
+        return contract.ask(engine, list(contract.held_out()))
+
+    def ask(self, engine: Engine, asked: Sequence[Judgement], **change: Any) -> list[Judged]:
+        """By the product: renderer, scorer and engine."""
+        model = self.resolved(**change)
+        rendered = Renderer(model, RenderSettings()).render([request_of(one) for one in asked])
+        scores = scorer_of(model, engine).score_block(rendered)
+        return [Judged(*found) for found in zip(asked, rendered, scores, strict=True)]
+
+    def reread(self, judged: Sequence[Judged], change: Callable[[Said], str]) -> float:
+        """How often the first verdict about a request is right, if another text is read than what the judge answered."""
+        right = []
+        for one in judged:
+            said = one.scores[0].trace[0]
+            shown = [one.rendered.responses[at].name for at in range(len(one.scores))]
+            try:
+                verdict = self.family.verdict(Generation(change(said), (), "stop", (), 0, 1), len(said.shown))
+            except Unreadable:
+                right.append(False)
+                continue
+            votes = {name: self.family.vote(own, self.resolved().weights) for name, own in zip(said.shown, verdict.scores,
+                                                                                              strict=True)}  # fmt: skip
+            again = tuple(replace(score, reward=votes[name]) for score, name in zip(one.scores, shown, strict=True))
+            right.append(all(self.right(one._replace(scores=again))))
+        return sum(right) / len(right)
+
+    # The tests.
+
+    def test_the_prompt_is_its_authors(self, judged: list[Judged]) -> None:
+        for one in judged:
+            prompt = one.rendered.prompts[0]
+            messages = self.messages(one.judgement, prompt.judges)
+            own = tokenizer(self.name).apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+            assert list(prompt.ids) == list(own)
+
+    def test_it_is_right_about_what_it_never_saw(self, judged: list[Judged]) -> None:
+        right = [verdict for one in judged for verdict in self.right(one)]
+        print(f"{self.model}: {sum(right) / len(right):.1%} of {len(right)} held-out verdicts")
+        assert len(right) >= HELD_OUT / 3
+        assert sum(right) / len(right) >= RIGHT
+
+    def test_right_answers_get_more_than_wrong_ones(self, judged: list[Judged]) -> None:
+        ahead = [
+            (own.reward or -99) > (other.reward or -99)
+            for one in judged
+            for better, own in zip(one.judgement.case.answers, one.scores, strict=True)
+            for worse, other in zip(one.judgement.case.answers, one.scores, strict=True)
+            if self.grade(better, one.judgement) > self.grade(worse, one.judgement)
+        ]
+        if self.family.together:
+            assert len(ahead) >= 50
+            print(f"{self.model}: {sum(ahead) / len(ahead):.1%} of {len(ahead)} better responses ahead")
+            assert sum(ahead) / len(ahead) >= RIGHT
+
+    def test_every_text_could_be_read(self, judged: list[Judged]) -> None:
+        reasons = [score.reason for one in judged for score in one.scores]
+        assert sum(reason is None for reason in reasons) / len(reasons) >= RIGHT
+        assert all((score.status is Status.SCORED) == (score.reward is not None) for one in judged for score in one.scores)
+
+    def test_reading_what_it_thought_would_be_noticed(self, judged: list[Judged]) -> None:
+        """Each of these judges begins with a draft of a verdict, which is always the same."""
+        answered = self.reread(judged, lambda said: said.text)
+        thought = self.reread(judged, lambda said: said.text.partition("<think>")[2].rpartition("</think>")[0])
+        assert answered >= RIGHT - 0.02
+        assert thought < NOTICED
+        assert thought < answered
+
+    def test_it_passes_its_self_test(self, engine: Engine) -> None:
+        passed: list[str] = []
+        model = self.resolved()
+        self_test(model, engine, passed.append)
+        known = model.family.knows(model.known_as)
+        assert known is not None
+        own = [f"log-probabilities: each token has its own (model runner {engine.runner})"] * bool(model.verdict_ids)
+        assert passed[1 : 1 + len(own)] == own
+        assert len(passed) == 1 + len(own) + len(known.golden) > 1
+
+    @property
+    def name(self) -> str:
+        return self.model.removeprefix("tiny-")
+
+
+def request_of(judgement: Judgement) -> ScoreRequest:
+    """What the product is told of a judgement."""
+    case = judgement.case
+    return ScoreRequest(
+        tuple(Message(Role(turn["role"]), turn["content"]) for turn in case.context),
+        tuple(Response(f"r[{at}]", answer.text) for at, answer in enumerate(case.answers)),
+        (str(judgement.principle),) if judgement.principle else (),
+    )

@@ -1,0 +1,50 @@
+"""Folders of language models for judges to be rendered for: tiny-scalar's tokenizer, and a template that prints any role."""
+
+from pathlib import Path
+from typing import Any
+
+from actors.records import Message, RenderedRequest, Response, ScoreRequest
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel, resolve
+from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
+from tests.support.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, write_model
+
+ANY_ROLE = """\
+{{- bos_token }}
+{%- for message in messages %}
+    {{- '<|start|>' ~ message.role ~ '\\n\\n' ~ message.content ~ '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start|>assistant\\n\\n' }}
+{%- endif %}
+"""
+CONFIG = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": False}
+
+
+def judge_folder(folder: Path, template: str = ANY_ROLE, **config: Any) -> Path:
+    return write_model(folder, config={**CONFIG, **config}, weights=LANGUAGE_MODEL_WEIGHTS, template=template)
+
+
+def judge_model(folder: Path | str, family: str | None = None, **settings: Any) -> RewardModel:
+    """A judge by the settings of its asking, of its reading (`read`) and of the prompt (`render`)."""
+    read, render = settings.pop("read", {}), settings.pop("render", {})
+    adapter = settings.pop("adapter", None)
+    asked = ModelSettings(
+        model=str(folder),
+        family=family,
+        read=ReadSettings(**read),
+        judge=JudgeSettings(**settings),
+        adapter=adapter,
+    )
+    return resolve(asked, RenderSettings(**render))
+
+
+def rendered(model: RewardModel, request: ScoreRequest, **render: Any) -> tuple[RenderedRequest, list[str]]:
+    """A request as the renderer makes it, and the texts of its prompts."""
+    renderer = Renderer(model, RenderSettings(**render))
+    (found,) = renderer.render([request])
+    return found, [renderer._tokenizer.decode(prompt.ids) for prompt in found.prompts]
+
+
+def request(*context: Message, to: tuple[str, ...], principles: tuple[str, ...] = ()) -> ScoreRequest:
+    return ScoreRequest(context, tuple(Response(name, text) for name, text in zip("ABCDEF", to, strict=False)), principles)
