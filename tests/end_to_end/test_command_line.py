@@ -70,6 +70,7 @@ def test_an_engine_that_cant_start_is_told_without_a_traceback(tmp_path: Path) -
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_recipe_does_both(tmp_path: Path) -> None:
     write(tmp_path / "c.jsonl", lines(rows(20)))
     recipe = f"""

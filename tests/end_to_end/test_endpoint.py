@@ -141,6 +141,7 @@ def test_a_client_that_hangs_up_frees_the_engine(address: str) -> None:
     wait(lambda: tokens_under_way() == 0)
 
 
+@pytest.mark.long
 def test_a_deadline_frees_the_engine(address: str) -> None:
     deploy(MODEL, engine={"engine_args": {"latency_s": 120.0}})
     answer = httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60, headers={"X-Timeout-Seconds": "1"})
@@ -148,6 +149,7 @@ def test_a_deadline_frees_the_engine(address: str) -> None:
     wait(lambda: tokens_under_way() == 0)
 
 
+@pytest.mark.long
 def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
     limits = {"max_requests": 8, "max_replica_requests": 2, "answer_timeout_s": 20.0}
     deploy(MODEL, engine={"engine_args": {"latency_s": 0.2}}, limits=limits)

@@ -69,6 +69,7 @@ def test_a_policy_and_a_judge_share_the_gpus(two_gpus: None, tmp_path: Path) -> 
     assert found.scored.scored >= 10  # it may draw one that doesn't end
 
 
+@pytest.mark.long
 def test_a_model_that_cant_fit_is_refused_before_anything_starts(
     corpus: Path, two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

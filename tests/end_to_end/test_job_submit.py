@@ -200,8 +200,8 @@ def test_the_log_is_whole_though_the_connection_goes_silent_and_breaks(tmp_path:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "Missing authentication token"),
-        ({"RAY_AUTH_MODE": "token"}, "couldn't find an authentication token"),
+        pytest.param({}, "Missing authentication token", marks=pytest.mark.long),
+        pytest.param({"RAY_AUTH_MODE": "token"}, "couldn't find an authentication token", marks=pytest.mark.long),
         ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "wr0ng"}, "Invalid authentication token"),
     ],
 )

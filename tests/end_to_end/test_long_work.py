@@ -57,6 +57,7 @@ def test_a_folder_that_holds_no_run_has_no_status(tmp_path: Path) -> None:
     assert "it isn't the output folder of a scored corpus" in done.stderr
 
 
+@pytest.mark.long
 def test_what_was_asked_for_is_beside_the_results(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(20)))
     first = summary("score", corpus, tmp_path / "scored", "--model", "tiny-attributes", "--engine", "fake")

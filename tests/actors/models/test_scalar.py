@@ -41,7 +41,8 @@ SHAPE = {
         ("Gemma2", {"sliding_window": 64, "query_pre_attn_scalar": 32}),
         # Skywork-Reward-V2-Qwen3, Qwen-3-Nemotron-32B-Reward: norms on queries and keys.
         pytest.param("Qwen3", {}, marks=pytest.mark.long),
-        ("Qwen2", {}),  # Qwen-2.5-Nemotron-32B-Reward: biases on queries, keys and values
+        # Qwen-2.5-Nemotron-32B-Reward: biases on queries, keys and values.
+        pytest.param("Qwen2", {}, marks=pytest.mark.long),
     ],
 )
 def test_other_architectures_give_the_numbers_of_transformers(tmp_path: Path, kind: str, own: dict[str, Any]) -> None:

@@ -175,6 +175,7 @@ def test_margins_by_label_are_there_whichever_pair_of_a_prompt_comes_first() -> 
     assert sorted(numbers, key=str) == sorted(({f"{at}"} for at in range(12)), key=str)
 
 
+@pytest.mark.long
 def test_after_a_step_of_ones_own_it_is_told_of_which(drawn: Dataset, in_memory: Dataset) -> None:
     with pytest.raises(SourceError, match="give of=DATASET, the one that it was made of"):
         pairs(in_memory, "trl")

@@ -71,7 +71,7 @@ def check(output: Path, rows: Sequence[Row], names: tuple[str, ...], **asked: An
 
 
 @pytest.mark.parametrize("how", Combine)
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_every_number_is_what_numpy_makes_of_it(tmp_path: Path, how: Combine, count: int) -> None:
     rows = some_rows(200, seed=count, members=count)
     members(tmp_path, rows, NAMES[:count], files=[90, 0, 110])

@@ -73,7 +73,14 @@ def corpus(folder: Path, name: str) -> Path:
     return folder / name
 
 
-@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.jsonl.zst", "c.json", "c.parquet"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "c.jsonl",
+        "c.parquet",
+        *(pytest.param(f"c.{kind}", marks=pytest.mark.long) for kind in ("jsonl.gz", "jsonl.zst", "json")),
+    ],
+)
 @pytest.mark.parametrize("look", [{"full": True}, {"sample_rows": 10_000}])
 def test_all_of_a_corpus_is_what_a_run_counts(tmp_path: Path, name: str, look: Mapping[str, Any]) -> None:
     path = corpus(tmp_path / "in", name)

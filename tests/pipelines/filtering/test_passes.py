@@ -122,6 +122,7 @@ def test_the_best_of_each_row(tmp_path: Path) -> None:
     assert select(folder, top_k=1).kept == 1
 
 
+@pytest.mark.long
 def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 1)
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)

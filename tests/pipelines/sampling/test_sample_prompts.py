@@ -206,7 +206,7 @@ def test_a_run_in_turns_gives_the_same_and_goes_on_in_either_turn(corpus: Path, 
     assert not (tmp_path / "out" / "drawn").exists()
 
 
-@pytest.mark.parametrize("flag", [True, False], ids=["with the flag", "without"])
+@pytest.mark.parametrize("flag", [pytest.param(True, marks=pytest.mark.long), False], ids=["with the flag", "without"])
 def test_a_first_pass_that_was_begun_is_gone_on_with(corpus: Path, calm: Calm, tmp_path: Path, flag: bool) -> None:
     """Without GPUs nothing but the flag asks for turns: the second command could draw and judge side by side."""
     out = tmp_path / "out"
@@ -232,6 +232,7 @@ def test_between_two_passes_a_manifest_and_a_part_may_break(corpus: Path, calm: 
     assert outcome(out) == outcome(calm.output)
 
 
+@pytest.mark.long
 def test_between_two_passes_an_overlapping_part_of_a_dead_driver_is_dropped(
     corpus: Path, calm: Calm, tmp_path: Path
 ) -> None:
