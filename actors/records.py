@@ -199,7 +199,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class JudgeAnswer:
     """What a judge wrote once: about which responses, by name and as it was shown them, and what was read in it.
 
     `vote` is what it came to for the response whose trace this is; None, with the `reason`, if it couldn't be read.
@@ -233,7 +233,7 @@ class Score:
     steps: tuple[float, ...] = ()
     votes: tuple[float, ...] = ()
     completion_tokens: int | None = None
-    trace: tuple[Said, ...] = ()
+    trace: tuple[JudgeAnswer, ...] = ()
     cached_tokens: int | None = field(default=None, compare=False)
     """Of the prompt tokens, those that the engine had in its prefix cache: a matter of what else was asked."""
 

@@ -88,7 +88,7 @@ def families() -> Mapping[str, Family]:
     return {module.FAMILY.name: module.FAMILY for module in modules}
 
 
-def resolve(
+def resolve_model(
     settings: ModelSettings, render: RenderSettings, every_turn: bool = False, tensor_parallel: int = 1
 ) -> RewardModel:
     """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.

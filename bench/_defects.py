@@ -125,8 +125,8 @@ DEFECTS = (
     Defect(
         "the grades of the swapped order not swapped back",
         "actors/contracts/judge.py",
-        "[weighted(verdict.scores[one.prompt.judges.index(at)], weights) for verdict in one.verdicts]",
-        "[weighted(verdict.scores[sorted(one.prompt.judges).index(at)], weights) for verdict in one.verdicts]",
+        "[weighted_reward(verdict.scores[one.prompt.judges.index(at)], weights) for verdict in one.verdicts]",
+        "[weighted_reward(verdict.scores[sorted(one.prompt.judges).index(at)], weights) for verdict in one.verdicts]",
         "tests/actors/scorers/test_judge_scorer.py::test_both_orders_are_asked_and_the_swapped_one_is_read_back",
     ),
     Defect(

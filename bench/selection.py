@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench._watch import Watch, start_ray
-from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.parts import Counts, Part, Parts
@@ -69,7 +69,7 @@ def _write(folder: Path, rows: int) -> None:
         }
         part = Part(0, Range(start, start + own.size), Counts(own.size, own.size))
         parts.commit(part, pa.table(values).cast(columns.schema), {})
-    file = InputFile(0, "corpus.parquet", "/corpus.parquet", Kind.PARQUET, 1, "sha256-of-ends:0", rows)
+    file = InputFile(0, "corpus.parquet", "/corpus.parquet", FileKind.PARQUET, 1, "sha256-of-ends:0", rows)
     Manifest({"model": "made up", "prefix": ""}, (file,), columns, {}).write(str(folder))
 
 

@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from actors.launch.placement import actor_options, check_memory
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.workers.serve_actor import ServeActor
 from deploy.ray_serve import autoscaling
 from deploy.ray_serve.ingress import Ingress
@@ -34,7 +34,7 @@ def app(settings: EndpointSettings) -> serve.Application:
 
 def build(settings: EndpointSettings, keys: Keys) -> serve.Application:
     """The same with keys that were read already."""
-    models = [resolve(own, own.render, tensor_parallel=own.engine.tensor_parallel) for own in settings.models]
+    models = [resolve_model(own, own.render, tensor_parallel=own.engine.tensor_parallel) for own in settings.models]
     for own, model in zip(settings.models, models, strict=True) if ray.is_initialized() else ():
         check_memory(own.engine, model)
     judges = {

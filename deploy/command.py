@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from actors.errors import SettingsError
-from deploy.settings import AddressSettings, EndpointSettings, OneModelSettings
+from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
 from pipelines.cli.flags import OneValue, given, settings_options
-from pipelines.settings.options import build, from_yaml, validated
+from pipelines.settings.options import build, from_yaml, validate
 
 
 @click.command()
@@ -20,7 +20,7 @@ from pipelines.settings.options import build, from_yaml, validated
     help="YAML with `models` and the rest, as `args` in deploy/serve.yaml: for several models",
 )
 @settings_options(AddressSettings)
-@settings_options(OneModelSettings, "model")
+@settings_options(SingleModelSettings, "model")
 def serve(model: str | None, names: tuple[str, ...], file: str | None, **options: Any) -> None:
     """Answer online with one model or several, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl line."""
     own = given(options)
@@ -35,7 +35,7 @@ def serve(model: str | None, names: tuple[str, ...], file: str | None, **options
 def _one_model(model: str | None, names: tuple[str, ...], options: dict[str, Any]) -> EndpointSettings:
     if model is None:
         raise SettingsError("say what to serve: --model MODEL, or --file with several models")
-    return build(OneModelSettings, {**options, "model": model}).endpoint(names)
+    return build(SingleModelSettings, {**options, "model": model}).endpoint(names)
 
 
 def _from_file(file: str, model: str | None, options: dict[str, Any]) -> EndpointSettings:
@@ -47,6 +47,6 @@ def _from_file(file: str, model: str | None, options: dict[str, Any]) -> Endpoin
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--file {file} can't be read: {error}") from error
     try:
-        return validated(EndpointSettings, document)
+        return validate(EndpointSettings, document)
     except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from None

@@ -120,7 +120,7 @@ class AddressSettings(Settings):
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
 
 
-class OneModelSettings(Settings):
+class SingleModelSettings(Settings):
     """Everything that `assay serve --model` is told."""
 
     model: ModelSettings

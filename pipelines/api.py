@@ -16,7 +16,7 @@ from pipelines.datasets.score_datasets import read_scored
 from pipelines.ensemble import score_ensemble
 from pipelines.ensemble.score_ensemble import EnsembleSummary
 from pipelines.export import exports
-from pipelines.export.export_job import MadeSummary
+from pipelines.export.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.sampling import refine_prompts, sample_prompts
@@ -144,8 +144,8 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
 @overload
 def choose(scored: Dataset, keep: str, **options: Any) -> Dataset: ...
 @overload
-def choose(scored: str, output: str, keep: str, **options: Any) -> MadeSummary: ...
-def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
+def choose(scored: str, output: str, keep: str, **options: Any) -> ExportSummary: ...
+def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
 
     Raises what `pipelines.export.exports.choose` and `pipelines.datasets.sample_datasets.choose` raise.
@@ -158,8 +158,8 @@ def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummar
 @overload
 def pairs(scored: Dataset, trainer: str = "trl", **options: Any) -> Dataset: ...
 @overload
-def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> MadeSummary: ...
-def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
+def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary: ...
+def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Of a dataset: `pairs(dataset, "trl")`.
 
     Raises what `pipelines.export.exports` and `pipelines.datasets.sample_datasets.pairs` raise.
@@ -172,8 +172,8 @@ def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary
 @overload
 def export(scored: Dataset, trainer: str, **options: Any) -> Dataset: ...
 @overload
-def export(scored: str, output: str, trainer: str, **options: Any) -> MadeSummary: ...
-def export(scored: Any, *arguments: str, **options: Any) -> Dataset | MadeSummary:
+def export(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary: ...
+def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Of a dataset: `export(dataset, "sft")`.
 
     Raises what `pipelines.export.exports` and `pipelines.datasets.sample_datasets.export` raise.
@@ -190,15 +190,15 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
     return summary
 
 
-def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> MadeSummary:
+def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> ExportSummary:
     return exports.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
 
 
-def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> MadeSummary:
+def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary:
     return exports.make_pairs(build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 
-def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> MadeSummary:
+def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary:
     return exports.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 

@@ -107,7 +107,7 @@ def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gp
     )
 
 
-def smallest(size: Size, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8) -> Need:
+def smallest_layout(size: Size, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8) -> Need:
     """The layout of the fewest GPUs that fits. Raises `SettingsError` with the arithmetic if none does.
 
     Layers are shared within a node, where GPUs are fast to each other, and nodes share the layers out.
@@ -122,7 +122,7 @@ def smallest(size: Size, context: int, *, parameter_bytes: float, gpu_bytes: flo
     return fitting
 
 
-def checked(
+def check_layout(
     size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8
 ) -> Need:
     """A layout of the user's own. Raises `SettingsError`, with the arithmetic and what would fit, if it doesn't."""
@@ -138,7 +138,9 @@ def checked(
         raise SettingsError(f"{layout}: there are {size.layers} layers to share out")
     own = need(size, layout, context, **limits)
     if not own.fits:
-        raise SettingsError(f"it doesn't fit. {own}. This does: {smallest(size, context, **limits, per_node=per_node)}")
+        raise SettingsError(
+            f"it doesn't fit. {own}. This does: {smallest_layout(size, context, **limits, per_node=per_node)}"
+        )
     return own
 
 

@@ -57,7 +57,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
 """By hub id; of models that come in several sizes the largest."""
 
 
-def size_named(model: str) -> Size:
+def size_of_model(model: str) -> Size:
     """The size of a published model, or of a checkpoint whose weights are here. Raises `SettingsError` if it isn't known."""
     named = {name.lower(): size for name, size in SIZES.items()}
     if model.lower() in named:

@@ -56,7 +56,7 @@ PUBLISHED = (
 )
 
 
-def published(size: Size, gpu: str, precision: str) -> Speed | None:
+def published_throughput(size: Size, gpu: str, precision: str) -> Speed | None:
     """What is published of the model that is nearest in size, scaled to this one's; None if none is near.
 
     A mixture of experts is only compared with one of its own size: what the routing costs doesn't scale.

@@ -7,7 +7,7 @@ told to be their least, or weighted.
 
 from collections.abc import Mapping, Sequence
 
-from actors.contracts.family import Family, weighted
+from actors.contracts.family import Family, weighted_reward
 from actors.errors import SettingsError
 from actors.records import Reading
 
@@ -46,6 +46,6 @@ class ByPrinciple(Family):
         """The reward of the principles' numbers, in the order in which they were asked."""
         least = min(found)
         if not self.way.principles:
-            return weighted({MEAN: sum(found) / len(found), MIN: least}, weights)
+            return weighted_reward({MEAN: sum(found) / len(found), MIN: least}, weights)
         scores = dict(zip(self.way.principles, found, strict=True))
-        return Reading(least, scores) if self.way.principle_reward == MIN else weighted(scores, weights)
+        return Reading(least, scores) if self.way.principle_reward == MIN else weighted_reward(scores, weights)

@@ -273,7 +273,7 @@ class Family(ABC):
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         """What the answers to all questions about a response make: the weighted sum of the named outputs of the only one."""
         ((values,),) = answers
-        return weighted(self.read(values), weights)
+        return weighted_reward(self.read(values), weights)
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         """What the outputs of a request's responses say of each other, to be added to each; empty without a reward."""
@@ -303,7 +303,7 @@ class OneLogit(Family):
         return {"score": score}
 
 
-def weighted(scores: Mapping[str, float], weights: Mapping[str, float], steps: tuple[float, ...] = ()) -> Reading:
+def weighted_reward(scores: Mapping[str, float], weights: Mapping[str, float], steps: tuple[float, ...] = ()) -> Reading:
     """The weighted sum of some outputs as the reward."""
     return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)
 

@@ -16,14 +16,14 @@ from random import Random
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Family, KnownModel, Question, weighted
+from actors.contracts.family import Family, KnownModel, Question, weighted_reward
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError
 from actors.records import Prompt, Reading, ScoreRequest
 from actors.settings.replica import AS_ITS_CARD, Aggregate, JudgeSettings, Pairs
 from actors.text.reasoning import opened_by
 from actors.verdicts import standing
-from actors.verdicts.standing import Standing, bradley_terry
+from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
 PARSER = 2
 """Goes up when a text is read otherwise than before."""
@@ -296,7 +296,9 @@ class Judge(Family):
         A response is missing that has no reward of the kind that is asked for, since it was compared with no other. Each
         prompt counts alike, however many of its votes could be read: else the order that has more of them would decide.
         """
-        standings = Standing.of([(one.prompt.judges, verdict.merits) for one in judgements for verdict in one.verdicts])
+        standings = PairwiseRecord.of(
+            [(one.prompt.judges, verdict.merits) for one in judgements for verdict in one.verdicts]
+        )
         strengths = bradley_terry(standings) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
         found = {}
         for at in positions:
@@ -324,7 +326,7 @@ class Judge(Family):
 
     def share(self, judgements: Sequence[Judgement], one: int, other: int) -> float:
         """How much of their comparison one response won against another: half, where nothing could be read."""
-        compared = Standing.of([(own.prompt.judges, verdict.merits) for own in judgements for verdict in own.verdicts])
+        compared = PairwiseRecord.of([(own.prompt.judges, verdict.merits) for own in judgements for verdict in own.verdicts])
         return compared[one].meetings[other].share if one in compared else 0.5
 
     @property
@@ -333,7 +335,7 @@ class Judge(Family):
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
         """What one text comes to for a response, from the outputs that it gives of it."""
-        return weighted(scores, weights).reward
+        return weighted_reward(scores, weights).reward
 
     def complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
         """Whether a text gave all outputs that the reward is made of: of a response alone there is no margin."""
@@ -342,7 +344,8 @@ class Judge(Family):
     def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
         """What the judgements about a response say of it, prompt by prompt."""
         return [
-            [weighted(verdict.scores[one.prompt.judges.index(at)], weights) for verdict in one.verdicts] for one in about
+            [weighted_reward(verdict.scores[one.prompt.judges.index(at)], weights) for verdict in one.verdicts]
+            for one in about
         ]
 
 

@@ -49,7 +49,7 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Of LoRA adapters that vLLM has room for."""
 
 
-def recorded(settings: EngineSettings) -> dict[str, Any]:
+def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
     """The user's arguments that may change numbers, for a run's identity. The fake engine's are how it fails."""
     given = settings.engine_args if settings.engine == "vllm" else {}
     own = {name: given[name] for name in sorted(given.keys() - SAME_NUMBERS)}

@@ -29,7 +29,7 @@ _WORDS = ("yes", "no", "good", "bad", "clear", "vague", "short", "long")
 _DIGEST_NUMBERS = 8  # a blake2b digest is eight 64-bit numbers
 
 
-class Fault(StrEnum):
+class FakeFault(StrEnum):
     """What a prompt can meet."""
 
     DIE = "die"
@@ -51,7 +51,7 @@ class Faults:
     `die_after` is the number of requests that are answered before the engine dies.
     """
 
-    at: Mapping[int, Fault] = field(default_factory=dict)
+    at: Mapping[int, FakeFault] = field(default_factory=dict)
     die_after: int | None = None
 
 
@@ -121,7 +121,7 @@ class FakeEngine:
         """
         read = positions(ids, at, self._every_position)
         fault = self._meet(ids, longest=self._max_model_len)
-        if self._latency_s or fault is Fault.HANG:  # other prompts never wait: a block of them is one turn of the loop
+        if self._latency_s or fault is FakeFault.HANG:  # other prompts never wait: a block of them is one turn of the loop
             async with self._admission.place(request_id):
                 await self._work(fault)
         rows = [self._row(ids[: position + 1]) for position in read]
@@ -129,7 +129,7 @@ class FakeEngine:
 
     def _row(self, ids: Sequence[int]) -> tuple[float, ...]:
         """The outputs at the last token."""
-        if self._fault(ids) is Fault.NAN:
+        if self._fault(ids) is FakeFault.NAN:
             return (math.nan,) * self._labels
         return _logits(_key(ids), self._labels)
 
@@ -182,7 +182,7 @@ class FakeEngine:
     async def _die(self, cause: str) -> None:
         self._admission.die(cause)
 
-    def _meet(self, ids: Sequence[int], longest: int) -> Fault | None:
+    def _meet(self, ids: Sequence[int], longest: int) -> FakeFault | None:
         """The checks that a real engine makes, then the faults that don't take time."""
         self._admission.check()
         if not ids:
@@ -195,24 +195,24 @@ class FakeEngine:
             raise self._admission.die(f"it had answered {self._answered} requests")
         fault = self._fault(ids)
         match fault:
-            case Fault.EXIT:
+            case FakeFault.EXIT:
                 os._exit(1)
-            case Fault.DIE:
+            case FakeFault.DIE:
                 raise self._admission.die("a prompt killed it")
-            case Fault.REFUSE:
+            case FakeFault.REFUSE:
                 raise EngineError("the prompt is refused")
             case _:
                 self._answered += 1
                 return fault
 
-    def _fault(self, ids: Sequence[int]) -> Fault | None:
+    def _fault(self, ids: Sequence[int]) -> FakeFault | None:
         """What the first token that brings a fault brings."""
         at = self._faults.at
         return next((at[token] for token in ids if token in at), None) if at else None
 
-    async def _work(self, fault: Fault | None) -> None:
+    async def _work(self, fault: FakeFault | None) -> None:
         """Take the time that an answer takes."""
-        await asyncio.sleep(math.inf if fault is Fault.HANG else self._latency_s)
+        await asyncio.sleep(math.inf if fault is FakeFault.HANG else self._latency_s)
 
     async def _states(self, ids: Sequence[int], sampling: Sampling, number: int) -> AsyncGenerator[Generation, None]:
         """A sample as it grows, word by word; a word is a token."""

@@ -23,8 +23,8 @@ from ray._private.state import state as ray_state
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 
-from actors.capacity.layout import GPUS, Layout, need, smallest
-from actors.capacity.sizes import size_named
+from actors.capacity.layout import GPUS, Layout, need, smallest_layout
+from actors.capacity.sizes import size_of_model
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.errors import EngineError, ModelError, SettingsError
 from actors.reward_model import RewardModel
@@ -102,7 +102,7 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     if not cards <= _CARDS.keys() or "quantization" in settings.engine_args:
         return
     try:
-        size = size_named(model.model)
+        size = size_of_model(model.model)
         if "quantization_config" in Checkpoint.find(model.model, model.revision).config:
             return
     except (SettingsError, ModelError):
@@ -113,7 +113,7 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     largest = max(_LARGEST.get(card, usual) for card in cards)
     of_layout = functools.partial(need, size, _layout(settings), model.context, parameter_bytes=parameter_bytes)
     if not of_layout(gpu_bytes=largest).can_fit:
-        better = smallest(size, model.context, parameter_bytes=parameter_bytes, gpu_bytes=usual, per_node=per_node)
+        better = smallest_layout(size, model.context, parameter_bytes=parameter_bytes, gpu_bytes=usual, per_node=per_node)
         raise SettingsError(f"{model.model} can't fit. {of_layout(gpu_bytes=usual)}. This does: {better}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from actors.checkpoint.checkpoint_files import Adapter, locate
-from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, Fault, Faults
+from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault, Faults
 from actors.engine.protocol import Engine
 from actors.errors import EngineError
 from actors.reward_model import RewardModel
@@ -75,7 +75,7 @@ def _fake_engine(
     latency_s: float = 0.0,
 ) -> FakeEngine:
     """A fake engine; its engine arguments are the faults that a test wants to see handled."""
-    faults = Faults({int(token): Fault(fault) for token, fault in (at or {}).items()}, die_after)
+    faults = Faults({int(token): FakeFault(fault) for token, fault in (at or {}).items()}, die_after)
     return FakeEngine(
         model.labels,
         model.context,

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted
+from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted_reward
 from actors.engine.protocol import Task, activation
 from actors.errors import Rejected
-from actors.models.math_reward import LICENCE, with_system
+from actors.models.math_reward import LICENCE, with_default_system
 from actors.records import Message, Reading, Reason
 
 STEP = "<extra_0>"
@@ -78,7 +78,7 @@ class MathProcess(Family):
         return replace(super().blank(question, word), responses=(steps,))
 
     def text(self, question: Question, template: ChatTemplate) -> str:
-        *context, last = with_system(question.messages)
+        *context, last = with_default_system(question.messages)
         if not (steps := _steps(last.content)):
             raise Rejected(Reason.EMPTY_CONTENT)
         return template((*context, Message(last.role, "".join(step + STEP for step in steps))))
@@ -86,7 +86,7 @@ class MathProcess(Family):
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         (rows,) = answers
         steps = tuple(activation(values)[1] for values in rows)
-        return weighted({"product": math.prod(steps), "min": min(steps), "last": steps[-1]}, weights, steps)
+        return weighted_reward({"product": math.prod(steps), "min": min(steps), "last": steps[-1]}, weights, steps)
 
 
 def _steps(solution: str) -> list[str]:

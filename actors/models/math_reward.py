@@ -15,7 +15,7 @@ SYSTEM = Message(Role.SYSTEM, r"Please reason step by step, and put your final a
 LICENCE = "Qwen License Agreement"
 
 
-def with_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def with_default_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """A conversation with the system turn of the Qwen2.5-Math cards, unless it has one of its own."""
     return messages if messages[0].role is Role.SYSTEM else (SYSTEM, *messages)
 
@@ -52,7 +52,7 @@ class MathReward(OneLogit):
         return False  # others share the class, and aren't trained on the card's system turn
 
     def text(self, question: Question, template: ChatTemplate) -> str:
-        return template(with_system(question.messages))
+        return template(with_default_system(question.messages))
 
     def labels(self, checkpoint: Checkpoint) -> int:
         return 1

@@ -31,7 +31,7 @@ from actors.rendering.control_tokens import Controls
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
 from actors.text.delimiters import Delimiters, between
-from actors.text.reasoning import Freed, freed, is_open
+from actors.text.reasoning import Freed, is_open, without_reasoning
 from actors.text.stems import GoOn, Stems
 from actors.text.text_bound import TextBound
 
@@ -108,7 +108,7 @@ class Renderer:
         yield from zip(held, self._prompts(texts, go_on), strict=True)
 
     def _freed(self, request: ScoreRequest) -> Freed:
-        return freed(request, request.reasoning or self._reasoning)
+        return without_reasoning(request, request.reasoning or self._reasoning)
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a rendered text, and what the family appends to them."""

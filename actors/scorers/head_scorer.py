@@ -14,7 +14,7 @@ from actors.contracts.family import Family, Rows
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.records import Prompt, Reason, RenderedRequest, Score
-from actors.scorers.one_pass import shared
+from actors.scorers.one_pass import group_by_prefix
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Scorer(Protocol):
         """The same on the engine's own loop."""
 
 
-async def gathered(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all, in their order. The first error ends the others too."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
@@ -71,8 +71,8 @@ class HeadScorer:
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """The same on the engine's own loop."""
         prompts = [prompt for request in requests for prompt in request.prompts]
-        runs = shared(prompts) if self._one_pass else [[prompt] for prompt in prompts]
-        answers = itertools.chain.from_iterable(await gathered(map(self._ask, runs)))
+        runs = group_by_prefix(prompts) if self._one_pass else [[prompt] for prompt in prompts]
+        answers = itertools.chain.from_iterable(await gather(map(self._ask, runs)))
         return [self._scores(request, [next(answers) for _ in request.prompts]) for request in requests]
 
     async def _ask(self, run: Sequence[Prompt]) -> list[_Answer]:

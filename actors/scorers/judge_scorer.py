@@ -18,8 +18,8 @@ from typing import Any
 from actors.contracts.judge import Judge, Judgement, Shows, Verdict
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, EngineTimeout, Unreadable
-from actors.records import Prompt, Reason, RenderedRequest, Said, Score
-from actors.scorers.head_scorer import Scores, gathered
+from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score
+from actors.scorers.head_scorer import Scores, gather
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 
@@ -98,23 +98,23 @@ class JudgeScorer:
             async with places:
                 return self._scores(request, await self._asked(request))
 
-        return await gathered(map(one, requests))
+        return await gather(map(one, requests))
 
     async def _asked(self, request: RenderedRequest) -> list[_Asked]:
         """All that is asked about a request: every prompt, or those of a knock-out as far as it goes."""
         if self._judge.asks.pairs is not Pairs.ACTIVE or not self._judge.together:
-            return await gathered(map(self._ask, request.prompts))
+            return await gather(map(self._ask, request.prompts))
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.judges))].append(prompt)
         if any(len(shown) != 2 for shown in by_pair):  # a response alone, or lists, have nobody to knock out
-            return await gathered(map(self._ask, request.prompts))
+            return await gather(map(self._ask, request.prompts))
         asked: list[_Asked] = []
         players = sorted(set(itertools.chain.from_iterable(by_pair)))
         # Those that can't be shown together are none the wiser: as a tie, it puts nobody out.
         shares: dict[Pair, float] = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
         while pairs := next_pairs(players, shares):
-            found = await gathered(self._ask(prompt) for pair in pairs for prompt in by_pair[pair])
+            found = await gather(self._ask(prompt) for pair in pairs for prompt in by_pair[pair])
             asked += found
             shares |= {pair: self._share(pair, found) for pair in pairs}
         return asked
@@ -125,7 +125,7 @@ class JudgeScorer:
         return self._judge.share(judgements, *pair)
 
     async def _ask(self, prompt: Prompt) -> _Asked:
-        return _Asked(prompt, tuple(await gathered(self._vote(prompt, vote) for vote in range(prompt.times))))
+        return _Asked(prompt, tuple(await gather(self._vote(prompt, vote) for vote in range(prompt.times))))
 
     async def _vote(self, prompt: Prompt, vote: int) -> tuple[_Attempt, ...]:
         attempts: list[_Attempt] = []
@@ -204,9 +204,9 @@ class JudgeScorer:
                 return unread[0]
         return None
 
-    def _trace(self, request: RenderedRequest, asked: Sequence[_Asked], at: int) -> tuple[Said, ...]:
+    def _trace(self, request: RenderedRequest, asked: Sequence[_Asked], at: int) -> tuple[JudgeAnswer, ...]:
         """Every text about a response, in the order in which they were asked for."""
-        trace: list[Said] = []
+        trace: list[JudgeAnswer] = []
         for one in asked:
             shown = tuple(request.responses[position].name for position in one.prompt.judges)
             for said in one.attempts:
@@ -214,7 +214,7 @@ class JudgeScorer:
                 if said.verdict is not None:
                     given = said.verdict.scores[one.prompt.judges.index(at)]
                     vote = self._judge.vote(given, self._weights) if self._judge.complete(given, self._weights) else None
-                trace.append(Said(shown, one.prompt.principle, said.text, said.finish_reason, vote, said.reason))
+                trace.append(JudgeAnswer(shown, one.prompt.principle, said.text, said.finish_reason, vote, said.reason))
         return tuple(trace)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from actors.records import Prompt
 
 
-def shared(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
+def group_by_prefix(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
     """Cut prompts into runs in which each is the beginning of the next. A run is one forward pass, of its last prompt.
 
     Nothing changes places, and no token is compared twice: the turns of a conversation come one after the other, growing.

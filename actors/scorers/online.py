@@ -38,7 +38,7 @@ class _Left(AssayError):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RequestScores:
     """What became of a request: one score per response, in its order."""
 
     prompt_hash: str
@@ -119,12 +119,12 @@ class OnlineScorer:
         self.tokens_under_way = 0
         """Of prompts that wait for the engine or are in it."""
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. What can't be judged is in the scores."""
         rendered = await self._in_thread(lambda go_on: self._renderer.render(requests, go_on))
         with self._under_way(prompt for one in rendered for prompt in one.prompts):
             scores = await self._on_engine(self._scorer.score(rendered))
-        return [Judged(one.prompt_hash, own) for one, own in zip(rendered, scores, strict=True)]
+        return [RequestScores(one.prompt_hash, own) for one, own in zip(rendered, scores, strict=True)]
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """A head's outputs for prompts as they are, or for conversations with one response. In their order."""

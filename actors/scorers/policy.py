@@ -20,7 +20,7 @@ from actors.engine.protocol import Engine, Generation, Sampling, Task
 from actors.errors import EngineDead, EngineError, EngineTimeout, ModelError
 from actors.records import Reason, Score
 from actors.reward_model import RewardModel
-from actors.scorers.head_scorer import gathered
+from actors.scorers.head_scorer import gather
 from actors.settings.replica import Dtype, PolicySettings
 from actors.text.reasoning import is_in_marks, opened_by
 
@@ -68,7 +68,7 @@ def seed_of(base: int, row: str, number: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def judged(said: Generation) -> Drawn:
+def read_candidate(said: Generation) -> Drawn:
     """A candidate from what was generated. One that was cut off is none: its author hadn't said all of it."""
     reason = None
     if said.finish_reason != "stop":
@@ -79,7 +79,7 @@ def judged(said: Generation) -> Drawn:
     return Drawn(said.text, said.finish_reason or "", len(said.token_ids), cached + computed, cached, reason)
 
 
-def undrawn(reason: Reason) -> Drawn:
+def failed_candidate(reason: Reason) -> Drawn:
     """A candidate that the policy didn't give."""
     return Drawn("", None, 0, 0, 0, reason)
 
@@ -225,10 +225,10 @@ class PolicyWriter:
 
     async def draw(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
         """The same on the engine's own loop. Candidates of a prompt are asked for together, which its cache is for."""
-        return await gathered(map(self._candidates, draws))
+        return await gather(map(self._candidates, draws))
 
     async def _candidates(self, draw: Draw) -> tuple[Drawn, ...]:
-        return tuple(await gathered(self._one(draw, seed) for seed in draw.seeds))
+        return tuple(await gather(self._one(draw, seed) for seed in draw.seeds))
 
     async def _one(self, draw: Draw, seed: int) -> Drawn:
         sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
@@ -237,11 +237,11 @@ class PolicyWriter:
         except EngineDead:
             raise
         except EngineTimeout:
-            return undrawn(Reason.ENGINE_TIMEOUT)
+            return failed_candidate(Reason.ENGINE_TIMEOUT)
         except EngineError:
-            return undrawn(Reason.ENGINE_REFUSED)
+            return failed_candidate(Reason.ENGINE_REFUSED)
         text = self._without_others(said) if self._marked else said.text
-        return judged(replace(said, text=f"{draw.opening}{text}" if text.strip() else text))
+        return read_candidate(replace(said, text=f"{draw.opening}{text}" if text.strip() else text))
 
     def _without_others(self, said: Generation) -> str:
         """The text without special tokens that are no marks of reasoning, but with characters that only spell one."""

@@ -82,7 +82,7 @@ class Freed:
     refused: frozenset[int] = frozenset()
 
 
-def parted(text: str) -> Parted:
+def split_reasoning(text: str) -> Parted:
     """A text, and whether it begins with reasoning. Linear in its length."""
     at = 0
     while (mark := _begun(text, at)) is not None:
@@ -94,12 +94,13 @@ def parted(text: str) -> Parted:
     return Parted(True, _answer(text[at:])) if at else Parted(False, text)
 
 
-def freed(request: ScoreRequest, how: Reasoning) -> Freed:
+def without_reasoning(request: ScoreRequest, how: Reasoning) -> Freed:
     """A request with its reasoning dealt with as is asked: in its responses, and in the assistant's turns before them."""
     turns = [
-        parted(turn.content) if turn.role is Role.ASSISTANT else Parted(False, turn.content) for turn in request.context
+        split_reasoning(turn.content) if turn.role is Role.ASSISTANT else Parted(False, turn.content)
+        for turn in request.context
     ]
-    answers = [parted(response.content) for response in request.responses]
+    answers = [split_reasoning(response.content) for response in request.responses]
     before = any(turn.reasoned for turn in turns)
     held = frozenset(at for at, one in enumerate(answers) if before or one.reasoned)
     if not held or how is Reasoning.KEEP:
@@ -114,9 +115,9 @@ def freed(request: ScoreRequest, how: Reasoning) -> Freed:
     return Freed(replace(request, context=context, responses=responses), held, refused)
 
 
-def held_by(requests: Sequence[ScoreRequest]) -> int:
+def count_reasoning(requests: Sequence[ScoreRequest]) -> int:
     """How many responses of some requests hold reasoning, in themselves or in turns before them."""
-    return sum(len(freed(request, Reasoning.KEEP).held) for request in requests)
+    return sum(len(without_reasoning(request, Reasoning.KEEP).held) for request in requests)
 
 
 def mark_in(template: str) -> str | None:
@@ -143,7 +144,7 @@ def is_in_marks(token: str) -> bool:
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
     """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does."""
     told = next((own for name in FIELDS if isinstance(own := message.get(name), str) and own.strip()), None)
-    if told is None or parted(content).reasoned:
+    if told is None or split_reasoning(content).reasoned:
         return content
     return f"<think>\n{told.strip()}\n</think>\n\n{content}"
 

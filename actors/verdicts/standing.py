@@ -41,7 +41,7 @@ class _Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PairwiseRecord:
     """A response among the others of its request, by its position and theirs."""
 
     meetings: Mapping[int, _Meeting]
@@ -90,7 +90,7 @@ class Standing:
         }
 
 
-def bradley_terry(standings: Mapping[int, Standing]) -> dict[int, tuple[float, float]]:
+def bradley_terry(standings: Mapping[int, PairwiseRecord]) -> dict[int, tuple[float, float]]:
     """The strength of each response and its standard error, in units of the logit of winning (Bradley and Terry, 1952).
 
     Against the mean of them all, which is 0. The strengths are the most likely ones, with a drawn game of each against an

@@ -21,7 +21,7 @@ SUSPECT = 2
 _WORDLESS = "their processes ended without a word; the system may have killed them"
 
 
-class Standing(NamedTuple):
+class EngineStanding(NamedTuple):
     """Of the engines that were started: those whose nodes are gone, and whether any other has something to do."""
 
     lost: tuple[str, ...]
@@ -83,10 +83,10 @@ class Ledger:
         self._loading.pop(holder, None)
         self._worked_at = self._worked_at or time.time()
 
-    def standing(self, alive: Collection[str]) -> Standing:
+    def standing(self, alive: Collection[str]) -> EngineStanding:
         """How engines stand, if `alive` are the nodes that there are."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
-        return Standing(tuple(sorted(lost)), bool((self._loading.keys() | set(self._open.values())) - lost))
+        return EngineStanding(tuple(sorted(lost)), bool((self._loading.keys() | set(self._open.values())) - lost))
 
     def begun(self) -> Begun:
         """What engines there have been."""

@@ -6,7 +6,7 @@ from typing import Any
 from actors.launch.start_engine import start_engine
 from actors.records import Reason
 from actors.rendering.renderer import special_tokens
-from actors.scorers.policy import Draw, Drawn, Policy, PolicyWriter, undrawn
+from actors.scorers.policy import Draw, Drawn, Policy, PolicyWriter, failed_candidate
 from actors.settings.replica import EngineSettings
 from actors.workers.engine_process import EngineProcess
 
@@ -24,4 +24,4 @@ class PolicyActor:
 
 
 def _killer(draw: Draw) -> tuple[Drawn, ...]:
-    return (undrawn(Reason.ENGINE_KILLER),) * len(draw.seeds)
+    return (failed_candidate(Reason.ENGINE_KILLER),) * len(draw.seeds)

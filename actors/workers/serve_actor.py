@@ -14,7 +14,7 @@ from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
 from actors.records import Message, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import Choice, Judged, OnlineScorer, RawOutputs, Refused, Rendered, Unfit, Written
+from actors.scorers.online import Choice, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class ServeActor:
         self._tokens = Gauge("assay_replica_tokens", "prompt tokens that wait for an engine or are in it", ("model",))
         self._tokens.set_default_tags({"model": model.model})
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """See `OnlineScorer.score`."""
         return await _or_die(self._scorer.score(requests))
 

@@ -47,7 +47,7 @@ class RequestBody(Body):
         return any(value == own and isinstance(value, bool) == isinstance(own, bool) for own in cls.neutral.get(name, ()))
 
 
-class Turn(BaseModel):
+class ChatMessage(BaseModel):
     """A message. Fields of OpenAI's that no reward depends on (`name`, `refusal`) may be there."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -56,7 +56,7 @@ class Turn(BaseModel):
     content: str | Listed[dict[str, Any]] | None = None
 
 
-Turns = Annotated[Listed[Turn], Field(min_length=1)]
+Turns = Annotated[Listed[ChatMessage], Field(min_length=1)]
 
 
 def _service(request: Request) -> Service:
@@ -67,7 +67,7 @@ def _service(request: Request) -> Service:
 Serving = Annotated[Service, Depends(_service)]
 
 
-def asked(turns: Sequence[Turn], principles: Sequence[str] = ()) -> ScoreRequest:
+def asked(turns: Sequence[ChatMessage], principles: Sequence[str] = ()) -> ScoreRequest:
     """A conversation whose last turn is judged; or, in roles of NVIDIA's judges, whose responses are.
 
     Raises `Rejected`, or `ApiError` if a turn would be lost.
@@ -88,7 +88,7 @@ def asked(turns: Sequence[Turn], principles: Sequence[str] = ()) -> ScoreRequest
     return ScoreRequest(before, (Response("final", answer),), by)
 
 
-def asked_or_refused(turns: Sequence[Turn], place: str = "messages") -> ScoreRequest:
+def asked_or_refused(turns: Sequence[ChatMessage], place: str = "messages") -> ScoreRequest:
     """The same for formats that have no place for a reason. Raises `ApiError`, which names the place."""
     try:
         return asked(turns)
@@ -108,7 +108,7 @@ def answered(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest
 
     Raises `ApiError`, which names the one at fault.
     """
-    turns = [Turn(role="user", content=question), Turn(role="assistant", content=answer)]
+    turns = [ChatMessage(role="user", content=question), ChatMessage(role="assistant", content=answer)]
     try:
         conversation([turn.model_dump() for turn in turns[:1]])
     except Rejected as rejected:
@@ -126,11 +126,11 @@ def together(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest
     return ScoreRequest(tuple(context), tuple(Response(f"response[{at}]", one) for at, one in enumerate(answers)))
 
 
-def _content(turn: Turn) -> object:
+def _content(turn: ChatMessage) -> object:
     return turn.content
 
 
-def _response(turn: Turn) -> str:
+def _response(turn: ChatMessage) -> str:
     """With the reasoning that stands beside it, as in an assistant's turn."""
     return with_reasoning(text(turn.content), turn.model_dump())
 

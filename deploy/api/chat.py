@@ -22,7 +22,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.records import Score, ScoreRequest
 from actors.scorers.online import Refused, Written
 from actors.text.reasoning import THINK
-from deploy.api.bodies import Listed, RequestBody, Serving, Turn, Turns, asked_or_refused, check_alone
+from deploy.api.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
 from deploy.models.service import ServedModel
@@ -176,7 +176,7 @@ def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
     for name, content in given.items():
         if content is not None and not isinstance(content, str):
             raise BadRequest(f"metadata.{name} must be text", "metadata")
-    return [Turn(role=role, content=content) for role, content in given.items() if content is not None]
+    return [ChatMessage(role=role, content=content) for role, content in given.items() if content is not None]
 
 
 def _check_order(served: ServedModel, request: ScoreRequest) -> None:

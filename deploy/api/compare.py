@@ -16,7 +16,7 @@ from actors.contracts.judge import Judge
 from actors.engine.protocol import Generation
 from actors.errors import Rejected, Unreadable
 from actors.models.genrm_boxed import EVEN
-from actors.records import Message, Reason, Response, Said, Score, ScoreRequest, Status
+from actors.records import JudgeAnswer, Message, Reason, Response, Score, ScoreRequest, Status
 from actors.text.reasoning import with_reasoning
 from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns
 from deploy.api.json_route import JsonRoute
@@ -154,13 +154,13 @@ def _comparisons(served: ServedModel, scores: Mapping[str, Score]) -> Iterator[C
             )
 
 
-def _votes(served: ServedModel, score: Score, pair: tuple[str, ...]) -> list[Said]:
+def _votes(served: ServedModel, score: Score, pair: tuple[str, ...]) -> list[JudgeAnswer]:
     """The last attempt of each vote about two responses in this order; a response that was rejected has none."""
     about = [said for said in score.trace if said.shown == pair]
     return [vote for _, own in groupby(about, key=lambda said: said.principle) for vote in _last_attempts(served, own)]
 
 
-def _last_attempts(served: ServedModel, attempts: Iterable[Said]) -> Iterator[Said]:
+def _last_attempts(served: ServedModel, attempts: Iterable[JudgeAnswer]) -> Iterator[JudgeAnswer]:
     """As the judge was asked: again until a text could be read, as often as the settings say."""
     tried = 0
     for said in attempts:
@@ -170,7 +170,7 @@ def _last_attempts(served: ServedModel, attempts: Iterable[Said]) -> Iterator[Sa
             tried = 0
 
 
-def _ranking(served: ServedModel, said: Said | None) -> float | None:
+def _ranking(served: ServedModel, said: JudgeAnswer | None) -> float | None:
     """From 1, the first is much better, to 6, where the judge ranks."""
     judge = served.model.family
     if said is None or said.reason is not None or not isinstance(judge, Judge) or "margin" not in judge.own_outputs():

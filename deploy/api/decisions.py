@@ -24,7 +24,7 @@ from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, unscored
 from deploy.models.service import ServedModel
-from deploy.models.work import Work, off_loop
+from deploy.models.work import RequestWork, off_loop
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
@@ -195,9 +195,9 @@ def _line(label: str, name: str, description: Json | None = None) -> str:
     return f"{label}: {name}" if description is None else f"{label}: {name} ({_written(description)})"
 
 
-def _work(given: str, questions: Sequence[Question]) -> Work:
+def _work(given: str, questions: Sequence[Question]) -> RequestWork:
     """The prompts before they are made: the input is in each of them."""
-    return Work(len(questions), sum(len(given) + len(prompt("", question)) for question in questions))
+    return RequestWork(len(questions), sum(len(given) + len(prompt("", question)) for question in questions))
 
 
 def _asked(given: str, question: Question) -> tuple[Sequence[Message], Sequence[str]]:

@@ -17,7 +17,7 @@ from actors.records import Message, Reason, Response, Score, ScoreRequest
 from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest
-from deploy.models.policy_templates import TEMPLATES, Talk, split_by_any
+from deploy.models.policy_templates import TEMPLATES, ParsedPrompt, split_by_any
 from deploy.models.work import off_loop
 from pipelines.formats.content import text
 
@@ -72,7 +72,7 @@ async def get_reward(
     }
 
 
-def _talk(at: int, query: str, prompt: str | None, name: str | None) -> Talk:
+def _talk(at: int, query: str, prompt: str | None, name: str | None) -> ParsedPrompt:
     if name is not None and name not in TEMPLATES:
         raise BadRequest(f"there is no template of that name; there are {_NAMES}", "from_template")
     talk = split_by_any(query, prompt) if name is None else TEMPLATES[name].split(query, prompt)
@@ -87,7 +87,7 @@ def _talk(at: int, query: str, prompt: str | None, name: str | None) -> Talk:
     return talk
 
 
-def _request(talk: Talk) -> ScoreRequest | Reason:
+def _request(talk: ParsedPrompt) -> ScoreRequest | Reason:
     """What is asked, or why nothing can be."""
     try:
         context = tuple(Message(turn.role, text(turn.content)) for turn in talk.context)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from actors.errors import Rejected
 from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
-from actors.scorers.online import Judged
+from actors.scorers.online import RequestScores
 from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns, asked
 from deploy.api.json_route import JsonRoute
 from deploy.metrics.counters import tokens_of
@@ -44,7 +44,7 @@ class RewardsRequest(RequestBody):
     )
 
 
-class Said(Body):
+class JudgeAnswerBody(Body):
     """What a judge wrote once."""
 
     shown: list[str]
@@ -68,7 +68,7 @@ class Reward(Body):
     completion_tokens: int | None
     steps: list[float] | None = None
     votes: list[float] | None = None
-    trace: list[Said] | None = None
+    trace: list[JudgeAnswerBody] | None = None
 
 
 class Rewards(Body):
@@ -116,11 +116,11 @@ class _Asked:
     refused: Mapping[str, Reason]
     request: ScoreRequest | None
 
-    def with_refused(self, judged: Judged | None) -> Judged:
+    def with_refused(self, judged: RequestScores | None) -> RequestScores:
         """A score for every response, in order."""
         scores = iter(judged.scores if judged else ())
         whole = tuple(Score.rejected(self.refused[name]) if name in self.refused else next(scores) for name in self.names)
-        return Judged(judged.prompt_hash if judged else "", whole)
+        return RequestScores(judged.prompt_hash if judged else "", whole)
 
 
 def _asked(own: Conversation) -> _Asked:
@@ -151,7 +151,7 @@ def _in_messages(own: Conversation) -> _Asked:
     return _Asked([response.name for response in request.responses], {}, request)
 
 
-def _rewards(at: int, names: list[str], judged: Judged, *, trace: bool) -> Rewards:
+def _rewards(at: int, names: list[str], judged: RequestScores, *, trace: bool) -> Rewards:
     scores = judged.scores
     ranked = sorted((-score.reward, at) for at, score in enumerate(scores) if score.reward is not None)
     return Rewards(
@@ -170,7 +170,7 @@ def _reward(name: str, score: Score, *, trace: bool) -> Reward:
         told["votes"] = list(score.votes)
     if trace:
         told["trace"] = [
-            Said(
+            JudgeAnswerBody(
                 shown=list(said.shown), principle=said.principle, text=said.text, finish_reason=said.finish_reason,
                 vote=said.vote, reason=said.reason,
             )

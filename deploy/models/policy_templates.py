@@ -16,14 +16,14 @@ from typing import NamedTuple
 from actors.records import Message, Role
 
 
-class Talk(NamedTuple):
+class ParsedPrompt(NamedTuple):
     """What was said before, and the response, which may be empty."""
 
     context: tuple[Message, ...]
     response: str
 
 
-class Turn(NamedTuple):
+class TurnMarks(NamedTuple):
     """How the turn of somebody begins and ends. Either may be nothing but a place, between what stands before and after."""
 
     role: Role
@@ -37,7 +37,7 @@ class PolicyTemplate:
 
     begin: re.Pattern[str]
     """What stands before the first turn: a token for the beginning of a text, padding on the left."""
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnMarks, ...]
     tokens: re.Pattern[str]
     """Whatever ends what is said."""
     ends: tuple[str, ...]
@@ -47,7 +47,7 @@ class PolicyTemplate:
     own: re.Pattern[str] = re.compile(r"(?!)")
     """What it writes by itself into a system turn."""
 
-    def split(self, query: str, prompt: str | None = None) -> Talk | None:
+    def split(self, query: str, prompt: str | None = None) -> ParsedPrompt | None:
         """The messages of a text that ends with a response; None if it isn't in this template.
 
         With the prompt, if the text begins with it, the response is the rest, whatever stands in it.
@@ -74,17 +74,17 @@ class PolicyTemplate:
             at = ended.end()
         return None
 
-    def _turn(self, text: str, at: int) -> tuple[Turn, int] | None:
+    def _turn(self, text: str, at: int) -> tuple[TurnMarks, int] | None:
         for turn in self.turns:
             if header := turn.header.match(text, at):
                 return turn, header.end()
         return None
 
-    def _talk(self, said: list[Message], rest: str) -> Talk:
+    def _talk(self, said: list[Message], rest: str) -> ParsedPrompt:
         spoken = [Message(one.role, self._spoken(one)) for one in said]
         context = tuple(one for one in spoken if one.role is not Role.SYSTEM or one.content.strip())
         response = rest[: self._last(rest)]
-        return Talk(context, response.strip() if self.trims else response)
+        return ParsedPrompt(context, response.strip() if self.trims else response)
 
     def _spoken(self, message: Message) -> str:
         content = self.own.sub("", message.content, count=1) if message.role is Role.SYSTEM else message.content
@@ -108,13 +108,13 @@ class PolicyTemplate:
         return re.compile(f"(?>{'|'.join(re.escape(end[::-1]) for end in self._endings)})*+")
 
 
-def _turns(header: str, names: Mapping[str, Role], end: str) -> tuple[Turn, ...]:
+def _turns(header: str, names: Mapping[str, Role], end: str) -> tuple[TurnMarks, ...]:
     """Turns that differ in the name of the speaker alone."""
-    return tuple(Turn(role, re.compile(header.format(name)), re.compile(end)) for name, role in names.items())
+    return tuple(TurnMarks(role, re.compile(header.format(name)), re.compile(end)) for name, role in names.items())
 
 
-def _turn(role: Role, header: str, end: str) -> Turn:
-    return Turn(role, re.compile(header), re.compile(end))
+def _turn(role: Role, header: str, end: str) -> TurnMarks:
+    return TurnMarks(role, re.compile(header), re.compile(end))
 
 
 _SPEAKERS = {role.value: role for role in Role}
@@ -203,7 +203,7 @@ TEMPLATES: Mapping[str, PolicyTemplate] = {
 """By the names that clients give."""
 
 
-def split_by_any(query: str, prompt: str | None = None) -> Talk | None:
+def split_by_any(query: str, prompt: str | None = None) -> ParsedPrompt | None:
     """By the only template that a text is in."""
     talks = [talk for template in dict.fromkeys(TEMPLATES.values()) if (talk := template.split(query, prompt)) is not None]
     return talks[0] if len(talks) == 1 else None

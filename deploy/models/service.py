@@ -14,11 +14,11 @@ from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
 from actors.records import Message, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.head_scorer import gathered
-from actors.scorers.online import Choice, Judged, RawOutputs, Refused, Rendered, Unfit, Written
+from actors.scorers.head_scorer import gather
+from actors.scorers.online import Choice, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
 from deploy.errors import UNKNOWN_MODEL, ApiError
 from deploy.metrics.counters import Meters
-from deploy.models.work import Budget, Work, check_characters, work_of, work_of_texts
+from deploy.models.work import CharacterBudget, RequestWork, check_characters, work_of, work_of_texts
 from deploy.settings import LimitSettings
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 class Scoring(Protocol):
     """What an endpoint needs of a model: an `OnlineScorer` in this process, or replicas of one elsewhere."""
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """See `OnlineScorer.score`."""
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
@@ -59,14 +59,14 @@ class ServedModel:
     scoring: Scoring
     limits: LimitSettings
     meters: Meters = field(default_factory=Meters)
-    budget: Budget = field(default_factory=Budget)
+    budget: CharacterBudget = field(default_factory=CharacterBudget)
 
     @property
     def name(self) -> str:
         """What it is called in answers."""
         return self.names[0]
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. Raises `ApiError`."""
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
@@ -108,7 +108,7 @@ class ServedModel:
         if isinstance(last, Written):
             self.meters.written(self.name, last.prompt_tokens, len(last.said.token_ids))
 
-    async def choose(self, questions: Sequence[ChoiceQuestion], work: Work) -> list[Choice | Refused | Unfit]:
+    async def choose(self, questions: Sequence[ChoiceQuestion], work: RequestWork) -> list[Choice | Refused | Unfit]:
         """How likely each label is as a generative model's answer, for each question; they come to `work`.
 
         A few are asked at a time: each is a request to a replica, which takes only so many. Raises `ApiError`, also if the
@@ -124,7 +124,7 @@ class ServedModel:
                 return await self.scoring.choose(messages, labels)
 
         with self.budget.held(work, self.limits):
-            chosen = await self._answered(gathered(map(choose_one, questions)))
+            chosen = await self._answered(gather(map(choose_one, questions)))
         for one in chosen:
             if isinstance(one, Choice):
                 self.meters.written(self.name, len(one.prompt_ids), 1)

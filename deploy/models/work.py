@@ -25,7 +25,7 @@ _TURN_CHARACTERS = 64
 """What a turn counts beside its text: the template's loop and its header cost that much, also around a single letter."""
 
 
-class Work(NamedTuple):
+class RequestWork(NamedTuple):
     """Prompts that an engine will answer, each as often as it is asked, and the characters in all of them.
 
     What several share counts in each.
@@ -35,29 +35,29 @@ class Work(NamedTuple):
     characters: int
 
 
-def work_of(family: Family, asked: Sequence[Rendered | ScoreRequest]) -> Work:
+def work_of(family: Family, asked: Sequence[Rendered | ScoreRequest]) -> RequestWork:
     """What requests come to at the most: their responses, by all principles, in all orders, with all votes."""
-    each = [Work(1, len(one.prompt)) if isinstance(one, Rendered) else _of_request(family, one) for one in asked]
-    return Work(sum(one.prompts for one in each), sum(one.characters for one in each))
+    each = [RequestWork(1, len(one.prompt)) if isinstance(one, Rendered) else _of_request(family, one) for one in asked]
+    return RequestWork(sum(one.prompts for one in each), sum(one.characters for one in each))
 
 
-def work_of_texts(request: ScoreRequest, texts: int) -> Work:
+def work_of_texts(request: ScoreRequest, texts: int) -> RequestWork:
     """What a judge's own texts come to: one prompt, which shows all responses, for each of them."""
     responses = sum(len(response.content) for response in request.responses)
-    return Work(texts, texts * (_of_context(request) + responses + sum(map(len, request.principles))))
+    return RequestWork(texts, texts * (_of_context(request) + responses + sum(map(len, request.principles))))
 
 
 def _of_context(request: ScoreRequest) -> int:
     return sum(len(turn.content) + _TURN_CHARACTERS for turn in request.context)
 
 
-def _of_request(family: Family, request: ScoreRequest) -> Work:
+def _of_request(family: Family, request: ScoreRequest) -> RequestWork:
     count, principles = len(request.responses), len(request.principles)
     prompts = family.question_count(count, principles) * _votes(family)
     shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
     responses = sum(len(response.content) for response in request.responses) * shown / max(count, 1)
     by = sum(map(len, request.principles)) / max(principles, 1)
-    return Work(prompts, round(prompts * (_of_context(request) + responses + by)))
+    return RequestWork(prompts, round(prompts * (_of_context(request) + responses + by)))
 
 
 def _votes(family: Family) -> int:
@@ -67,14 +67,14 @@ def _votes(family: Family) -> int:
     return {Shows.ONE: family.votes, Shows.TWO: family.votes - family.votes // 2, Shows.ALL: 1}[family.shows]
 
 
-class Budget:
+class CharacterBudget:
     """The characters of prompts that are under way for one model."""
 
     def __init__(self) -> None:
         self._characters = 0
 
     @contextmanager
-    def held(self, work: Work, limits: LimitSettings) -> Iterator[None]:
+    def held(self, work: RequestWork, limits: LimitSettings) -> Iterator[None]:
         """Count the work for the length of the block. Raises `ApiError` if there is no room for it, now or ever."""
         if work.prompts > limits.max_prompts:
             raise ApiError(

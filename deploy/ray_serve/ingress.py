@@ -12,7 +12,7 @@ from ray.serve.schema import ApplicationStatus
 from actors.engine.protocol import Sampling
 from actors.records import Message, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import Choice, Judged, RawOutputs, Refused, Rendered, Unfit, Written
+from actors.scorers.online import Choice, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
 from deploy.errors import ApiError
 from deploy.metrics.prometheus import scrape
 from deploy.models.service import ServedModel, Service
@@ -32,7 +32,7 @@ class Replicas:
         self._handle = handle
         self._streams: Any = handle.options(stream=True)
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """See `OnlineScorer.score`."""
         return await _answer(self._handle.score.remote(requests))
 

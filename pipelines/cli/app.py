@@ -227,10 +227,10 @@ def run(recipe: str, as_json: bool) -> None:
     steps = read_recipe(recipe).steps
     recipe_preflight.check_steps(steps)
     own_run = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
-    along = exports.while_running(own_run, steps)
+    along = exports.export_while_scoring(own_run, steps)
     run_with = {"jobs": list(along.values())}
     for name, step in steps.items():
-        if name not in along and (done := recipe_preflight.finished(name, step)) is not None:
+        if name not in along and (done := recipe_preflight.read_finished_step(name, step)) is not None:
             click.echo(f"{name}: nothing to do, {step.output} holds it", err=True)
             if as_json:
                 click.echo(json.dumps(done.as_json()))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from actors.launch.start_engine import start_engine
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.scorers.self_test import self_test
 from actors.timeline import FILE, lines_of, mark, read
 from pipelines.settings.run_settings import CheckSettings
@@ -15,7 +15,7 @@ from pipelines.settings.run_settings import CheckSettings
 
 def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
     """Start an engine, and check the model on it. Raises a `UserError` or `EngineError` that says what is wrong."""
-    model = resolve(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
+    model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     passed(f"{settings.model.model} is read as {model.family_name}: {model.family.summary}")
     engine = start_engine(model, settings.engine)
     try:

@@ -11,7 +11,7 @@ from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.ensemble import score_ensemble
 from pipelines.export import export_job, exports
-from pipelines.export.export_job import Job, MadeSummary
+from pipelines.export.export_job import ExportJob, ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import KeepSummary
 from pipelines.prepare import resolve_run
@@ -20,7 +20,7 @@ from pipelines.scored_corpus import scored_folder
 from pipelines.scored_corpus.columns import Columns
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
-_JOBS: Mapping[str, Callable[[Any], Job]] = {
+_JOBS: Mapping[str, Callable[[Any], ExportJob]] = {
     "choose": exports.choosing_job,
     "pairs": exports.pairing_job,
     "export": exports.exporting_job,
@@ -39,13 +39,13 @@ def check_steps(steps: Mapping[str, Any]) -> None:
         return
     planned: dict[str, Columns] = {}
     for name, step in later.items():
-        if finished(name, step) is not None:
+        if read_finished_step(name, step) is not None:
             continue
         folder = storage.absolute(step.scored)
         if (run := runs.get(folder)) is None:
             if any(storage.overlap(folder, other) for other in runs):
                 continue  # what a run keeps inside its own folder, such as the members of an ensemble
-            columns = scored_folder.scored_manifest(folder).columns
+            columns = scored_folder.read_scored_manifest(folder).columns
         else:
             columns = planned[run] = planned.get(run) or _OF_RUNS[run](steps[run])
         if name in jobs:
@@ -54,11 +54,11 @@ def check_steps(steps: Mapping[str, Any]) -> None:
             filter_corpus.check_ahead(step, columns)
 
 
-def finished(name: str, step: Any) -> KeepSummary | MadeSummary | None:
+def read_finished_step(name: str, step: Any) -> KeepSummary | ExportSummary | None:
     """What came of a later step that there is nothing to do for any more; None for any other step."""
     if name in _JOBS:
-        return export_job.finished(_JOBS[name](step))
-    return filter_corpus.finished(step) if name == "filter" else None
+        return export_job.read_finished_export(_JOBS[name](step))
+    return filter_corpus.read_finished_filter(step) if name == "filter" else None
 
 
 def _check_folders(later: Mapping[str, Any]) -> None:
@@ -72,18 +72,18 @@ def _check_folders(later: Mapping[str, Any]) -> None:
 
 
 def _scored(step: ScoreSettings) -> Columns:
-    return resolve_run.plan(step).preparation.columns
+    return resolve_run.resolve(step).preparation.columns
 
 
 def _sampled(step: SampleSettings) -> Columns:
     if step.policy.policy is None:
-        return resolve_run.plan(step).preparation.columns
+        return resolve_run.resolve(step).preparation.columns
     sample_prompts.check(step)
-    return resolve_run.plan(step, unanswered=True).preparation.columns
+    return resolve_run.resolve(step, unanswered=True).preparation.columns
 
 
 def _refined(step: RefineSettings) -> Columns:
-    return replace(resolve_run.plan(step, unanswered=True).preparation.columns, refined=True)
+    return replace(resolve_run.resolve(step, unanswered=True).preparation.columns, refined=True)
 
 
 _OF_RUNS: Mapping[str, Callable[[Any], Columns]] = {

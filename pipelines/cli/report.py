@@ -12,13 +12,13 @@ from pipelines.cli.plan_report import show_facts
 from pipelines.cli.status import RunStatus
 from pipelines.corpus.corpus_files import named_left_out
 from pipelines.ensemble.score_ensemble import EnsembleSummary
-from pipelines.export.export_job import MadeSummary
+from pipelines.export.export_job import ExportSummary
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.runtime.progress import duration
 from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
 from pipelines.sampling.sample_step import Usage
-from pipelines.scored_corpus.candidates import Agreement
+from pipelines.scored_corpus.candidates import LabelAgreement
 from pipelines.scored_corpus.columns import REASONED, SUSPECT
 from pipelines.scored_corpus.parts import Parts, told_strays
 from pipelines.scored_corpus.summary import QUANTILES, Summary
@@ -167,7 +167,7 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
     _show_place(console, settings.output)
 
 
-def show_made(output: str, summary: MadeSummary, what: str, advice: Mapping[str, Any] | None = None) -> None:
+def show_made(output: str, summary: ExportSummary, what: str, advice: Mapping[str, Any] | None = None) -> None:
     """Print what was made of a scored corpus."""
     console = Console(highlight=False)
     console.print(
@@ -176,7 +176,7 @@ def show_made(output: str, summary: MadeSummary, what: str, advice: Mapping[str,
     left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
     if any(left.values()):
         console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)
-    agree, against = (summary.labels.get(one, 0) for one in (Agreement.AGREES, Agreement.DISAGREES))
+    agree, against = (summary.labels.get(one, 0) for one in (LabelAgreement.AGREES, LabelAgreement.DISAGREES))
     if agree or against:
         console.print(
             f"Labels: {agree:,} pairs are as the corpus' own chosen and rejected, {against:,} are the other way round "

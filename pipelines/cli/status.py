@@ -8,9 +8,9 @@ from typing import Any
 from actors.errors import AuditError, SourceError
 from pipelines.runtime.progress import Meter
 from pipelines.scored_corpus.manifest import NAME, read_manifest
-from pipelines.scored_corpus.member_runs import made_up
+from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, is_empty
-from pipelines.storage import Entry, told
+from pipelines.storage import Entry, error_text
 
 _RECENT_PARTS = 100
 """By how long the last of them took, the rest is estimated."""
@@ -54,7 +54,7 @@ def status(folder: str) -> RunStatus:
     try:
         entries, extents, strays = run.entries(), run.extents(manifest.files), run.strays()
     except OSError as error:
-        raise SourceError(f"{folder} can't be read: {told(error)}") from error
+        raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     now = time.time()
     empty = sorted(entry.name for _, entry in entries if is_empty(entry))
     entries = [(part, entry) for part, entry in entries if not is_empty(entry)]
@@ -84,7 +84,7 @@ def status(folder: str) -> RunStatus:
         strays=tuple(strays),
         empty=tuple(empty),
         eta=took * (1 - done) / (done - before) if going and done > before else None,
-        made_up=made_up(manifest),
+        made_up=is_fake(manifest),
     )
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.storage import Found, is_remote, told
+from pipelines.storage import Found, error_text, is_remote
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
 _START_BYTES = 65536
@@ -29,7 +29,7 @@ _NAMED = 20  # of what may be thousands of files
 _RESTORE = "once it is restored, the same command goes on; --overwrite starts again"
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """How a file is read."""
 
     JSONL = "jsonl"
@@ -41,23 +41,23 @@ class Kind(StrEnum):
     @property
     def compression(self) -> str | None:
         """pyarrow's name of the compression."""
-        return {Kind.JSONL_GZIP: "gzip", Kind.JSONL_ZSTD: "zstd"}.get(self)
+        return {FileKind.JSONL_GZIP: "gzip", FileKind.JSONL_ZSTD: "zstd"}.get(self)
 
     @property
     def by_ordinal(self) -> bool:
         """Whether a position is the number of a row, so that a range holds as many rows as it is long."""
-        return self in (Kind.ARRAY, Kind.PARQUET)
+        return self in (FileKind.ARRAY, FileKind.PARQUET)
 
 
 _SUFFIXES = {
-    ".jsonl": Kind.JSONL,
-    ".ndjson": Kind.JSONL,
-    ".jsonl.gz": Kind.JSONL_GZIP,
-    ".ndjson.gz": Kind.JSONL_GZIP,
-    ".jsonl.zst": Kind.JSONL_ZSTD,
-    ".ndjson.zst": Kind.JSONL_ZSTD,
-    ".json": Kind.ARRAY,
-    ".parquet": Kind.PARQUET,
+    ".jsonl": FileKind.JSONL,
+    ".ndjson": FileKind.JSONL,
+    ".jsonl.gz": FileKind.JSONL_GZIP,
+    ".ndjson.gz": FileKind.JSONL_GZIP,
+    ".jsonl.zst": FileKind.JSONL_ZSTD,
+    ".ndjson.zst": FileKind.JSONL_ZSTD,
+    ".json": FileKind.ARRAY,
+    ".parquet": FileKind.PARQUET,
 }
 
 
@@ -79,7 +79,7 @@ class InputFile:
     index: int
     name: str
     path: str
-    kind: Kind
+    kind: FileKind
     size: int
     fingerprint: str
     extent: int | None
@@ -194,7 +194,7 @@ def is_there(path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise SourceError(f"{path} can't be read: {told(error)}") from error
+        raise SourceError(f"{path} can't be read: {error_text(error)}") from error
     return True
 
 
@@ -240,9 +240,9 @@ def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range
     """The units of work in what remains of a file; `remaining` is None where the file's end isn't known yet."""
     if remaining is None:
         return [Unit(file, None, tuple(done))]
-    if file.kind is Kind.JSONL:
+    if file.kind is FileKind.JSONL:
         return [Unit(file, piece) for gap in remaining for piece in _pieces(gap, unit_bytes)]
-    if file.kind is Kind.PARQUET:
+    if file.kind is FileKind.PARQUET:
         return [Unit(file, piece) for gap in remaining for piece in _row_groups(file, gap)]
     return [Unit(file, None, tuple(done))] if remaining else []
 
@@ -254,7 +254,7 @@ def _look(path: str) -> Found:
     except FileNotFoundError:
         raise SourceError(f"{path} isn't there any more; once it is back, the same command goes on") from None
     except OSError as error:
-        raise SourceError(f"{path} can't be read: {told(error)}") from error
+        raise SourceError(f"{path} can't be read: {error_text(error)}") from error
 
 
 class _Input(NamedTuple):
@@ -270,7 +270,7 @@ def _expand(text: str) -> _Input:
         found = storage.find(text)
     except OSError as error:
         # A folder that can't be listed must not count as an empty one.
-        raise SourceError(f"{text} can't be read: {told(error)}") from error
+        raise SourceError(f"{text} can't be read: {error_text(error)}") from error
     if found is None:
         raise SourceError(f"there is no file, folder or match for {text}")
     paths = [file.path for file in found.files]
@@ -297,7 +297,7 @@ def _hidden(relative: str) -> bool:
     return any(piece.startswith((".", "_")) for piece in Path(relative).parts)
 
 
-def _kind_of(path: str) -> Kind | None:
+def _kind_of(path: str) -> FileKind | None:
     return next((kind for suffix, kind in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
 
 
@@ -312,15 +312,15 @@ def _look_at(path: str, index: int, name: str) -> InputFile:
     try:
         found = storage.look(path)
         known_by, size = fingerprint(found), found.size
-        if kind is Kind.ARRAY and not _start(path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        if kind is FileKind.ARRAY and not _start(path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)
-        extent = {Kind.JSONL: size, Kind.PARQUET: _rows(path) if kind is Kind.PARQUET else None}.get(kind)
+        extent = {FileKind.JSONL: size, FileKind.PARQUET: _rows(path) if kind is FileKind.PARQUET else None}.get(kind)
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}") from error
     return InputFile(index, name, path, kind, size, known_by, extent, found.modified)
 
 
-def _lines_or_refuse(path: str) -> Kind:
+def _lines_or_refuse(path: str) -> FileKind:
     """Many a .json file holds one object per line. One that is a single document would come out as broken lines."""
     with storage.open_read(path) as stream:
         first = list(itertools.islice((line for line in stream if line.strip()), _LINES_LOOKED_AT))
@@ -328,7 +328,7 @@ def _lines_or_refuse(path: str) -> Kind:
         raise SourceError(
             f"{path} is neither a JSON array nor one object per line; leave it out, or name it .jsonl to judge its lines"
         )
-    return Kind.JSONL
+    return FileKind.JSONL
 
 
 def _is_object(line: bytes) -> bool:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from actors.records import Reason
-from pipelines.corpus.corpus_files import InputFile, Kind, Range, Unit, check_same, check_untouched
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, check_same, check_untouched
 from pipelines.storage import Found, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
@@ -54,7 +54,7 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
     Raises `SourceError` if the file is gone, or isn't what it was when it was found, before a table that may tell otherwise.
     """
     known = check_same(unit.file)
-    if unit.file.kind is Kind.PARQUET:
+    if unit.file.kind is FileKind.PARQUET:
         for table in _parquet_tables(unit):
             yield _unchanged(table, known)
         check_untouched(known)
@@ -80,7 +80,7 @@ def _unchanged(table: pa.Table, known: Found) -> pa.Table:
 def bytes_per_position(file: InputFile) -> float:
     """About how many bytes on disk a position of the file stands for, from how it begins."""
     with open_read(file.path) as stream:
-        if file.kind is Kind.ARRAY:
+        if file.kind is FileKind.ARRAY:
             elements = itertools.islice(_cut_array(stream, _BLOCK_BYTES), _ELEMENTS_MEASURED)
             sizes = [len(element or b"") + 2 for element in elements]
             return sum(sizes) / len(sizes) if sizes else float(file.size)
@@ -97,9 +97,9 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
     file = unit.file
     try:
         with open_read(file.path) as stream:
-            if file.kind is Kind.ARRAY:
+            if file.kind is FileKind.ARRAY:
                 yield from _elements(stream, max_record_bytes, file.extent)
-            elif file.kind is Kind.JSONL:
+            elif file.kind is FileKind.JSONL:
                 piece = unit.range or Range(0, file.size)
                 yield from _lines(stream, piece.start, piece.end, max_record_bytes)
             else:

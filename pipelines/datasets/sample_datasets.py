@@ -14,17 +14,17 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError, SourceError
 from actors.launch.placement import cluster_gpus, engine_gpus
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from pipelines.datasets.known_datasets import reader_of, remember, schema_of
 from pipelines.datasets.sample_rows import RowSampleStep, ask_rows
 from pipelines.datasets.score_datasets import check_names, look
 from pipelines.datasets.score_rows import conformed
 from pipelines.export import export_job, exports
-from pipelines.export.export_job import Job
+from pipelines.export.export_job import ExportJob
 from pipelines.export.read_back import Reader
 from pipelines.formats import PROMPT_SHAPES
 from pipelines.prepare import resolve_run
-from pipelines.prepare.policy_prompts import Asking
+from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.sampling import policies
 from pipelines.scored_corpus.candidates import Candidate
@@ -51,7 +51,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     rows = settings.rows
     own_columns = resolve_run.own_columns_of(rows, unanswered=True)
     shape = resolve_run.shape_of(rows, own_columns, first, PROMPT_SHAPES)
-    model = resolve(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
+    model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
     _check_room(settings)
     reasoning = model.reasoning_by(settings.render)
@@ -64,7 +64,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     resolve_run.check_reasoning(preparation, first)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
     policies.check_reasoning(writer, model, settings.render)
-    asking = Asking(preparation, writer, system, settings.render.control_tokens)
+    asking = PromptPreparation(preparation, writer, system, settings.render.control_tokens)
     sampled = dataset.map_batches(
         functools.partial(ask_rows, asking=asking), batch_size=settings.batch_rows, batch_format="pyarrow"
     ).map_batches(
@@ -128,7 +128,7 @@ def _own(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _made(scored: Dataset, job: Job, of: Dataset | None, partitions: int | None) -> Dataset:
+def _made(scored: Dataset, job: ExportJob, of: Dataset | None, partitions: int | None) -> Dataset:
     reader = reader_of(scored if of is None else of)
     if reader is None:
         raise SourceError(
@@ -157,7 +157,7 @@ def _make_rows(group: pa.Table, of: "_Group") -> pa.Table:
 class _Group:
     """What makes rows of the responses that belong together, which Ray brings in any order."""
 
-    job: Job
+    job: ExportJob
     reader: Reader
     schema: pa.Schema
 

@@ -11,15 +11,15 @@ import ray
 
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.score_rows import ROW_ID, conformed, row_id
-from pipelines.prepare.policy_prompts import Asking, asked_rows
+from pipelines.prepare.policy_prompts import PromptPreparation, read_prompt_rows
 from pipelines.sampling import policies
-from pipelines.sampling.budget import Budget
+from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.policies import Engines
-from pipelines.sampling.sample_step import Sampled, Sampler
+from pipelines.sampling.sample_step import CandidateSampler, Sampled
 from pipelines.settings.run_settings import DatasetSampleSettings
 
 
-def ask_rows(table: pa.Table, asking: Asking) -> pa.Table:
+def ask_rows(table: pa.Table, asking: PromptPreparation) -> pa.Table:
     """A block of the dataset in, the same rows out with their `AskedRow` and their id beside them."""
     table = conformed(table, asking.preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
@@ -28,22 +28,22 @@ def ask_rows(table: pa.Table, asking: Asking) -> pa.Table:
     return table.append_column(PREPARED, blobs).append_column(ROW_ID, pa.array([row_id(row) for row in rows], pa.string()))
 
 
-class RowSampleStep(Sampler):
+class RowSampleStep(CandidateSampler):
     """Ray Data's actor class. The pools of engines are its own, and end with it."""
 
-    def __init__(self, asking: Asking, settings: DatasetSampleSettings) -> None:
+    def __init__(self, asking: PromptPreparation, settings: DatasetSampleSettings) -> None:
         writers, judges = policies.sizes(settings, writers=1)
         self._stack = ExitStack()  # never closed, but kept: Ray ends an actor's actors when it ends the actor
         engines = Engines(self._stack, settings, logging.getLogger(__name__).warning)
         self._drawer = engines.drawer(settings.policy, asking.policy, writers)
         pool = engines.judges(asking.preparation.model, judges)
-        super().__init__(asking.preparation, Budget(settings.draw), settings.policy.policy_seed, pool)
+        super().__init__(asking.preparation, CandidateBudget(settings.draw), settings.policy.policy_seed, pool)
         self._holder = ray.get_runtime_context().get_actor_id()
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Sample a block; returns a row per candidate."""
         ids = block.column(ROW_ID).to_pylist()
-        asked = [row for row in asked_rows(block) if row is not None]
+        asked = [row for row in read_prompt_rows(block) if row is not None]
         rows = [Sampled(row, own) for row, own in zip(ids, asked, strict=True)]
         work = f"{self._holder}-{hashlib.md5(''.join(ids).encode(), usedforsecurity=False).hexdigest()}"
         self.sampled(work, rows, self._drawer)

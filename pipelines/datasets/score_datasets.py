@@ -21,7 +21,7 @@ import ray
 from ray.data import Dataset
 
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from pipelines import storage
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.known_datasets import known_schema, reader_of, remember, schema_of
@@ -29,7 +29,7 @@ from pipelines.datasets.parts_source import PartsSource
 from pipelines.datasets.score_rows import ROW_ID, RowStep, conformed, prepare_rows
 from pipelines.export.read_back import Reader
 from pipelines.filtering import passes
-from pipelines.filtering.filter_step import Judge, Judged, Selection
+from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.runtime.engine_pool import engine_pool, ledger
@@ -38,7 +38,7 @@ from pipelines.scored_corpus import scored_folder
 from pipelines.scored_corpus.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 from pipelines.scored_corpus.parts import Parts
-from pipelines.scoring.score_corpus import why
+from pipelines.scoring.score_corpus import stop_reason
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, Turns
 
@@ -59,7 +59,9 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     check_names(schema)
     own_columns = resolve_run.own_columns_of(settings.rows)
     shape = resolve_run.shape_of(settings.rows, own_columns, sample)
-    resolved = resolve(settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel)
+    resolved = resolve_model(
+        settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
+    )
     reasoning = resolved.reasoning_by(settings.render)
     columns = resolve_run.columns_of(schema, resolved, settings.prefix, reasoning=reasoning)
     columns.check(())
@@ -126,8 +128,8 @@ def top_k(
 
 def read_scored(folder: str, *, partial: bool = False) -> Dataset:
     """The parts of a scored folder as a dataset. Raises a `UserError` if it isn't complete, unless `partial` is given."""
-    manifest = scored_folder.scored_manifest(folder)
-    entries = scored_folder.audited(folder, manifest, partial)
+    manifest = scored_folder.read_scored_manifest(folder)
+    entries = scored_folder.audit_parts(folder, manifest, partial)
     schema = manifest.columns.schema
     if entries:
         source = PartsSource(Parts(storage.absolute(folder), manifest.run), entries, schema)
@@ -170,11 +172,11 @@ def _met(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
 class _Block:
     """Judges a block of a dataset, by its place among them."""
 
-    judge: Judge
+    judge: ResponseEvaluator
     schema: pa.Schema
     number: int
 
-    def judged(self, source: pa.Table) -> Iterator[Judged]:
+    def judged(self, source: pa.Table) -> Iterator[EvaluatedRows]:
         """See `passes.Judging`."""
         yield self.judge.judged(self.number, 0, conformed(source, self.schema), self.judge.evaluator())
 
@@ -183,14 +185,14 @@ def _chosen(dataset: Dataset, asked: dict[str, Any], prefix: str | None) -> Data
     choice, reader = build(ChoiceSettings, asked), reader_of(dataset)
     within_row = reader is not None and reader.columns.within_row
     if (known := known_schema(dataset)) is not None:
-        Judge.of(
+        ResponseEvaluator.of(
             choice, _prefix(known, prefix), known, within_row=within_row
         )  # what can't be asked for should be told before anything runs
     with _told_as_ours():
         blocks = dataset.materialize().to_arrow_refs()
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
         schema = _unified([known or pa.schema([]), *schemas])
-        judge = Judge.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
+        judge = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
         hands = OnRay()
         judges = [_Block(judge, schema, at) for at in range(len(blocks))]
         sources = [passes.Source(own, block, own.number) for own, block in zip(judges, blocks, strict=True)]
@@ -212,7 +214,7 @@ def _schema_of(table: pa.Table) -> pa.Schema:
 
 
 def _choose(cut: Selection | None, own: _Block, block: pa.Table, *won: pa.Table) -> list[pa.Table]:
-    selection = cut or passes.joined(won)
+    selection = cut or passes.join_winners(won)
     (judged,) = own.judged(block)
     chosen = pc.is_null(selection.reasons(judged)).to_numpy(zero_copy_only=False) & ~np.isnan(judged.values)
     return [judged.table.filter(pa.array(chosen))]
@@ -241,4 +243,4 @@ def _told_as_ours() -> Iterator[None]:
         yield
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
-        raise (cause if isinstance(cause, AssayError) else RunStopped(why(error))) from error
+        raise (cause if isinstance(cause, AssayError) else RunStopped(stop_reason(error))) from error

@@ -11,7 +11,7 @@ from actors.errors import SourceError
 from actors.settings.replica import EngineSettings
 from actors.workers.batch_actor import BatchActor
 from pipelines.corpus.readers import PREPARED
-from pipelines.prepare.score_requests import Preparation, prepared_rows, rendered
+from pipelines.prepare.score_requests import Preparation, prepared_rows, render_table
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table
 
 ROW_ID = "_row"
@@ -41,7 +41,7 @@ def prepare_rows(table: pa.Table, preparation: Preparation) -> pa.Table:
     """A block of the dataset in, the same rows out with their `PreparedRow` and their id beside them."""
     table = conformed(table, preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
-    prepared = rendered([preparation.requests(row) for row in rows], preparation)
+    prepared = render_table([preparation.requests(row) for row in rows], preparation)
     return table.append_column(PREPARED, prepared).append_column(
         ROW_ID, pa.array([row_id(row) for row in rows], pa.string())
     )

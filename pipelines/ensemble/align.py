@@ -47,7 +47,7 @@ class Aligned(NamedTuple):
     table: pa.Table
 
 
-def aligned(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
+def align_members(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
     """The responses of the members side by side, for each of the first one's parts.
 
     Raises `AuditError` unless all members hold exactly the same responses, naming the first that they don't.

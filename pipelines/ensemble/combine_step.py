@@ -39,13 +39,13 @@ def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> 
         rows = read_table(step.source.path(part))
         if rows.num_rows != part.counts.responses:
             raise AuditError(f"{part.name} in {step.source.folder} holds {rows.num_rows} responses, and says {part.counts}")
-        table = combined(step, rows, numbers.slice(first, rows.num_rows))
+        table = combine_scores(step, rows, numbers.slice(first, rows.num_rows))
         first += rows.num_rows
         step.target.commit(Part(part.file, part.range, _counts(step, part, table)), table, step.metadata)
     return first
 
 
-def combined(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.Table:
+def combine_scores(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.Table:
     """The rows of the first member with what the members make of them together."""
     rewards, z = (_matrix(numbers, [f"{what}{at}" for at in range(len(step.members))]) for what in "rz")
     u, z_of_u = _column(numbers, "u"), _column(numbers, "zu")

@@ -27,9 +27,9 @@ class Member:
     name: str
     settings: ScoreSettings
 
-    def check(self) -> resolve_run.Plan:
+    def check(self) -> resolve_run.ResolvedRun:
         """Settle its run, and see that it can begin or go on. Raises a `UserError` for whatever is wrong."""
-        plan = resolve_run.plan(self.settings, KEPT_FREE)
+        plan = resolve_run.resolve(self.settings, KEPT_FREE)
         manifest = manifest_of(plan, self.settings)
         earlier = earlier_run(storage.absolute(self.settings.output), manifest, overwrite=False)
         if earlier is not None and earlier.columns.reserved != KEPT_FREE:
@@ -41,7 +41,7 @@ class Member:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan
 
-    def files_after(self, plan: resolve_run.Plan) -> tuple[InputFile, ...]:
+    def files_after(self, plan: resolve_run.ResolvedRun) -> tuple[InputFile, ...]:
         """What its run will be of, once what is given is taken in."""
         earlier = read_manifest(self.settings.output)
         if earlier is None:
@@ -49,7 +49,7 @@ class Member:
         return earlier.with_appended(plan.files, plan.preparation.columns.carried.names).files
 
 
-def check_together(files: Mapping[str, Sequence[InputFile]]) -> None:
+def check_same_files(files: Mapping[str, Sequence[InputFile]]) -> None:
     """Raise `OutputError` if members will be of different files, by name: a session may have ended between two of them."""
     known = {name: {(file.name, file.size, file.fingerprint): file.path for file in own} for name, own in files.items()}
     for name, own in known.items():

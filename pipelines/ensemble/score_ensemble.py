@@ -20,25 +20,25 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
-from pipelines.ensemble.align import MemberRun, aligned
+from pipelines.ensemble.align import MemberRun, align_members
 from pipelines.ensemble.combine_step import CombineStep, write_parts
-from pipelines.ensemble.members import KEPT_FREE, Member, check_together, members, outputs
-from pipelines.ensemble.z_scores import Agreement, Baselines, baselines, responses_needed
+from pipelines.ensemble.members import KEPT_FREE, Member, check_same_files, members, outputs
+from pipelines.ensemble.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
 from pipelines.prepare import resolve_run
 from pipelines.runtime.progress import EnsembleProgress, Silent
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import earlier_run
 from pipelines.scored_corpus.columns import SUSPECT, Columns
 from pipelines.scored_corpus.manifest import BrokenManifest, Manifest, made_with, read_manifest
-from pipelines.scored_corpus.member_runs import FOLDER, MEMBERS, folder_of, made_of
+from pipelines.scored_corpus.member_runs import FOLDER, MEMBERS, folder_of, member_note
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.parts import Counts, Part, Parts, audit
-from pipelines.scored_corpus.scored_folder import audited, scored_manifest
+from pipelines.scored_corpus.scored_folder import audit_parts, read_scored_manifest
 from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring import score_corpus
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
-from pipelines.storage import told
+from pipelines.storage import error_text
 from pipelines.storage.lease import check_held, lease
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
@@ -56,7 +56,7 @@ class EnsembleSummary:
     """What came of an ensemble: of the combined corpus, of each member by its name, and how far they agree."""
 
     combined: Summary
-    agreement: Agreement
+    agreement: EnsembleAgreement
     members: Mapping[str, Summary]
 
     def as_json(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
     # All of them, now: what is wrong with the last one would else be told after the others had run for days.
     plans = [member.check() for member in own]
     if settings.append:
-        check_together({member.name: member.files_after(plan) for member, plan in zip(own, plans, strict=True)})
+        check_same_files({member.name: member.files_after(plan) for member, plan in zip(own, plans, strict=True)})
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in own}
     manifest = _manifest(
         plans[0].files, _of_all([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}
@@ -110,7 +110,7 @@ def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
 def columns_ahead(settings: EnsembleSettings) -> Columns:
     """The columns of what an ensemble is going to make. Raises a `UserError` if its first member can't run."""
     own = members(settings)
-    columns = [resolve_run.plan(member.settings, KEPT_FREE).preparation.columns for member in own]
+    columns = [resolve_run.resolve(member.settings, KEPT_FREE).preparation.columns for member in own]
     return _combined(_of_all(columns), [member.name for member in own])
 
 
@@ -133,7 +133,7 @@ def _earlier(folder: str, overwrite: bool) -> Manifest | None:
         if overwrite:
             own.delete_all()
         return None  # the members know what they are, and are combined anew
-    if earlier is None and not earlier_run.unused(folder):
+    if earlier is None and not earlier_run.is_unused(folder):
         raise OutputError(f"{folder} holds something else than an ensemble; give a new or an empty folder")
     return earlier
 
@@ -144,7 +144,7 @@ def _delete(folder: str, earlier: Manifest) -> None:
         for name in earlier.identity.get(MEMBERS, {}):
             storage.folder(folder_of(folder, name)).delete_all()
     except OSError as error:
-        raise OutputError(f"the ensemble in {folder} can't be deleted: {told(error)}") from error
+        raise OutputError(f"the ensemble in {folder} can't be deleted: {error_text(error)}") from error
 
 
 def _manifest(
@@ -154,7 +154,7 @@ def _manifest(
     combination: CombineSettings,
     versions: Mapping[str, Any],
 ) -> Manifest:
-    """The manifest of a corpus combined of members, each of which noted what it is (`made_of`)."""
+    """The manifest of a corpus combined of members, each of which noted what it is (`member_note`)."""
     identity = {
         "model": f"ensemble of {', '.join(str(member['identity']['model']) for member in made.values())}",
         **combination.model_dump(mode="json"),
@@ -176,7 +176,7 @@ def combine(
     combination: CombineSettings,
     versions: Mapping[str, Any],
     progress: EnsembleProgress | None = None,
-) -> tuple[Summary, Agreement]:
+) -> tuple[Summary, EnsembleAgreement]:
     """Combine members that are complete into the folder around them, or go on with that. Raises as `ensemble` does."""
     folder = storage.absolute(output)
     runs = [_member_run(folder, name) for name in names]
@@ -190,7 +190,7 @@ def combine(
     if missing or manifest.summary is None:
         agreement = _complete(step, runs, missing, progress or Silent())
     else:
-        agreement = Agreement.of_json(manifest.summary[_AGREEMENT])
+        agreement = EnsembleAgreement.of_json(manifest.summary[_AGREEMENT])
     counts = audit(manifest.files, step.target.extents(manifest.files), step.target.listing())
     expected = sum((part.counts for part, _ in runs[0].entries), Counts())
     if (counts.rows, counts.responses) != (expected.rows, expected.responses):
@@ -208,14 +208,14 @@ def _missing(step: CombineStep, first: MemberRun) -> list[tuple[Part, int]]:
 
 def _member_run(output: str, name: str) -> MemberRun:
     folder = folder_of(output, name)
-    manifest = scored_manifest(folder)
-    return MemberRun(name, Parts(folder, manifest.run), manifest, audited(folder, manifest, partial=False))
+    manifest = read_scored_manifest(folder)
+    return MemberRun(name, Parts(folder, manifest.run), manifest, audit_parts(folder, manifest, partial=False))
 
 
 def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings, versions: Mapping[str, Any]) -> Manifest:
     """The manifest of what is going to be combined. Before it is written, parts made of anything else are deleted."""
     first = runs[0].manifest
-    made = {run.name: made_of(run.manifest, run.entries) for run in runs}
+    made = {run.name: member_note(run.manifest, run.entries) for run in runs}
     manifest = _manifest(first.files, _of_all([run.manifest.columns for run in runs]), made, combination, versions)
     earlier = read_manifest(folder)
     if earlier is not None and earlier.identity == manifest.identity:
@@ -236,11 +236,11 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
 
 def _complete(
     step: CombineStep, runs: Sequence[MemberRun], missing: Sequence[tuple[Part, int]], progress: EnsembleProgress
-) -> Agreement:
+) -> EnsembleAgreement:
     """Write the missing parts, given with about what they are in bytes."""
     with baselines(step.members) as base:
         places, count = dict[Part, int](), 0
-        for part, table in aligned(runs):
+        for part, table in align_members(runs):
             places[part] = count
             count += table.num_rows
             base.add(table)

@@ -37,7 +37,7 @@ _INSERTED_ROWS = 2**17
 
 
 @dataclass(frozen=True)
-class Pair:
+class MemberAgreement:
     """How far two members agree. `correlation` is Pearson's, of their z-scores; None if there are too few."""
 
     first: str
@@ -48,7 +48,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class EnsembleAgreement:
     """How far members agree, by prompt.
 
     `prompts` have a response that every member scored; `compared` of them have z-scores of every member. A prompt with
@@ -59,16 +59,16 @@ class Agreement:
     compared: int
     needed: int
     too_few: int
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MemberAgreement, ...]
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
         return asdict(self)
 
     @classmethod
-    def of_json(cls, document: dict[str, Any]) -> "Agreement":
+    def of_json(cls, document: dict[str, Any]) -> "EnsembleAgreement":
         """What `as_json` gave."""
-        return cls(**(document | {"pairs": tuple(Pair(**pair) for pair in document["pairs"])}))
+        return cls(**(document | {"pairs": tuple(MemberAgreement(**pair) for pair in document["pairs"])}))
 
 
 def responses_needed(z: float) -> int:
@@ -111,11 +111,11 @@ class Baselines:
             self._connection.unregister("waiting")
         self._waiting = []
 
-    def settle(self, needed: int) -> Agreement:
+    def settle(self, needed: int) -> EnsembleAgreement:
         """Compare them. `needed` is how many responses a prompt must have for a suspect one."""
         self._insert()
         if not self._begun:
-            return Agreement(0, 0, needed, 0, ())
+            return EnsembleAgreement(0, 0, needed, 0, ())
         self._measure()
         prompts, few = self._row(f"select count(*), count(*) filter (n < {needed}) from baseline")
         same = ", ".join(f"bool_or(top{one} and top{other}) as same{one}_{other}" for one, other in self._pairs())
@@ -132,7 +132,7 @@ class Baselines:
             "left join disagreement on responses.prompt = disagreement.prompt order by place"
         )
         self._connection.execute("drop table responses; drop table measured")
-        return Agreement(prompts, compared, needed, few, pairs)
+        return EnsembleAgreement(prompts, compared, needed, few, pairs)
 
     def _measure(self) -> None:
         """The members' rewards of each response among those of its prompt: z, whether it is the best, and U."""
@@ -160,11 +160,11 @@ class Baselines:
             f"from numbers where place >= {first} and place < {first + count} order by place"
         ).to_arrow_table()
 
-    def _pair(self, one: int, other: int) -> Pair:
+    def _pair(self, one: int, other: int) -> MemberAgreement:
         (share,) = self._row(f"select avg(same{one}_{other}::int) from disagreement")
         (correlation,) = self._row(f"select corr(z{one}, z{other}) from measured where u is not null")
         known = correlation is not None and math.isfinite(correlation)
-        return Pair(self._names[one], self._names[other], share, correlation if known else None)
+        return MemberAgreement(self._names[one], self._names[other], share, correlation if known else None)
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
         return itertools.combinations(self._members, 2)

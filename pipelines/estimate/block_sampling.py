@@ -21,7 +21,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.corpus_files import InputFile, Kind, Range, Unit, cut
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, cut
 from pipelines.corpus.readers import END, START, raw_rows, read
 from pipelines.estimate.intervals import Stratum, Values
 from pipelines.estimate.tally import AMOUNTS, Tally
@@ -88,7 +88,7 @@ class Sample:
                     mine[key] += count * block.scale * weight  # type: ignore[index, assignment]
 
 
-class Sampler:
+class BlockSampler:
     """Draws from a corpus. `row_bytes` is about how long its rows are."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Sampler:
             own = [file for file in files if file.kind is kind]
             share = sum(file.size for file in own) / size
             blocks = max(_FEWEST_BLOCKS, round(rows * share / self._block_rows))
-            if kind in (Kind.JSONL, Kind.PARQUET):
+            if kind in (FileKind.JSONL, FileKind.PARQUET):
                 self._listed(own, blocks, found)
             elif sum(file.size for file in own) <= _READ_THROUGH or len(own) <= _FEWEST_FILES:
                 self._read_through(own, blocks, found)
@@ -122,7 +122,7 @@ class Sampler:
 
     def _listed(self, files: Sequence[InputFile], wanted: int, found: Sample) -> None:
         """Blocks of files that can be read anywhere, the same number of each stratum."""
-        length = self._block_rows if files[0].kind is Kind.PARQUET else self._block_bytes(files)
+        length = self._block_rows if files[0].kind is FileKind.PARQUET else self._block_bytes(files)
         ends = list(itertools.accumulate(math.ceil((file.extent or 0) / length) for file in files))
         strata = max(1, wanted // _STRATUM_BLOCKS) if wanted < ends[-1] else 1
         edges = [ends[-1] * at // strata for at in range(strata + 1)]
@@ -159,7 +159,7 @@ class Sampler:
         """What blocks of a file hold. Parquet is read by row groups, of which each is decoded once."""
         extent = file.extent or 0
         ranges = {block: Range(block * length, min((block + 1) * length, extent)) for block in blocks}
-        if file.kind is not Kind.PARQUET:
+        if file.kind is not FileKind.PARQUET:
             for block, own in ranges.items():
                 yield (
                     block,

@@ -9,12 +9,12 @@ from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.estimate.forecast import VERSION, planned_identity
 from pipelines.estimate.intervals import Estimate
-from pipelines.runtime.run_timing import Work, work_of
+from pipelines.runtime.run_timing import RunWork, read_run_work
 from pipelines.scored_corpus.manifest import Manifest, differences
 from pipelines.scored_corpus.parts import Parts
 from pipelines.scored_corpus.summary import Summary
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
-from pipelines.storage import told
+from pipelines.storage import error_text
 
 _COUNTED = {
     "tokens": "prompt_tokens",
@@ -34,7 +34,7 @@ def read_plan(path: str) -> Mapping[str, Any]:
         if plan["assay_plan"] != VERSION:
             raise SettingsError(f"--plan {path} was written by another version of Assay ({plan['assay_plan']})")
     except OSError as error:
-        raise SettingsError(f"--plan {path} can't be read: {told(error)}") from error
+        raise SettingsError(f"--plan {path} can't be read: {error_text(error)}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"--plan {path} is no plan; `assay plan ... --out {path}` writes one") from error
     return dict(plan)
@@ -58,13 +58,13 @@ def check_planned(path: str | None, manifest: Manifest) -> None:
 
 def with_facts(summary: Summary, parts: Parts, settings: JudgingSettings) -> Summary:
     """The summary of a complete run, with the time that it took, and beside its plan if it had one."""
-    work = work_of(parts)
+    work = read_run_work(parts)
     path = settings.plan if isinstance(settings, ScoreSettings) else None
-    plan = {"file": path, **compared(read_plan(path), summary, work)} if path is not None else {}
+    plan = {"file": path, **compare_with_estimate(read_plan(path), summary, work)} if path is not None else {}
     return replace(summary, work=work.as_json(), plan=plan)
 
 
-def compared(plan: Mapping[str, Any], summary: Summary, work: Work) -> dict[str, Any]:
+def compare_with_estimate(plan: Mapping[str, Any], summary: Summary, work: RunWork) -> dict[str, Any]:
     """Of each number its prediction with the bounds, the fact, and whether that is within; None with the reason `why`."""
     facts: dict[str, tuple[float | None, str | None]] = {
         name: (getattr(summary, attribute), None) for name, attribute in _COUNTED.items()

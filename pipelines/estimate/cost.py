@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from actors.capacity.layout import Layout, Size
-from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published
+from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
 from pipelines.estimate.intervals import Estimate
@@ -128,7 +128,7 @@ def _speed(settings: BillSettings, ground: Ground, earlier: Manifest | None) -> 
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
         return _measured(earlier, str(settings.like), ground.engine_layout)
-    known = published(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
+    known = published_throughput(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
     if known is None:
         return None
     written = known.written * ground.gpus if ground.writes else None

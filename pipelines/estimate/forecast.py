@@ -23,25 +23,25 @@ import ray
 from ray.data import DataContext
 
 from actors.capacity.layout import Need, Size
-from actors.capacity.sizes import size_named
+from actors.capacity.sizes import size_of_model
 from actors.errors import OutputError, SettingsError
 from actors.settings.replica import TooLong
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range, Unit, cut
 from pipelines.corpus.datasource import CorpusSource
-from pipelines.estimate.block_sampling import HowFar, Sampler
+from pipelines.estimate.block_sampling import BlockSampler, HowFar
 from pipelines.estimate.cost import Bill, Ground, bill
 from pipelines.estimate.intervals import Estimate, totals
 from pipelines.estimate.layouts import layout_for
 from pipelines.estimate.tally import AMOUNTS, COUNTS, Tally
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.resolve_run import Plan
+from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation, prepare, prepared_rows
 from pipelines.runtime.session import check_stopped, ray_session
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.settings.estimate_settings import PlanSettings
-from pipelines.storage import told
+from pipelines.storage import error_text
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 VERSION = 1
@@ -104,13 +104,13 @@ class CorpusPlan:
         try:
             storage.folder(folder).replace(name, (json.dumps(self.as_json(), indent=2) + "\n").encode())
         except OSError as error:
-            raise OutputError(f"{path} can't be written: {told(error)}") from error
+            raise OutputError(f"{path} can't be written: {error_text(error)}") from error
 
 
 def corpus_plan(settings: PlanSettings, how_far: HowFar = lambda done, of: None) -> CorpusPlan:
     """Predict a run. Raises a `UserError` for whatever `score` would refuse, too."""
     run = settings.as_score()
-    plan = resolve_run.plan(run)
+    plan = resolve_run.resolve(run)
     model = plan.preparation.model
     if settings.look.full:
         tally, looked = _everything(plan, settings, how_far)
@@ -119,9 +119,9 @@ def corpus_plan(settings: PlanSettings, how_far: HowFar = lambda done, of: None)
         reasons: Mapping[str, float] = tally.reasons
         longest = tally.longest
     else:
-        count = functools.partial(counted, preparation=plan.preparation)
+        count = functools.partial(tally_table, preparation=plan.preparation)
         row_bytes, seed = resolve_run.rows_and_bytes(plan.files, settings.corpus)[1], settings.look.sample_seed
-        sampler = Sampler(count, settings.corpus.max_record_bytes, row_bytes, seed, how_far)
+        sampler = BlockSampler(count, settings.corpus.max_record_bytes, row_bytes, seed, how_far)
         sample = sampler.sample(plan.files, settings.look.sample_rows)
         found = totals(sample.strata, AMOUNTS, COUNTS)
         lengths, reasons, longest = sample.lengths, sample.reasons, sample.longest
@@ -180,7 +180,7 @@ def _ignore_end(file: InputFile, extent: int) -> None:
     """A plan counts rows and keeps nothing of where a file ends."""
 
 
-def _everything(plan: Plan, settings: PlanSettings, how_far: HowFar) -> tuple[Tally, dict[str, Any]]:
+def _everything(plan: ResolvedRun, settings: PlanSettings, how_far: HowFar) -> tuple[Tally, dict[str, Any]]:
     """All rows, read and prepared by the run's own steps on all CPUs. Only counters come back."""
     unit_bytes = settings.as_score().work.unit_bytes
     units: list[Unit] = []
@@ -205,18 +205,18 @@ def _everything(plan: Plan, settings: PlanSettings, how_far: HowFar) -> tuple[Ta
     return tally, {"rows": tally.rows, "blocks": len(units), "bytes": size}
 
 
-def counted(table: pa.Table, preparation: Preparation) -> Tally:
+def tally_table(table: pa.Table, preparation: Preparation) -> Tally:
     """What raw rows come to, prepared as a run does."""
     return Tally().add(prepared_rows(prepare(table, preparation)), preparation.model)
 
 
 def _pickled(table: pa.Table, preparation: Preparation) -> pa.Table:
-    return pa.table({"tally": pa.array([pickle.dumps(counted(table, preparation))], pa.binary())})
+    return pa.table({"tally": pa.array([pickle.dumps(tally_table(table, preparation))], pa.binary())})
 
 
 def _size(model: str) -> Size | None:
     try:
-        return size_named(model)
+        return size_of_model(model)
     except SettingsError:  # weights that aren't here yet, of a model that nobody has measured
         return None
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from actors.capacity.layout import BYTES, GPUS, Layout, Need, Size, checked, smallest
-from actors.capacity.sizes import SIZES, size_named
+from actors.capacity.layout import BYTES, GPUS, Layout, Need, Size, check_layout, smallest_layout
+from actors.capacity.sizes import SIZES, size_of_model
 from actors.errors import SettingsError
 from actors.reward_model import family_known
 from pipelines.settings.estimate_settings import CardSettings, LayoutSettings
@@ -16,7 +16,7 @@ def layout_of(settings: LayoutSettings) -> Need:
     """The layout that was asked for, or the smallest. Raises `SettingsError` with the arithmetic if it doesn't fit."""
     if settings.model is None:
         raise SettingsError("there is no --model; --table shows the layouts of all published ones")
-    return layout_for(size_named(settings.model), settings, settings.context or _context(settings.model))
+    return layout_for(size_of_model(settings.model), settings, settings.context or _context(settings.model))
 
 
 def layout_for(size: Size, card: CardSettings, context: int) -> Need:
@@ -25,9 +25,9 @@ def layout_for(size: Size, card: CardSettings, context: int) -> Need:
     if card.tensor_parallel is None:
         if card.pipeline_parallel > 1:
             raise SettingsError("--pipeline-parallel goes with --tensor-parallel")
-        return smallest(size, context, **limits, per_node=card.gpus_per_node)
+        return smallest_layout(size, context, **limits, per_node=card.gpus_per_node)
     layout = Layout(card.tensor_parallel, card.pipeline_parallel)
-    return checked(size, layout, context, **limits, per_node=card.gpus_per_node)
+    return check_layout(size, layout, context, **limits, per_node=card.gpus_per_node)
 
 
 def table() -> Iterator[str]:
@@ -38,7 +38,7 @@ def table() -> Iterator[str]:
     yield f"|---|---|{'---|' * len(columns)}"
     for name, size in sorted(SIZES.items(), key=lambda one: (-one[1].parameters, one[0])):
         context = _context(name)
-        needs = [smallest(size, context, parameter_bytes=BYTES[own], gpu_bytes=GPUS[gpu]) for own, gpu in columns]
+        needs = [smallest_layout(size, context, parameter_bytes=BYTES[own], gpu_bytes=GPUS[gpu]) for own, gpu in columns]
         yield f"| `{name}` | {context:,} | {' | '.join(str(one.layout) for one in needs)} |"
 
 

@@ -16,7 +16,7 @@ from actors.contracts.judge import Judge
 from actors.records import Prompt, RenderedRequest
 from actors.reward_model import RewardModel
 from actors.scorers.judge_scorer import share
-from actors.scorers.one_pass import shared
+from actors.scorers.one_pass import group_by_prefix
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 from pipelines.estimate.intervals import Values
@@ -75,7 +75,7 @@ class Tally:
         for request, prompts in zip(row.requests, asked, strict=True):
             self._add_request(request, prompts, isinstance(family, Judge))
         every = list(itertools.chain.from_iterable(asked))
-        passes = [run[-1] for run in shared(every)] if model.one_pass else every
+        passes = [run[-1] for run in group_by_prefix(every)] if model.one_pass else every
         self.prompts += sum(prompt.times for prompt in passes)
         self.read_tokens += sum(len(prompt.ids) * prompt.times for prompt in passes)
         self.longest = max([self.longest, *(len(prompt.ids) for prompt in every)])

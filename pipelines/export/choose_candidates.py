@@ -20,7 +20,7 @@ from pipelines.settings.export_settings import ChoiceOfCandidates, Choose
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankedCandidate:
     """A candidate among all that were scored for its prompt: `rank` 1 is the best, and equals (to `SAME_REWARD`) share it.
 
     `z_score` is its reward less their mean, in standard deviations (of all, not of a sample); None where all are equal.
@@ -48,12 +48,12 @@ class Standing:
         }
 
 
-def standings(candidates: Sequence[Candidate]) -> list[Standing]:
+def standings(candidates: Sequence[Candidate]) -> list[RankedCandidate]:
     """Each candidate among the others, in the same order."""
     rewards = [candidate.reward for candidate in candidates]
     mean, spread = statistics.fmean(rewards), statistics.pstdev(rewards)
     return [
-        Standing(
+        RankedCandidate(
             candidate,
             1 + sum(reward - candidate.reward > SAME_REWARD for reward in rewards),
             (candidate.reward - mean) / spread if max(rewards) - min(rewards) > SAME_REWARD else None,
@@ -63,7 +63,7 @@ def standings(candidates: Sequence[Candidate]) -> list[Standing]:
     ]
 
 
-def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> list[Standing]:
+def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> list[RankedCandidate]:
     """The candidates that are kept of a prompt's, the best first. Among equals the first counts as the better one."""
     if not candidates:
         return []
@@ -85,7 +85,7 @@ def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> lis
             return ordered
 
 
-def _distinct(ordered: Sequence[Standing], alike: float) -> Iterator[Standing]:
+def _distinct(ordered: Sequence[RankedCandidate], alike: float) -> Iterator[RankedCandidate]:
     """Those that are like none before them."""
     texts: list[str] = []
     for one in ordered:
@@ -101,7 +101,7 @@ def _are_alike(text: str, other: str, share: float) -> bool:
     return Indel.distance(text, other, score_cutoff=most) <= most  # past the cutoff rapidfuzz doesn't go on counting
 
 
-def _drawn(ordered: Sequence[Standing], settings: ChoiceOfCandidates) -> list[Standing]:
+def _drawn(ordered: Sequence[RankedCandidate], settings: ChoiceOfCandidates) -> list[RankedCandidate]:
     if not ordered:
         return []
     rng = Random(f"softmax {settings.choice_seed} {ordered[0].candidate.prompt_hash}")
@@ -110,7 +110,7 @@ def _drawn(ordered: Sequence[Standing], settings: ChoiceOfCandidates) -> list[St
     return [ordered[at] for at in sorted(chosen)]
 
 
-def _elected(ordered: Sequence[Standing], voters: Sequence[str]) -> list[Standing]:
+def _elected(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list[RankedCandidate]:
     """The candidate that most voters put first; of several, the one with the higher reward."""
     if not ordered:
         return []

@@ -9,7 +9,7 @@
 What is written doesn't depend on how many workers there are.
 
 Where rows stand alone it can be done while the corpus is still being scored: `begin` before the first part, `follow` for
-each part as it is committed, and `make` at the end, which finds nothing left to do but to count.
+each part as it is committed, and `run_export` at the end, which finds nothing left to do but to count.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ from pipelines.corpus.corpus_files import Range
 from pipelines.export.read_back import Found, Reader
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
-from pipelines.scored_corpus.candidates import Agreement, Candidate, LeftOut
+from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
 from pipelines.scored_corpus.expressions import Condition
 from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.output_folder import Kind
+from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
 from pipelines.scored_corpus.parts import Counts, Part, Parts, read_tables
-from pipelines.scored_corpus.scored_folder import Entries, audited, scored_manifest
+from pipelines.scored_corpus.scored_folder import PartEntries, audit_parts, read_scored_manifest
 from pipelines.scored_corpus.summary import readable
 from pipelines.storage.lease import Ticket, lease, ticket
 
@@ -50,7 +50,7 @@ _MOST_MEASURES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ExportedRows:
     """What one group of candidates came to: rows to be written, and how often what wasn't, by why."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -61,15 +61,15 @@ class Made:
     """How its pairs, those that were left out for that too, go with the corpus' own labels: counts by `Agreement`."""
 
 
-class Maker(Protocol):
+class RowMaker(Protocol):
     """Makes rows of the candidates that belong together. Small and picklable."""
 
-    def __call__(self, candidates: Sequence[Candidate]) -> Made:
+    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         """What they come to; `candidates` are in the order of the corpus, at least one."""
 
 
 @dataclass(frozen=True)
-class MadeSummary:
+class ExportSummary:
     """Counts: the candidates that were looked at, in how many groups (prompts or rows), and the rows made of them.
 
     `unscored` responses have no reward, and are none. `left` says why what wasn't made wasn't. Candidates that don't meet a
@@ -89,10 +89,10 @@ class MadeSummary:
     made_up: bool = False
     """Whether the rewards are the fake engine's."""
 
-    def __add__(self, other: "MadeSummary") -> "MadeSummary":
+    def __add__(self, other: "ExportSummary") -> "ExportSummary":
         every = max(self.every, other.every)
         measures = [*self.measures[:: every // self.every], *other.measures[:: every // other.every]]
-        return MadeSummary(
+        return ExportSummary(
             self.groups + other.groups,
             self.candidates + other.candidates,
             self.unscored + other.unscored,
@@ -105,11 +105,11 @@ class MadeSummary:
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
-        there = {"labels": bool(self.labels.keys() - {Agreement.UNLABELLED}), "made_up": self.made_up}
+        there = {"labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}), "made_up": self.made_up}
         untold = ("measures", "every", *(name for name, told in there.items() if not told))
         return {name: value for name, value in asdict(self).items() if name not in untold}
 
-    def _thinned(self) -> "MadeSummary":
+    def _thinned(self) -> "ExportSummary":
         """With some of the measures, evenly, where they are many."""
         measures, every = self.measures, self.every
         while len(measures) > _MOST_MEASURES:
@@ -118,18 +118,18 @@ class MadeSummary:
 
 
 @dataclass(frozen=True)
-class Job:
+class ExportJob:
     """What is made of which folder: `asked` says it in a line, `settings` in full.
 
     `needs` are scores that the corpus must have, `where` is a condition in SQL that a response must meet to be looked at.
     """
 
-    kind: Kind
+    kind: OutputKind
     scored: str
     output: str
     per: Literal["conversation", "row", "prompt"]
     """What belongs together: all responses of a row, those of them that answer the same prompt, or these of all rows."""
-    maker: Maker
+    maker: RowMaker
     asked: str
     settings: Mapping[str, Any]
     needs: Sequence[str] = ()
@@ -147,11 +147,11 @@ class Job:
         return OWN if _inside(self) else self.kind.name
 
 
-class Done(NamedTuple):
+class FinishedExport(NamedTuple):
     """A job and what came of it."""
 
-    job: Job
-    summary: MadeSummary
+    job: ExportJob
+    summary: ExportSummary
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest of the run that did it, and for `--json`."""
@@ -159,10 +159,10 @@ class Done(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Making:
+class StartedExport:
     """A job that was begun: the output folder is there and marked. Small and picklable."""
 
-    job: Job
+    job: ExportJob
     reader: Reader
     parts: Parts
     document: Mapping[str, Any]
@@ -170,7 +170,7 @@ class Making:
     """Of the lease under which files are written."""
 
 
-def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Making, dict[str, MadeSummary]]:
+def begin(job: ExportJob, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[StartedExport, dict[str, ExportSummary]]:
     """Check a job, and open its output folder. Returns what an earlier time has done, by number, too.
 
     `parts` are those that it reads, if it doesn't go by part. Raises a `UserError`.
@@ -182,12 +182,12 @@ def begin(job: Job, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[Mak
     reader = check(job, manifest)
     document = _document(job, manifest, parts)
     done = output_folder.start(job.output, document, job.kind)
-    written = {number: MadeSummary(**found) for number, found in done.items()}
+    written = {number: ExportSummary(**found) for number, found in done.items()}
     parts_read = Parts(storage.absolute(job.scored), manifest.run)
-    return Making(job, reader, parts_read, document, ticket(job.output)), written
+    return StartedExport(job, reader, parts_read, document, ticket(job.output)), written
 
 
-def check(job: Job, manifest: Manifest) -> Reader:
+def check(job: ExportJob, manifest: Manifest) -> Reader:
     """Raise a `UserError` for whatever is wrong with a job for a scored folder. Returns what reads that."""
     check_ahead(job, manifest.columns)
     reader = Reader.of(manifest, job.where)
@@ -195,7 +195,7 @@ def check(job: Job, manifest: Manifest) -> Reader:
     return reader
 
 
-def check_ahead(job: Job, columns: Columns) -> None:
+def check_ahead(job: ExportJob, columns: Columns) -> None:
     """Raise a `UserError` for whatever is wrong with a job for a corpus of such columns, which needn't be there yet."""
     check_comparable(job, columns)
     check_scores(columns, job.needs, f"`{job.kind.name}` with {job.asked}")
@@ -205,13 +205,13 @@ def check_ahead(job: Job, columns: Columns) -> None:
     output_folder.check_free(job.output, job.overwrite, job.kind)
 
 
-def check_comparable(job: Job, columns: Columns) -> None:
+def check_comparable(job: ExportJob, columns: Columns) -> None:
     """Raise `SettingsError` if responses of several rows would be compared by rewards that mean something in one alone."""
     if job.per == "prompt" and columns.within_row:
         raise SettingsError(f"`{job.kind.name}` with --per prompt: {WITHIN_ROW}; give --per row")
 
 
-def follow(parts: pa.Table, steps: Sequence[Making]) -> pa.Table:
+def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
     """Ray Data's function: make of parts that were just committed what is asked for, and pass on what was told of them."""
     for told in parts.to_pylist():
         counts = Counts(*(told[name] for name in Counts._fields))
@@ -221,26 +221,26 @@ def follow(parts: pa.Table, steps: Sequence[Making]) -> pa.Table:
     return parts
 
 
-def make(job: Job) -> MadeSummary:
+def run_export(job: ExportJob) -> ExportSummary:
     """Make it, or go on where an earlier time ended.
 
     Raises a `UserError` if a folder won't do or another run writes there, `RunStopped` if a worker was lost for good, and
     `AuditError` if the parts don't hold what their names say.
     """
-    manifest = scored_manifest(job.scored)
-    entries = audited(job.scored, manifest, job.partial)
+    manifest = read_scored_manifest(job.scored)
+    entries = audit_parts(job.scored, manifest, job.partial)
     check(job, manifest)
     with lease(job.output):
         return _made(job, manifest, entries)
 
 
-def complete(job: Job) -> MadeSummary:
-    """Make what isn't there yet, for whoever holds the output folder. Raises as `make`."""
-    manifest = scored_manifest(job.scored)
-    return _made(job, manifest, audited(job.scored, manifest, job.partial))
+def complete(job: ExportJob) -> ExportSummary:
+    """Make what isn't there yet, for whoever holds the output folder. Raises as `run_export`."""
+    manifest = read_scored_manifest(job.scored)
+    return _made(job, manifest, audit_parts(job.scored, manifest, job.partial))
 
 
-def _made(job: Job, manifest: Manifest, entries: Entries) -> MadeSummary:
+def _made(job: ExportJob, manifest: Manifest, entries: PartEntries) -> ExportSummary:
     try:
         step, written = begin(job, manifest, [part for part, _ in entries])
         pieces = list(_pieces(job, entries))
@@ -249,31 +249,31 @@ def _made(job: Job, manifest: Manifest, entries: Entries) -> MadeSummary:
             written |= dict(hands.map(_make_piece, todo))
         _delete_others(job, {piece.number for piece in pieces})
     except OSError as error:
-        raise OutputError(f"{job.output} can't be written: {storage.told(error)}") from error
-    summary = sum((written[piece.number] for piece in pieces), MadeSummary())
+        raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
+    summary = sum((written[piece.number] for piece in pieces), ExportSummary())
     expected = sum((part.counts for part, _ in entries), Counts())
     if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
         raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
     summary = replace(summary, made_up=step.reader.made_up)
-    made_of = output_folder.made_of(entries)
+    made_of = output_folder.parts_fingerprint(entries)
     output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=made_of)
     return summary
 
 
-def finished(job: Job) -> MadeSummary | None:
+def read_finished_export(job: ExportJob) -> ExportSummary | None:
     """What came of a job whose output is there already, of the scored folder as it is; None if there is something to do."""
     if job.overwrite:
         return None
     try:
-        manifest = scored_manifest(job.scored)
-        made_of = output_folder.made_of(audited(job.scored, manifest, job.partial))
+        manifest = read_scored_manifest(job.scored)
+        made_of = output_folder.parts_fingerprint(audit_parts(job.scored, manifest, job.partial))
     except UserError:  # it isn't there yet, or isn't complete
         return None
-    summary = output_folder.finished(job.output, job.settings, manifest.fingerprint, made_of, job.kind)
-    return None if summary is None else MadeSummary(**summary)
+    summary = output_folder.read_finished(job.output, job.settings, manifest.fingerprint, made_of, job.kind)
+    return None if summary is None else ExportSummary(**summary)
 
 
-def _delete_others(job: Job, numbers: Collection[str]) -> None:
+def _delete_others(job: ExportJob, numbers: Collection[str]) -> None:
     """Delete what was made of parts that were dropped later: of a dead driver's late writer."""
     folder, stem = storage.folder(job.output), f"{job.kind.stems[0]}-"
     for entry in folder.entries():
@@ -282,7 +282,7 @@ def _delete_others(job: Job, numbers: Collection[str]) -> None:
             folder.delete(entry.name)
 
 
-def _inside(job: Job) -> bool:
+def _inside(job: ExportJob) -> bool:
     """Whether the output is the folder that a run keeps for its own choice."""
     return storage.absolute(job.output) == storage.folder(storage.absolute(job.scored)).sub(OWN).path
 
@@ -297,7 +297,7 @@ class _Piece:
     buckets: int = 0
 
 
-def _pieces(job: Job, entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[_Piece]:
+def _pieces(job: ExportJob, entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[_Piece]:
     if job.by_part:
         yield from (_Piece(_number(part), (part,)) for part, _ in entries)
         return
@@ -328,8 +328,8 @@ def _number(part: Part) -> str:
     return part.name.removesuffix(".parquet")
 
 
-def _make_piece(step: Making, piece: _Piece) -> tuple[str, MadeSummary]:
-    job, summary, measures = step.job, MadeSummary(), list[float]()
+def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]:
+    job, summary, measures = step.job, ExportSummary(), list[float]()
     groups = _by_prompt(step, piece) if piece.buckets else _by_row(step, piece)
     name = f"{job.kind.stems[0]}-{piece.number}.jsonl"
     folder = storage.folder(job.output)
@@ -337,15 +337,15 @@ def _make_piece(step: Making, piece: _Piece) -> tuple[str, MadeSummary]:
         for found in groups:
             there = [one for one in found if isinstance(one, Candidate)]
             unscored, unmet = found.count(LeftOut.UNSCORED), found.count(LeftOut.UNMET)
-            made = job.maker(there) if there else Made(())
+            made = job.maker(there) if there else ExportedRows(())
             left = {**made.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
             stream.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in made.rows)
             counts = (int(bool(there)), len(there) + unmet, unscored, len(made.rows))
-            summary += MadeSummary(*counts, left, labels=made.labels)
+            summary += ExportSummary(*counts, left, labels=made.labels)
             measures += made.measures
         if step.ticket is not None:
             step.ticket.check()
-    summary += MadeSummary(measures=measures)
+    summary += ExportSummary(measures=measures)
     if not summary.rows:
         folder.delete(name)
     output_folder.note_done(job.output, piece.number, asdict(summary))
@@ -355,13 +355,13 @@ def _make_piece(step: Making, piece: _Piece) -> tuple[str, MadeSummary]:
 Groups = Iterator[Sequence[Found]]
 
 
-def _by_row(step: Making, piece: _Piece) -> Groups:
+def _by_row(step: StartedExport, piece: _Piece) -> Groups:
     tables = (table for part in piece.parts for table in read_tables(step.parts.path(part), step.reader.reads))
     for row in step.reader.candidates(tables):
         yield from [row] if step.job.per == "conversation" else same_prompt([row])
 
 
-def _by_prompt(step: Making, piece: _Piece) -> Groups:
+def _by_prompt(step: StartedExport, piece: _Piece) -> Groups:
     """Prompts one after another: sorted by DuckDB, which holds on disk what doesn't fit into memory."""
     own, reads = step.reader.columns, step.reader.reads
     # By their places: SQL can't tell the columns `Prompt` and `prompt` of an input from each other.
@@ -393,7 +393,7 @@ def same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
         yield group
 
 
-def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, Any]:
+def _document(job: ExportJob, manifest: Manifest, parts: Sequence[Part]) -> dict[str, Any]:
     names = json.dumps([] if job.by_part else [part.name for part in parts])
     return {
         "asked": job.asked,
@@ -409,7 +409,7 @@ def _document(job: Job, manifest: Manifest, parts: Sequence[Part]) -> dict[str, 
     }
 
 
-def check_made_up(job: Job, reader: Reader) -> None:
+def check_made_up(job: ExportJob, reader: Reader) -> None:
     """Raise `SettingsError` if a trainer would be given made-up numbers."""
     if reader.made_up and not job.fake_ok:
         raise SettingsError(

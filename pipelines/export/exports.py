@@ -8,11 +8,11 @@ from typing import Any
 from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.export import choose_candidates, export_job
-from pipelines.export.export_job import Job, Made, MadeSummary, Maker
+from pipelines.export.export_job import ExportedRows, ExportJob, ExportSummary, RowMaker
 from pipelines.export.pair_candidates import pairs
 from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels, PairFormat, ResponseFormat, scale_advice
-from pipelines.scored_corpus.candidates import Agreement, Candidate, Pair
-from pipelines.scored_corpus.output_folder import Kind
+from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, PreferencePair
+from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.settings.export_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
@@ -24,9 +24,9 @@ from pipelines.settings.export_settings import (
 )
 from pipelines.settings.run_settings import JudgingSettings, RefineSettings, SampleSettings
 
-__all__ = ["advice", "choose", "export", "jobs_of_run", "make_pairs", "while_running"]
+__all__ = ["advice", "choose", "export", "export_while_scoring", "jobs_of_run", "make_pairs"]
 
-CHOSEN, PAIRS, EXPORTED = Kind("choose", ("chosen",)), Kind("pairs", ("pairs",)), Kind("export", ("rows",))
+CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs", ("pairs",)), OutputKind("export", ("rows",))
 _NOT_CHOSEN, _NO_PAIR = "not chosen", "no two that differ enough"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _RPO = "nemo-aligner-rpo"
@@ -36,9 +36,9 @@ _RPO = "nemo-aligner-rpo"
 class _Choosing:
     settings: ChoiceOfCandidates
 
-    def __call__(self, candidates: Sequence[Candidate]) -> Made:
+    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         chosen = choose_candidates.choose(candidates, self.settings)
-        return Made([one.as_row() for one in chosen], {_NOT_CHOSEN: len(candidates) - len(chosen)})
+        return ExportedRows([one.as_row() for one in chosen], {_NOT_CHOSEN: len(candidates) - len(chosen)})
 
 
 @dataclass(frozen=True)
@@ -48,22 +48,22 @@ class _Pairing:
     settings: PairingSettings
     trainer: str
 
-    def __call__(self, candidates: Sequence[Candidate]) -> Made:
+    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         form = PAIR_FORMATS[self.trainer]
         found = pairs(candidates, self.settings)
         why = {at: self._unlabelled(pair) or form.check(pair) for at, pair in enumerate(found)}
         refused = Counter(reason for reason in why.values() if reason is not None)
-        told: list[Pair] = [pair for at, pair in enumerate(found) if why[at] is None]
+        told: list[PreferencePair] = [pair for at, pair in enumerate(found) if why[at] is None]
         left = {**refused, **({} if found else {_NO_PAIR: 1})}
         labels = dict(Counter(pair.agreement.value for pair in found))
-        return Made([row for pair in told for row in form.rows(pair)], left, [pair.margin for pair in told], labels)
+        return ExportedRows([row for pair in told for row in form.rows(pair)], left, [pair.margin for pair in told], labels)
 
-    def _unlabelled(self, pair: Pair) -> str | None:
+    def _unlabelled(self, pair: PreferencePair) -> str | None:
         """Why a pair isn't made for what the corpus' own label says of it."""
         asked, found = self.settings.labels, pair.agreement
-        if asked is not LabelsOfCorpus.IGNORE and found is Agreement.DISAGREES:
+        if asked is not LabelsOfCorpus.IGNORE and found is LabelAgreement.DISAGREES:
             return _AGAINST
-        return _NO_LABEL if asked is LabelsOfCorpus.REQUIRE and found is Agreement.UNLABELLED else None
+        return _NO_LABEL if asked is LabelsOfCorpus.REQUIRE and found is LabelAgreement.UNLABELLED else None
 
 
 @dataclass(frozen=True)
@@ -71,28 +71,34 @@ class _Exporting:
     trainer: str
     labels: Labels
 
-    def __call__(self, candidates: Sequence[Candidate]) -> Made:
+    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         form = RESPONSE_FORMATS[self.trainer]
         refused = Counter(reason for one in candidates if (reason := form.check(one)) is not None)
-        return Made(list(form.rows([one for one in candidates if form.check(one) is None], self.labels)), refused)
+        return ExportedRows(list(form.rows([one for one in candidates if form.check(one) is None], self.labels)), refused)
 
 
-def choose(settings: ChooseSettings) -> MadeSummary:
-    """Keep the candidates of each prompt that are asked for, as conversations for supervised training. Raises as `make`."""
-    return export_job.make(choosing_job(settings))
+def choose(settings: ChooseSettings) -> ExportSummary:
+    """Keep the candidates of each prompt that are asked for, as conversations for supervised training.
+
+    Raises what `run_export` raises.
+    """
+    return export_job.run_export(choosing_job(settings))
 
 
-def make_pairs(settings: PairSettings) -> MadeSummary:
-    """Make preference pairs in a trainer's format. Raises as `make`, and `SettingsError` for a format that isn't known."""
-    return export_job.make(pairing_job(settings))
+def make_pairs(settings: PairSettings) -> ExportSummary:
+    """Make preference pairs in a trainer's format.
+
+    Raises what `run_export` raises, and `SettingsError` for a format that isn't known.
+    """
+    return export_job.run_export(pairing_job(settings))
 
 
-def export(settings: ExportSettings) -> MadeSummary:
+def export(settings: ExportSettings) -> ExportSummary:
     """Write single responses, or pairs, in a trainer's format. Raises as `make_pairs`."""
-    return export_job.make(exporting_job(settings))
+    return export_job.run_export(exporting_job(settings))
 
 
-def choosing_job(settings: ChooseSettings) -> Job:
+def choosing_job(settings: ChooseSettings) -> ExportJob:
     """What `choose` does. Raises `SettingsError` unless what is asked for goes together."""
     choose_candidates.check(settings)
     own = ChoiceOfCandidates(**{name: getattr(settings, name) for name in ChoiceOfCandidates.model_fields})
@@ -100,12 +106,12 @@ def choosing_job(settings: ChooseSettings) -> Job:
     return _job(CHOSEN, settings, _Choosing(own), asked, needs=own.voters)
 
 
-def pairing_job(settings: PairSettings) -> Job:
+def pairing_job(settings: PairSettings) -> ExportJob:
     """What `pairs` does. Raises `SettingsError` unless what is asked for goes together."""
     return _pairs_job(PAIRS, settings, pair_format(settings.trainer))
 
 
-def exporting_job(settings: ExportSettings) -> Job:
+def exporting_job(settings: ExportSettings) -> ExportJob:
     """What `export` does. Raises `SettingsError` unless what is asked for goes together."""
     if settings.trainer in PAIR_FORMATS:
         if settings.threshold is not None:
@@ -126,7 +132,7 @@ def exporting_job(settings: ExportSettings) -> Job:
     return _job(EXPORTED, settings, maker, asked, per="conversation", needs=form.needs_scores)
 
 
-def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[Job]:
+def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[ExportJob]:
     """What a run chooses of its own candidates, into a folder inside its own. Raises as `choosing_job`."""
     choice = settings.choice
     if choice.keep is None:
@@ -138,21 +144,21 @@ def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[Job]:
     return [replace(choosing_job(own), by_part=True)]
 
 
-def while_running(run: JudgingSettings | None, steps: Mapping[str, Any]) -> dict[str, Job]:
+def export_while_scoring(run: JudgingSettings | None, steps: Mapping[str, Any]) -> dict[str, ExportJob]:
     """Those of a recipe's steps, by name, that can be done while its run is under way: they read its folder, row by row.
 
     Raises as the jobs do.
     """
     if run is None:
         return {}
-    of: dict[str, Callable[[Any], Job]] = {"choose": choosing_job, "pairs": pairing_job, "export": exporting_job}
+    of: dict[str, Callable[[Any], ExportJob]] = {"choose": choosing_job, "pairs": pairing_job, "export": exporting_job}
     folder = storage.absolute(run.output)
     asked = {name: step for name, step in steps.items() if name in of and storage.absolute(step.scored) == folder}
     jobs = {name: replace(of[name](step), by_part=True) for name, step in asked.items()}
     return {name: job for name, job in jobs.items() if job.per != "prompt"}
 
 
-def _pairs_job(kind: Kind, settings: PairSettings | ExportSettings, form: PairFormat) -> Job:
+def _pairs_job(kind: OutputKind, settings: PairSettings | ExportSettings, form: PairFormat) -> ExportJob:
     if settings.length_balanced and settings.pairs in (PairsOf.ALL, PairsOf.CONSECUTIVE):
         raise SettingsError(f"--length-balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
     own = PairingSettings(**{name: getattr(settings, name) for name in PairingSettings.model_fields})
@@ -161,12 +167,12 @@ def _pairs_job(kind: Kind, settings: PairSettings | ExportSettings, form: PairFo
 
 
 def _job(
-    kind: Kind,
+    kind: OutputKind,
     settings: ChooseSettings | PairSettings | ExportSettings,
-    maker: Maker,
+    maker: RowMaker,
     asked: Mapping[str, Any],
     **more: Any,
-) -> Job:
+) -> ExportJob:
     told = {**asked, "where": settings.where}
     own = {
         "kind": kind,
@@ -181,7 +187,7 @@ def _job(
         "overwrite": settings.overwrite,
         "fake_ok": isinstance(settings, ChooseSettings) or settings.fake_ok,
     }
-    return Job(**{**own, **more})
+    return ExportJob(**{**own, **more})
 
 
 def pair_format(name: str) -> PairFormat:
@@ -199,7 +205,7 @@ def response_format(name: str) -> ResponseFormat:
     return RESPONSE_FORMATS[name]
 
 
-def advice(trainer: str, summary: MadeSummary) -> dict[str, Any] | None:
+def advice(trainer: str, summary: ExportSummary) -> dict[str, Any] | None:
     """For a format whose trainer goes by how much better a response is: what its scale should be."""
     if trainer != _RPO or not summary.measures:
         return None

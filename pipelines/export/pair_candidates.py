@@ -8,36 +8,36 @@ import itertools
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, Pair
+from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
 from pipelines.settings.export_settings import PairingSettings, PairsOf
 
 
-def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[Pair]:
+def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[PreferencePair]:
     """The pairs of a prompt's candidates, in no more than the order of their rewards. Among equals the first comes first."""
     ordered = sorted(candidates, key=lambda one: -one.reward)
     return list(_made(ordered, settings)) if len(ordered) > 1 else []
 
 
-def _made(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[Pair]:
+def _made(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
     match settings.pairs:
         case PairsOf.ALL:
             couples = itertools.combinations(ordered, 2)
-            yield from (Pair(*couple) for couple in couples if _is_pair(*couple, settings))
+            yield from (PreferencePair(*couple) for couple in couples if _is_pair(*couple, settings))
         case PairsOf.CONSECUTIVE:
             yield from _consecutive(ordered, settings)
         case _:
             best = ordered[0]
             worse = [one for one in ordered[1:] if _is_pair(best, one, settings)]
             if worse:
-                yield Pair(best, _chosen(best, worse, settings))
+                yield PreferencePair(best, _chosen(best, worse, settings))
 
 
-def _consecutive(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[Pair]:
+def _consecutive(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
     """Each with the next that is worse by enough, from which it goes on."""
     better = ordered[0]
     for one in ordered[1:]:
         if _is_pair(better, one, settings):
-            yield Pair(better, one)
+            yield PreferencePair(better, one)
             better = one
 
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reasoning
-from actors.text.reasoning import parted
+from actors.text.reasoning import split_reasoning
 from pipelines.corpus.readers import RECORD
-from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_system_prompt
+from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_policy_system
 from pipelines.scored_corpus.candidates import Candidate, LeftOut
 from pipelines.scored_corpus.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, Columns
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.member_runs import MEMBERS, made_up
+from pipelines.scored_corpus.member_runs import MEMBERS, is_fake
 
 _MET = "met"
 
@@ -52,7 +52,7 @@ class Reader:
         principles, drawn = identity.get("principle_column"), manifest.columns.drawn
         shape = RowShape(identity["shape"], identity["turns"], own and OwnColumns.read(own), principles, drawn)
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
-        return cls(manifest.columns, shape, policy.get("system"), condition, made_up(manifest), stripped)
+        return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
     @property
     def reads(self) -> list[str]:
@@ -88,14 +88,14 @@ class Reader:
             context, text = self._judged(response, asked)
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
         row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
-        answer = parted(text).answer if self.stripped else None
+        answer = split_reasoning(text).answer if self.stripped else None
         return Candidate(row, name, prompt_hash, context, text, reward, scores, answer)
 
     def _prompt(self, response: Mapping[str, Any], asked: RowRequests) -> tuple[Message, ...]:
         """What a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
         recorded = response[self.columns.prefix + PROMPT_HASH]
         for request in asked.requests:
-            context = with_system_prompt(request.context, self.system)
+            context = with_policy_system(request.context, self.system)
             if replace(request, context=context).prompt_hash == recorded:
                 return context
         raise SourceError(

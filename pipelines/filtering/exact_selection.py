@@ -118,7 +118,7 @@ class Quantile:
 
 
 @dataclass(frozen=True)
-class Range:
+class KeyRange:
     """Some of the keys: those with values of a range, or those of one value with ties of a range. Both ends belong to it."""
 
     low: int = 0
@@ -136,7 +136,7 @@ class Range:
 class Count:
     """A pass that counts the keys of a range in 2**22 bins. Of each that isn't empty: its least, its greatest, how many."""
 
-    keys: Range = Range()
+    keys: KeyRange = KeyRange()
 
     def __call__(self, values: Values, ties: Words) -> Found:
         words, inside = self.keys.find(values, ties)
@@ -170,7 +170,7 @@ class Count:
 class Gather:
     """A pass that gathers the keys of a range, of which there are few."""
 
-    keys: Range
+    keys: KeyRange
 
     def __call__(self, values: Values, ties: Words) -> Found:
         _, inside = self.keys.find(values, ties)
@@ -253,7 +253,7 @@ class Search:
             search = search.next(search.step(values, ties))
         return search
 
-    def _narrowed(self, keys: Range, bins: Found, place: _Place) -> "Search":
+    def _narrowed(self, keys: KeyRange, bins: Found, place: _Place) -> "Search":
         least, greatest, counts = bins[:, ::-1]  # the best bin first
         through = np.cumsum(counts.astype(np.int64))
         rank = self.target.rank(place.total)
@@ -263,15 +263,15 @@ class Search:
         if keys.value is None and at > 0:
             place = replace(place, upper=_value(int(least[at - 1])))
         if low < high:
-            return self._among(Range(low, high, keys.value), place)
+            return self._among(KeyRange(low, high, keys.value), place)
         if keys.value is not None:
             return self._over(place, keys.value, low)
         place = replace(place, greater=place.above, equal=within)
         if isinstance(self.target, Quantile) or rank == place.above + within:
             return self._over(place, _value(low), 0)
-        return self._among(Range(value=_value(low)), place)
+        return self._among(KeyRange(value=_value(low)), place)
 
-    def _among(self, keys: Range, place: _Place) -> "Search":
+    def _among(self, keys: KeyRange, place: _Place) -> "Search":
         return replace(self, step=Gather(keys) if place.within <= self.limit else Count(keys), _place=place)
 
     def _over(self, place: _Place, value: float, tie: int) -> "Search":
@@ -290,7 +290,7 @@ TIE = "tie"
 """The columns that candidates have: the halves of a 128-bit digest, spread evenly, and the key. Others travel along."""
 
 
-class Winners(NamedTuple):
+class GroupWinners(NamedTuple):
     """The best of each group, and what would have been if their group had been decided by the minimum gap."""
 
     kept: pa.Table
@@ -306,7 +306,7 @@ def local_best(table: pa.Table, k: int, min_gap: float | None = None) -> pa.Tabl
     return table.take(order[_ranks(starts, sizes) < (k if min_gap is None else max(k, 2))])
 
 
-def global_best(table: pa.Table, k: int, min_gap: float | None = None) -> Winners:
+def global_best(table: pa.Table, k: int, min_gap: float | None = None) -> GroupWinners:
     """The `k` best of each group (1 or more), by all candidates that `local_best` left of its groups.
 
     With a minimum gap, in units of the value, a group is decided if its best value, less the next best, is that or more
@@ -322,7 +322,7 @@ def global_best(table: pa.Table, k: int, min_gap: float | None = None) -> Winner
             gaps = np.where(first == second, 0.0, first - second)
         decided = (sizes > 1) & (gaps >= min_gap)
     kept = np.repeat(decided, sizes)
-    return Winners(table.take(order[best & kept]), table.take(order[best & ~kept]))
+    return GroupWinners(table.take(order[best & kept]), table.take(order[best & ~kept]))
 
 
 def partition(table: pa.Table, count: int) -> list[pa.Table]:

@@ -20,15 +20,24 @@ from typing import Any
 from actors.errors import AuditError, SettingsError, UserError
 from pipelines import storage
 from pipelines.filtering import passes
-from pipelines.filtering.filter_step import FilterStep, Group, Judge, KeepSummary, Numbered, Output, Selection, filter_group
+from pipelines.filtering.filter_step import (
+    FilterStep,
+    Group,
+    KeepSummary,
+    Numbered,
+    Output,
+    ResponseEvaluator,
+    Selection,
+    filter_group,
+)
 from pipelines.filtering.writers import Target
 from pipelines.runtime.workers import Workers, workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.columns import REWARD, Columns
 from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.member_runs import made_up
+from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.scored_corpus.parts import Counts, Part, Parts
-from pipelines.scored_corpus.scored_folder import audited, scored_manifest
+from pipelines.scored_corpus.scored_folder import audit_parts, read_scored_manifest
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
 from pipelines.storage import Entry
@@ -51,9 +60,9 @@ def keep(settings: FilterSettings) -> KeepSummary:
     lost for good, and `AuditError` if the parts aren't what their names say or a response went neither way.
     """
     check(settings)
-    manifest = scored_manifest(settings.scored)
+    manifest = read_scored_manifest(settings.scored)
     step = _step(settings, manifest)
-    entries = audited(settings.scored, manifest, settings.partial)
+    entries = audit_parts(settings.scored, manifest, settings.partial)
     expected = sum((part.counts for part, _ in entries), Counts())
     _check_targets(settings, step)
     sizes = {part: entry.size for part, entry in entries}
@@ -67,7 +76,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
         looked = work.look() if len(groups) > 1 or not step.targets else None
         summary = sum(looked.values(), KeepSummary()) if looked is not None else None
         if step.targets:
-            outputs = passes.cut(groups, list(_sizes(step, groups, looked, sizes)), _OUTPUT_BYTES)
+            outputs = passes.plan_outputs(groups, list(_sizes(step, groups, looked, sizes)), _OUTPUT_BYTES)
             documents = {target.folder: _document(settings, manifest, target, outputs, work) for target in step.targets}
             done = [output_folder.start(folder, document) for folder, document in documents.items()]
             # An output is done if all its files are: somebody may have deleted one of the folders.
@@ -84,26 +93,29 @@ def keep(settings: FilterSettings) -> KeepSummary:
         assert summary is not None
         if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
             raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-        summary = replace(summary, selection=work.told, made_up=made_up(manifest))
+        summary = replace(summary, selection=work.told, made_up=is_fake(manifest))
         if step.targets:
             for folder, document in documents.items():
                 write_recipe(folder, filter=settings)
-                output_folder.finish(folder, document, summary.as_json(), made_of=output_folder.made_of(entries))
+                output_folder.finish(folder, document, summary.as_json(), made_of=output_folder.parts_fingerprint(entries))
     return summary
 
 
-def finished(settings: FilterSettings) -> KeepSummary | None:
+def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
     """What came of a filter whose output is there, of the scored folder as it is; None if there is something to do."""
     if settings.overwrite or settings.output is None:
         return None
     try:
-        manifest = scored_manifest(settings.scored)
-        source = (manifest.fingerprint, output_folder.made_of(audited(settings.scored, manifest, settings.partial)))
+        manifest = read_scored_manifest(settings.scored)
+        source = (
+            manifest.fingerprint,
+            output_folder.parts_fingerprint(audit_parts(settings.scored, manifest, settings.partial)),
+        )
     except UserError:  # it isn't there yet, or isn't complete
         return None
     asked = settings.model_dump(mode="json")
     folders = [folder for folder in (settings.output, settings.rest) if folder is not None]
-    there = [output_folder.finished(folder, asked, *source) for folder in folders]
+    there = [output_folder.read_finished(folder, asked, *source) for folder in folders]
     return None if None in there or there[0] is None else KeepSummary(**there[0])
 
 
@@ -144,7 +156,7 @@ class _Work:
 
 
 def _filter_output(step: FilterStep, selection: Selection | None, output: Output, *won: Any) -> tuple[int, KeepSummary]:
-    return output.index, filter_group(step, passes.joined(won) if won else selection, output)
+    return output.index, filter_group(step, passes.join_winners(won) if won else selection, output)
 
 
 def _sizes(
@@ -203,7 +215,7 @@ def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, 
     return FilterStep(
         Parts(storage.absolute(settings.scored), run),
         columns,
-        Judge.of(settings, columns.prefix, columns.ours_first, within_row=columns.within_row),
+        ResponseEvaluator.of(settings, columns.prefix, columns.ours_first, within_row=columns.within_row),
         kept or None,
         rest or None,
     )

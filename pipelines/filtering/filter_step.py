@@ -92,7 +92,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedRows:
     """Some rows of a part, from `first` on, and what was found out about each."""
 
     part: int
@@ -116,12 +116,12 @@ class Judged:
 class Selection(Protocol):
     """Chooses among candidates."""
 
-    def reasons(self, judged: Judged) -> pa.Array:
+    def reasons(self, judged: EvaluatedRows) -> pa.Array:
         """For each row null if it is chosen, or why it isn't; what it says of rows that are no candidates is ignored."""
 
 
 @dataclass(frozen=True)
-class Judge:
+class ResponseEvaluator:
     """What is found out about each response, whose columns have the prefix. Without a ranking there is no selection."""
 
     prefix: str
@@ -130,7 +130,7 @@ class Judge:
     group_by: str | None
 
     @classmethod
-    def of(cls, choice: ChoiceSettings, prefix: str, schema: pa.Schema, *, within_row: bool = False) -> "Judge":
+    def of(cls, choice: ChoiceSettings, prefix: str, schema: pa.Schema, *, within_row: bool = False) -> "ResponseEvaluator":
         """The judge of a choice, checked against the columns that there are.
 
         Raises `ExpressionError`, and `SettingsError` if responses of several rows would be ranked by rewards that mean
@@ -172,13 +172,13 @@ class Judge:
         flat = {name for checked in (self.condition, self.ranking) if checked for name in checked.flat}
         return Evaluator(expressions, sorted(self.columns), sorted(flat))
 
-    def judged(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> Judged:
+    def judged(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> EvaluatedRows:
         """Some rows of a part, from `first` on."""
         answers = evaluate(table)
         met = pc.fill_null(answers.column(_MET), False).to_numpy()
         if self.ranking:
             met = met & pc.equal(table.column(self.prefix + STATUS), Status.SCORED.value).to_numpy()
-        return Judged(part, first, table, met, answers)
+        return EvaluatedRows(part, first, table, met, answers)
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class FilterStep:
 
     parts: Parts
     columns: Columns
-    judge: Judge
+    judge: ResponseEvaluator
     kept: Target | None
     rest: Target | None
 
@@ -211,13 +211,13 @@ class FilterStep:
         kept, rest = (own and replace(own, ticket=ticket(own.folder)) for own in (self.kept, self.rest))
         return replace(self, kept=kept, rest=rest)
 
-    def judged(self, source: Group) -> Iterator[Judged]:
+    def judged(self, source: Group) -> Iterator[EvaluatedRows]:
         """The parts of a group, table by table."""
         evaluate = self.judge.evaluator()
         for numbered in source.parts:
             yield from self.judged_part(numbered, evaluate)
 
-    def judged_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[Judged]:
+    def judged_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
         """A part, table by table."""
         first = 0
         for table in read_tables(self.parts.path(numbered.part), self.reads):
@@ -290,7 +290,7 @@ def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, e
         yield Split(kept, first, rest, pc.drop_null(why))
 
 
-def _why(step: FilterStep, selection: Selection | None, judged: Judged) -> pa.Array:
+def _why(step: FilterStep, selection: Selection | None, judged: EvaluatedRows) -> pa.Array:
     """Why each of the rows isn't kept; null for those that are."""
     status, reason = (judged.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
     unscored = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")

@@ -30,7 +30,7 @@ from pipelines.filtering.exact_selection import (
     local_best,
     partition,
 )
-from pipelines.filtering.filter_step import Group, Judged, Output
+from pipelines.filtering.filter_step import EvaluatedRows, Group, Output
 from pipelines.runtime.workers import Workers
 from pipelines.settings.run_settings import ChoiceSettings
 
@@ -48,7 +48,7 @@ class AboveBoundary:
     boundary: Boundary
     reason: str
 
-    def reasons(self, judged: Judged) -> pa.Array:
+    def reasons(self, judged: EvaluatedRows) -> pa.Array:
         """See `Selection`."""
         chosen = self.boundary.mask(judged.values, judged.ties)
         return pc.if_else(pa.array(chosen), pa.scalar(None, pa.string()), self.reason)
@@ -64,7 +64,7 @@ class AboveBoundary:
 class NothingAbove:
     """Chooses nothing: there were no candidates."""
 
-    def reasons(self, judged: Judged) -> pa.Array:
+    def reasons(self, judged: EvaluatedRows) -> pa.Array:
         """See `Selection`."""
         return pa.nulls(judged.table.num_rows, pa.string())
 
@@ -74,12 +74,12 @@ class NothingAbove:
 
 
 @dataclass(frozen=True)
-class Winners:
+class WinnerSelection:
     """Chooses the responses that won; `won` are those of the parts of one task, and those that were too close."""
 
     won: pa.Table
 
-    def reasons(self, judged: Judged) -> pa.Array:
+    def reasons(self, judged: EvaluatedRows) -> pa.Array:
         """See `Selection`."""
         part, at, close = (self.won.column(name).to_numpy() for name in (_PART, _AT, _CLOSE))
         own = (part == judged.part) & (at >= judged.first) & (at < judged.first + judged.table.num_rows)
@@ -93,7 +93,7 @@ class Winners:
 class Judging(Protocol):
     """Judges a source of responses, table by table: the same each time."""
 
-    def judged(self, source: Any) -> Iterator[Judged]:
+    def judged(self, source: Any) -> Iterator[EvaluatedRows]:
         """The responses of a source."""
 
 
@@ -122,7 +122,7 @@ def _take_step(taken: Count | Gather, judging: Judging, source: Any) -> Found:
     return taken.merge(taken(*_keys(judged)) for judged in judging.judged(source))
 
 
-def _keys(judged: Judged) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+def _keys(judged: EvaluatedRows) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
     candidates = ~np.isnan(judged.values)
     return judged.values[candidates], judged.ties[candidates]
 
@@ -153,7 +153,7 @@ def _candidates(k: int, min_gap: float | None, buckets: int, judging: Judging, s
     return partition(local_best(pa.concat_tables([best, *waiting]), k, min_gap), buckets)
 
 
-def _candidate_table(judged: Judged | None) -> pa.Table:
+def _candidate_table(judged: EvaluatedRows | None) -> pa.Table:
     kinds = {**dict.fromkeys(GROUP, pa.uint64()), VALUE: pa.float64(), TIE: pa.uint64(), _PART: pa.int64(), _AT: pa.int64()}
     if judged is None:
         return pa.schema(list(kinds.items())).empty_table()
@@ -175,12 +175,12 @@ def _won(k: int, min_gap: float | None, edges: Sequence[int], *candidates: pa.Ta
     return [won.filter(pa.array(group == at)) for at in range(len(edges) + 1)]
 
 
-def joined(pieces: Sequence[pa.Table]) -> Winners:
+def join_winners(pieces: Sequence[pa.Table]) -> WinnerSelection:
     """The winners of the groups of one task."""
-    return Winners(pa.concat_tables(pieces))
+    return WinnerSelection(pa.concat_tables(pieces))
 
 
-def cut(groups: Sequence[Group], sizes: Sequence[float], target: float) -> list[Output]:
+def plan_outputs(groups: Sequence[Group], sizes: Sequence[float], target: float) -> list[Output]:
     """Neighbouring groups together, until what they write makes a file of a useful size."""
     outputs: list[Output] = []
     waiting, size = list[Group](), 0.0

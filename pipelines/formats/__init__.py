@@ -5,11 +5,11 @@ shape = detect(sample)                         # or SHAPES["messages"]
 asked = requests(shape, row, turns="final")    # RowRequests: what to score, and what can't be
 """
 
-from pipelines.formats.content import with_system_prompt
+from pipelines.formats.content import with_policy_system
 from pipelines.formats.lines import MAX_DEPTH, parse
 from pipelines.formats.own_columns import OwnColumns, check_column, judged_by
 from pipelines.formats.prompts import CANDIDATE, PROMPT_READER, PROMPT_SHAPES
-from pipelines.formats.registry import ROW_READER, SHAPES, Turns, detect, requests, why
+from pipelines.formats.registry import ROW_READER, SHAPES, Turns, detect, explain_detection, requests
 from pipelines.formats.row_shape import RowShape
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape
@@ -31,9 +31,9 @@ __all__ = [
     "Unjudgeable",
     "check_column",
     "detect",
+    "explain_detection",
     "judged_by",
     "parse",
     "requests",
-    "why",
-    "with_system_prompt",
+    "with_policy_system",
 ]

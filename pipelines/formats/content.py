@@ -104,7 +104,7 @@ def is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def opened(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
+def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """The turns after a system prompt that stands beside them, if there is one and they don't begin with it already.
 
     They may not begin with another one.
@@ -129,16 +129,16 @@ def systems(row: Row) -> tuple[object, ...]:
     return tuple(map(row.get, SYSTEMS))
 
 
-def with_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
+def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """The turns after the row's `system` or `system_prompt`, where it has one that isn't null or blank."""
     for system in systems(row):
-        turns = opened(system, turns)
+        turns = with_opening_system(system, turns)
     return turns
 
 
 def prompt(row: Row) -> tuple[Message, ...]:
     """The row's `prompt`, after its system prompt."""
-    return with_system(row, question(field(row, "prompt")))
+    return with_row_system(row, question(field(row, "prompt")))
 
 
 def answer(value: object) -> str:
@@ -191,7 +191,7 @@ def is_conversation(value: object) -> bool:
     return isinstance(value, list) and any(map(is_message, value))
 
 
-def with_system_prompt(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
+def with_policy_system(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
     """A conversation with the policy's system prompt, unless it begins with one of its own."""
     if system is None or context[0].role is Role.SYSTEM:
         return context

@@ -18,7 +18,7 @@ _END = re.compile(r"(?<!<extra_id_1>Assistant)\n(?:<extra_id_[12]>)?\Z")
 _TOKEN = re.compile(r"<extra_id_\d+>")
 
 
-class Talk(NamedTuple):
+class SystemAndTurns(NamedTuple):
     """A system prompt, which may be blank, and turns in OpenAI's form."""
 
     system: str
@@ -30,12 +30,12 @@ def is_template(text: str) -> bool:
     return _TOKEN.search(text) is not None
 
 
-def whole_talk(text: str) -> Talk:
+def whole_talk(text: str) -> SystemAndTurns:
     """A conversation. Its end token, and the line break before it, may be missing."""
     return _apart(_END.sub("", text))
 
 
-def asked_talk(prompt: str) -> Talk:
+def asked_talk(prompt: str) -> SystemAndTurns:
     """A prompt, which ends where the assistant is to answer."""
     if not prompt.endswith(_ASKING):
         raise Rejected(Reason.NO_FINAL_ASSISTANT, "a prompt that doesn't end with the assistant's header")
@@ -60,13 +60,13 @@ def embedded(prompt: str) -> list[dict[str, str]]:
     return _turns(speakers, contents)
 
 
-def _apart(text: str) -> Talk:
+def _apart(text: str) -> SystemAndTurns:
     if not text.startswith(START):
         raise Rejected(Reason.NO_MESSAGES, "text that doesn't begin as NeMo's template does")
     body = text.removeprefix(START)
     system = _HEADER.split(body, maxsplit=1)[0]
     speakers, contents = _split(body[len(system) :])
-    return Talk(_clean(system), _turns(speakers, [_clean(content) for content in contents]))
+    return SystemAndTurns(_clean(system), _turns(speakers, [_clean(content) for content in contents]))
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:

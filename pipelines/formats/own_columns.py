@@ -8,7 +8,16 @@ from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason, Role
-from pipelines.formats.content import SYSTEMS, answer, is_message, opened, question, refuse_answered, reply, with_system
+from pipelines.formats.content import (
+    SYSTEMS,
+    answer,
+    is_message,
+    question,
+    refuse_answered,
+    reply,
+    with_opening_system,
+    with_row_system,
+)
 from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
@@ -117,11 +126,11 @@ class OwnColumns:
     def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
         turns = question(asked)
         if self.system is None:
-            return with_system({name: value for name, value in row.items() if name not in self.fields}, turns)
+            return with_row_system({name: value for name, value in row.items() if name not in self.fields}, turns)
         if self.system == NO_SYSTEM:
             return turns
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
-        return opened(_at(row, self.system) if _has(row, self.system) else None, turns)
+        return with_opening_system(_at(row, self.system) if _has(row, self.system) else None, turns)
 
 
 def check_column(rows: Sequence[object], path: str) -> None:

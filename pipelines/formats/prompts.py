@@ -9,7 +9,16 @@ from collections.abc import Callable
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from pipelines.formats import extra_ids, llama_text
-from pipelines.formats.content import conversation, entries, field, is_conversation, opened, question, text, with_system
+from pipelines.formats.content import (
+    conversation,
+    entries,
+    field,
+    is_conversation,
+    question,
+    text,
+    with_opening_system,
+    with_row_system,
+)
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.shapes import steerlm
@@ -37,7 +46,7 @@ def open_end(turns: list[object]) -> list[object]:
 
 
 def _messages(row: Row) -> RowRequests:
-    return unanswered(lambda: with_system(row, conversation(open_end(entries(row.get("messages"))))))
+    return unanswered(lambda: with_row_system(row, conversation(open_end(entries(row.get("messages"))))))
 
 
 def _sharegpt(row: Row) -> RowRequests:
@@ -46,7 +55,7 @@ def _sharegpt(row: Row) -> RowRequests:
             turns = steerlm.talk(row)
         else:
             turns = [openai(entry) for entry in entries(field(row, "conversations"))]
-        return with_system(row, conversation(open_end(turns)))
+        return with_row_system(row, conversation(open_end(turns)))
 
     return unanswered(read)
 
@@ -57,7 +66,7 @@ def _named(row: Row) -> RowRequests:
     def read() -> tuple[Message, ...]:
         prompt = field(row, names[0] if names else _FIELDS[0])
         turns = question(open_end(prompt)) if isinstance(prompt, list) else _take_apart(text(prompt))
-        return with_system(row, turns)
+        return with_row_system(row, turns)
 
     return unanswered(read)
 
@@ -66,7 +75,7 @@ def _take_apart(prompt: str) -> tuple[Message, ...]:
     """The turns of a text. Raises `Rejected` for a template that isn't exactly of its form, and for what is left of one."""
     if prompt.startswith(extra_ids.START):
         system, entries = extra_ids.asked_talk(prompt)
-        turns = opened(system, conversation(entries))
+        turns = with_opening_system(system, conversation(entries))
     elif llama_text.is_template(prompt):
         turns = llama_text.asked_turns(prompt)
     else:

@@ -82,7 +82,7 @@ def detect(rows: Sequence[object], shapes: Mapping[str, Shape] = SHAPES) -> Shap
     return shapes[votes[0][0]]
 
 
-def why(shape: Shape, rows: Sequence[object]) -> str:
+def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
     """What speaks for the shape, in a sentence for the user: `messages: 50 of 50 rows have ...`."""
     if not rows:
         return f"{shape.name}: there are no rows to look at"

@@ -14,23 +14,23 @@ MAX_TURNS = 4096
 number of turns (at 4,096 messages 34 MB of pointers, at a million 2 TB)."""
 
 
-class Turn(NamedTuple):
+class RowTurn(NamedTuple):
     """A turn in OpenAI's form, readable or not, and its position in the row's own list; None if it isn't from there."""
 
     at: int | None
     value: object
 
 
-def numbered(entries: Sequence[object], systems: Sequence[object] = ()) -> list[Turn]:
+def numbered(entries: Sequence[object], systems: Sequence[object] = ()) -> list[RowTurn]:
     """The turns of a row's list, after the system prompts that stand beside it, if it doesn't begin with them.
 
     One that differs from the next makes every response unreadable, which is found when the turns are read.
     """
-    turns = [Turn(at, entry) for at, entry in enumerate(entries)]
+    turns = [RowTurn(at, entry) for at, entry in enumerate(entries)]
     for system in systems:
         first = {"role": "system", "content": system}
         if not is_blank(system) and not _repeats(first, turns[0].value):
-            turns.insert(0, Turn(None, first))
+            turns.insert(0, RowTurn(None, first))
     return turns
 
 
@@ -41,7 +41,7 @@ def _repeats(first: object, value: object) -> bool:
         return False
 
 
-def final_turn(turns: Sequence[Turn]) -> RowRequests:
+def final_turn(turns: Sequence[RowTurn]) -> RowRequests:
     """The last turn, named `final`."""
     readable, spoiled = _readable(turns)
 
@@ -53,12 +53,12 @@ def final_turn(turns: Sequence[Turn]) -> RowRequests:
     return gather({ONLY_RESPONSE: read})
 
 
-def assistant_turns(turns: Sequence[Turn]) -> RowRequests:
+def assistant_turns(turns: Sequence[RowTurn]) -> RowRequests:
     """Every assistant turn of the row's list, named by its position: `turn[3]`."""
     return turns_at(turns, [turn.at for turn in turns if turn.at is not None and _is_answer(turn.value)])
 
 
-def turns_at(turns: Sequence[Turn], positions: Sequence[int]) -> RowRequests:
+def turns_at(turns: Sequence[RowTurn], positions: Sequence[int]) -> RowRequests:
     """The turns at these positions, each in the context of all before it.
 
     A turn that can't be read spoils itself and all that follow, for it is in their context; those before it stand.
@@ -74,7 +74,7 @@ def _is_answer(value: object) -> bool:
     return isinstance(value, dict) and value.get("role") == "assistant"
 
 
-def _readable(turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rejected | None]:
+def _readable(turns: Sequence[RowTurn]) -> tuple[tuple[Message, ...], Rejected | None]:
     found: list[Message] = []
     for place, turn in enumerate(turns):
         try:

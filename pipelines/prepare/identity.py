@@ -9,12 +9,12 @@ from actors.engine import engine_arguments
 from actors.records import Reasoning
 from actors.reward_model import RewardModel
 from pipelines.formats import PROMPT_READER, ROW_READER
-from pipelines.prepare.resolve_run import Plan
+from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.scored_corpus.manifest import Manifest, made_with
 from pipelines.settings.run_settings import JudgingSettings
 
 
-def manifest_of(plan: Plan, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
+def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
     """The manifest of a run that is about to start; `more` decides its numbers, too."""
     model = plan.preparation.model
     identity = {
@@ -31,7 +31,7 @@ def manifest_of(plan: Plan, settings: JudgingSettings, more: Mapping[str, Any] =
         "read": model.read.model_dump(mode="json", exclude_defaults=True),
         **_judge(model),
         "engine": settings.engine.engine,
-        **engine_arguments.recorded(settings.engine),
+        **engine_arguments.arguments_identity(settings.engine),
         "shape": plan.preparation.shape,
         "own_columns": plan.preparation.own_columns and plan.preparation.own_columns.recorded(),
         **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),

@@ -10,12 +10,12 @@ from actors.records import Reason, Reasoning, RenderedRequest, Response, ScoreRe
 from actors.scorers.policy import Policy
 from actors.settings.replica import ControlTokens, RenderSettings
 from pipelines.corpus.readers import PREPARED
-from pipelines.formats import CANDIDATE, RowRequests, with_system_prompt
-from pipelines.prepare.score_requests import Preparation, asked_of, renderer, with_prepared
+from pipelines.formats import CANDIDATE, RowRequests, with_policy_system
+from pipelines.prepare.score_requests import Preparation, append_prepared, parse_rows, renderer
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRow:
+class PromptRow:
     """A row's prompt: what is asked, as messages and as token ids; or why it can't be.
 
     An endpoint makes the ids itself, so there are none for one. `opening` is the mark of reasoning that they end with.
@@ -28,7 +28,7 @@ class AskedRow:
 
 
 @dataclass(frozen=True)
-class Asking:
+class PromptPreparation:
     """Everything that decides how a row becomes a prompt. `policy` is None for an endpoint."""
 
     preparation: Preparation
@@ -36,13 +36,13 @@ class Asking:
     system: str | None
     control_tokens: ControlTokens
 
-    def rows(self, asked: Sequence[RowRequests | None]) -> list[AskedRow | None]:
+    def rows(self, asked: Sequence[RowRequests | None]) -> list[PromptRow | None]:
         """The prompts of rows."""
         found = [None if row is None else self._row(row) for row in asked]
         rendered = iter(self.rendered([row for row in found if row is not None]))
         return [row and next(rendered) for row in found]
 
-    def rendered(self, asked: Sequence[AskedRow]) -> list[AskedRow]:
+    def rendered(self, asked: Sequence[PromptRow]) -> list[PromptRow]:
         """Prompts with their token ids, or with the reason why they can't be asked."""
         if self.policy is None:
             return list(asked)
@@ -52,11 +52,11 @@ class Asking:
         prompts = iter(own.render(able))
         return [row if row.reason else _with_ids(row, next(prompts)) for row in asked]
 
-    def _row(self, row: RowRequests) -> AskedRow:
+    def _row(self, row: RowRequests) -> PromptRow:
         if not row.requests:
-            return AskedRow(_NOTHING, reason=row.rejected[0].reason)
+            return PromptRow(_NOTHING, reason=row.rejected[0].reason)
         (request,) = row.requests
-        return AskedRow(replace(request, context=with_system_prompt(request.context, self.system)))
+        return PromptRow(replace(request, context=with_policy_system(request.context, self.system)))
 
 
 _NOTHING = ScoreRequest((), ())
@@ -68,7 +68,7 @@ def _answerable(request: ScoreRequest) -> ScoreRequest:
     return replace(request, responses=_UNANSWERED)
 
 
-def _with_ids(row: AskedRow, rendered: RenderedRequest) -> AskedRow:
+def _with_ids(row: PromptRow, rendered: RenderedRequest) -> PromptRow:
     (response,) = rendered.responses
     if response.reason is not None:
         return replace(row, reason=response.reason)
@@ -76,13 +76,13 @@ def _with_ids(row: AskedRow, rendered: RenderedRequest) -> AskedRow:
     return replace(row, ids=prompt.ids, opening=prompt.opening)
 
 
-def ask(table: pa.Table, asking: Asking) -> pa.Table:
-    """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `AskedRow`, pickled."""
-    rows, carried = asked_of(table, asking.preparation)
+def prepare_prompts(table: pa.Table, asking: PromptPreparation) -> pa.Table:
+    """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `PromptRow`, pickled."""
+    rows, carried = parse_rows(table, asking.preparation)
     blobs = pa.array([pickle.dumps(row) for row in asking.rows(rows)], pa.large_binary())
-    return with_prepared(table, blobs, carried)
+    return append_prepared(table, blobs, carried)
 
 
-def asked_rows(table: pa.Table) -> list[AskedRow | None]:
-    """The rows of a table that `ask` made; None stands for a stretch without a row."""
+def read_prompt_rows(table: pa.Table) -> list[PromptRow | None]:
+    """The rows of a table that `prepare_prompts` made; None stands for a stretch without a row."""
     return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 from actors.contracts.judge import Judge
 from actors.errors import Rejected, SettingsError
 from actors.records import Reasoning
-from actors.reward_model import RewardModel, resolve
-from actors.text.reasoning import held_by
-from pipelines.corpus.corpus_files import InputFile, Kind, Unit, limited, look_through
+from actors.reward_model import RewardModel, resolve_model
+from actors.text.reasoning import count_reasoning
+from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, limited, look_through
 from pipelines.corpus.readers import BLANK, raw_rows
-from pipelines.formats import PROMPT_SHAPES, SHAPES, OwnColumns, Shape, check_column, detect, parse, why
+from pipelines.formats import PROMPT_SHAPES, SHAPES, OwnColumns, Shape, check_column, detect, explain_detection, parse
 from pipelines.prepare.score_requests import Preparation
 from pipelines.scored_corpus.columns import REASONED, Columns, carried_columns
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
@@ -35,7 +35,7 @@ _PREPARED_GROWTH = 3  # a prepared row is its record, its flat columns, and four
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResolvedRun:
     """A run, settled."""
 
     files: tuple[InputFile, ...]
@@ -48,7 +48,7 @@ class Plan:
     """Files in the input's folders that aren't read."""
 
 
-def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswered: bool = False) -> Plan:
+def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswered: bool = False) -> ResolvedRun:
     """Settle a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
 
     `reserved` are names of columns that the input may not have, beside ours. The rows are `unanswered` if a policy is going
@@ -61,7 +61,7 @@ def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswere
     files, left_out = look_through(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
     shape = shape_of(corpus, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
-    model = resolve(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
+    model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     reasoning = model.reasoning_by(settings.render)
     columns = columns_of(
@@ -81,7 +81,7 @@ def plan(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswere
     fewest = _FEWEST_PART_ROWS if model.task.pools and not unanswered else _FEWEST_ROWS_OF_WRITERS
     part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    return Plan(tuple(files), preparation, part_rows, blocks, why(shape, sample), tuple(left_out))
+    return ResolvedRun(tuple(files), preparation, part_rows, blocks, explain_detection(shape, sample), tuple(left_out))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
@@ -133,7 +133,7 @@ def check_reasoning(preparation: Preparation, sample: Sequence[object]) -> None:
     if preparation.model.reasoning_by(preparation.render) is not None:
         return
     asked = [request for row in sample for request in preparation.requests(row).requests]
-    if held := held_by(asked):
+    if held := count_reasoning(asked):
         responses = sum(len(request.responses) for request in asked)
         raise SettingsError(
             f"{held} of the {responses} responses in the {len(sample)} rows looked at hold reasoning (<think>...</think>, "
@@ -164,7 +164,7 @@ def check_principles(preparation: Preparation, sample: Sequence[object]) -> None
 
 def rows_and_bytes(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:
     """About how many rows there are, and how many bytes a row has."""
-    if files and files[0].kind is Kind.PARQUET:
+    if files and files[0].kind is FileKind.PARQUET:
         rows = sum(file.extent or 0 for file in files)
         return rows, sum(file.size for file in files) / max(rows, 1)
     first = (
@@ -218,7 +218,7 @@ def shape_of(
 
 def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
     """The first rows of a file, as objects; None for one that isn't JSON."""
-    if file.kind is Kind.PARQUET:
+    if file.kind is FileKind.PARQUET:
         yield from _first_parquet_rows(file)
         return
     rows = (row for row in raw_rows(Unit(file, None), corpus.max_record_bytes) if row.note != BLANK)
@@ -246,7 +246,7 @@ def _ends(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iter
     for file in files:
         if left == 0:
             yield 0
-        elif file.kind is Kind.PARQUET:
+        elif file.kind is FileKind.PARQUET:
             taken = min(left, file.extent or 0)
             left -= taken
             yield taken

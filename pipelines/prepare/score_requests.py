@@ -74,22 +74,22 @@ def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
 
     The pickle is ours alone, written and read within one run; Arrow would need three levels of nested lists for it.
     """
-    rows, carried = asked_of(table, preparation)
-    return with_prepared(table, rendered(rows, preparation), carried)
+    rows, carried = parse_rows(table, preparation)
+    return append_prepared(table, render_table(rows, preparation), carried)
 
 
-def asked_of(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
+def parse_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
     """What raw rows ask for, None for a stretch without a row; and the carried columns."""
     return (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
 
 
-def with_prepared(table: pa.Table, prepared: pa.Array, carried: pa.Table) -> pa.Table:
+def append_prepared(table: pa.Table, prepared: pa.Array, carried: pa.Table) -> pa.Table:
     """The ranges of raw rows, their carried columns, and what was prepared of each."""
     columns = {name: table.column(name) for name in (FILE, START, END)} | {PREPARED: prepared}
     return pa.table(columns | dict(zip(carried.column_names, carried.columns, strict=True)))
 
 
-def rendered(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
+def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
     """The `PreparedRow` of each row, pickled."""
     requests = iter(renderer(preparation.model, preparation.render).render(_all_requests(rows)))
     prepared = [None if row is None else _prepared(row, requests) for row in rows]

@@ -17,7 +17,7 @@ _TRIES, _PAUSE_S = 20, 0.1  # workers that end write their last lines meanwhile
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def hold_folder(folder: Path) -> Iterator[None]:
     """Hold the folder of a Ray for the length of the block, at whose end nothing of that Ray runs any more."""
     with suppress(OSError):
         for note in folder.parent.glob(f"session_*/{_NOTE}"):

@@ -28,7 +28,7 @@ _NOTED = {"seconds": int | float, "starting": int | float | None, "parts": int, 
 
 
 @dataclass(frozen=True)
-class Work:
+class RunWork:
     """What the sessions of a run did; None where it isn't known, for the reason `why`.
 
     Seconds are from when engines began to start to the end; `starting` are those in which no engine worked yet, and `start`
@@ -62,7 +62,7 @@ class _Watched(PassedOn):
 
 
 @contextlib.contextmanager
-def timed(
+def time_session(
     parts: Parts, settings: JudgingSettings, progress: Progress, begun: Callable[[], Begun | None]
 ) -> Iterator[Progress]:
     """Note the time of a session's work, on a Ray that has room for it. It hears of parts by the progress that this gives.
@@ -94,21 +94,21 @@ def timed(
             parts.sessions_folder.replace(name, json.dumps(note).encode())
 
 
-def work_of(parts: Parts) -> Work:
+def read_run_work(parts: Parts) -> RunWork:
     """What all sessions of a run did."""
     folder, ending = parts.sessions_folder, parts.note_name("", ".json")
     names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
     read = {name: _note(folder.read(name)) for name in names}
     if bad := [name for name, note in read.items() if note is None]:
-        return Work(why=f"a session's note can't be read ({folder.file(bad[0])}): nobody knows how long it took")
+        return RunWork(why=f"a session's note can't be read ({folder.file(bad[0])}): nobody knows how long it took")
     notes = [note for note in read.values() if note is not None]
     there, known = len(parts.listing()), sum(note["parts"] for note in notes)
     if known < there:
-        return Work(why=f"a session was killed: nobody knows how long {there - known:,} of {there:,} parts took")
+        return RunWork(why=f"a session was killed: nobody knows how long {there - known:,} of {there:,} parts took")
     worked = [note for note in notes if note["parts"]]
     engines = {note["engines"] for note in worked}
     starting, gpus = [note["starting"] for note in notes], [note["gpus"] for note in notes]
-    return Work(
+    return RunWork(
         seconds=sum(note["seconds"] for note in notes),
         starting=None if None in starting else sum(starting),
         start=None if None in starting or not worked else statistics.fmean(note["starting"] for note in worked),

@@ -56,7 +56,7 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
         # Ray's own for SIGTERM prints a stack trace. A cluster's way to stop a job is the same as a person's.
         signal.signal(way, _stop)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it tells of every dataset's plan; an error is raised, too
-    with ray_files.held(Path(started.address_info["session_dir"])) if private else contextlib.nullcontext():
+    with ray_files.hold_folder(Path(started.address_info["session_dir"])) if private else contextlib.nullcontext():
         try:
             yield
         finally:

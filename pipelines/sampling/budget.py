@@ -12,7 +12,7 @@ FEWEST_FOR_SPREAD = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class CandidateBudget:
     """Decides, round by round, how many more candidates a prompt gets."""
 
     settings: DrawSettings

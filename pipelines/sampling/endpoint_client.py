@@ -34,7 +34,7 @@ _MOST_FAILURES, _A_TIMEOUT = 20, 7
 """Failures of a request that is answered by no more, beside others that are; a time-out costs as much as some of them."""
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """What a failure may be due to."""
 
     BUSY = "busy"
@@ -51,17 +51,17 @@ class Kind(Enum):
     """An address, a key or a name that won't do; later on, an endpoint that changes."""
 
 
-_AS_GIVEN = (Kind.GARBLED, Kind.REFUSED, Kind.UNUSABLE)
-_COUNT = {Kind.FAILED: 1, Kind.GARBLED: 1, Kind.TIMED_OUT: _A_TIMEOUT}
+_AS_GIVEN = (FaultKind.GARBLED, FaultKind.REFUSED, FaultKind.UNUSABLE)
+_COUNT = {FaultKind.FAILED: 1, FaultKind.GARBLED: 1, FaultKind.TIMED_OUT: _A_TIMEOUT}
 
 
-class Fault(Exception):
+class EndpointFault(Exception):
     """A request that wasn't answered; `text` says why, as the end of a sentence that begins with the endpoint.
 
     `retry_after_s` is how long the endpoint wants to be left alone.
     """
 
-    def __init__(self, kind: Kind, text: str, retry_after_s: float = 0.0) -> None:
+    def __init__(self, kind: FaultKind, text: str, retry_after_s: float = 0.0) -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
@@ -144,7 +144,7 @@ class Patience:
         patience_s: float,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`endpoint` is what it is called in messages. `probe` asks a short question, and raises `Fault`."""
+        """`endpoint` is what it is called in messages. `probe` asks a short question, and raises `EndpointFault`."""
         self._endpoint = endpoint
         self._probe = probe
         self._patience_s = patience_s
@@ -153,13 +153,13 @@ class Patience:
         self._places = asyncio.Semaphore(at_a_time)
         self._closed = asyncio.Event()
         self._probing: asyncio.Task[None] | None = None
-        self._checking: asyncio.Task[tuple[int, Fault | None]] | None = None
+        self._checking: asyncio.Task[tuple[int, EndpointFault | None]] | None = None
 
     async def ask(self, send: Callable[[], Awaitable[T]]) -> T:
-        """What `send` gives, which raises `Fault`, and is called as often as it takes.
+        """What `send` gives, which raises `EndpointFault`, and is called as often as it takes.
 
-        Raises the `Fault` of a request that is refused, or broken on, by itself, `EngineError` if the endpoint answers
-        nothing any more, and `EndpointError` if it can't be asked as it is given.
+        Raises the `EndpointFault` of a request that is refused, or broken on, by itself, `EngineError` if the endpoint
+        answers nothing any more, and `EndpointError` if it can't be asked as it is given.
         """
         tries = _Tries()
         async with self._places:
@@ -168,9 +168,9 @@ class Patience:
                 number = self._breaker.send()
                 try:
                     answer = await send()
-                except Fault as fault:
+                except EndpointFault as fault:
                     await self._consider(fault, number, tries)
-                    longest = _LONGEST_BUSY_S if fault.kind is Kind.BUSY else _LONGEST_WAIT_S
+                    longest = _LONGEST_BUSY_S if fault.kind is FaultKind.BUSY else _LONGEST_WAIT_S
                     wait = max(wait_s(tries.waits, self._jitter(), longest), fault.retry_after_s)
                 else:
                     self._passed(number)
@@ -178,9 +178,9 @@ class Patience:
                 tries.waits += 1
                 await asyncio.sleep(min(wait, self._patience_s))
 
-    async def _consider(self, fault: Fault, number: int, tries: _Tries) -> None:
+    async def _consider(self, fault: EndpointFault, number: int, tries: _Tries) -> None:
         """Return if it is to be sent again."""
-        if fault.kind is Kind.REFUSED:
+        if fault.kind is FaultKind.REFUSED:
             if tries.refused_at is None:  # once may be the endpoint's mood
                 tries.refused_at = number
                 return
@@ -219,12 +219,12 @@ class Patience:
             if not self._breaker.probe_failed(self._now(), fault.retry_after_s, self._jitter()):
                 self._give_up(fault)
 
-    def _give_up(self, fault: Fault) -> NoReturn:
+    def _give_up(self, fault: EndpointFault) -> NoReturn:
         raise EngineError(
             f"the endpoint {self._endpoint} {fault.text}; that is so for {self._patience_s:g} s (--endpoint-patience-s)"
         )
 
-    async def _trouble(self, since: int) -> Fault | None:
+    async def _trouble(self, since: int) -> EndpointFault | None:
         """None if a request that was sent after the one of this number was answered, or else what a probe now comes to."""
         while self._breaker.answered <= since:
             if self._checking is None or self._checking.done():
@@ -234,11 +234,11 @@ class Patience:
                 return fault
         return None
 
-    async def _check(self) -> tuple[int, Fault | None]:
+    async def _check(self) -> tuple[int, EndpointFault | None]:
         number = self._breaker.send()
         try:
             await self._probe()
-        except Fault as fault:
+        except EndpointFault as fault:
             return number, fault
         self._passed(number)
         return number, None

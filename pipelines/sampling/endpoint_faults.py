@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from pipelines.sampling.endpoint_client import Fault, Kind
+from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 
 _REFUSED = (400, 403, 413, 422)
 _UNUSABLE = (401, 402, 404, 405)
@@ -23,25 +23,25 @@ def named(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def fault_of(error: Exception) -> Fault:
+def fault_of(error: Exception) -> EndpointFault:
     """The fault that an error of OpenAI's package is, or one of reading what came."""
     import openai  # seconds of import, which only a run with an endpoint pays for
 
     if isinstance(error, openai.APITimeoutError):
-        return _unconnected(error, Kind.TIMED_OUT, "gives no answer in time")
+        return _unconnected(error, FaultKind.TIMED_OUT, "gives no answer in time")
     if isinstance(error, openai.APIStatusError):
         return _of_status(error.status_code, error.message, error.response.headers)
     if isinstance(error, openai.APIConnectionError):
-        return _unconnected(error, Kind.BUSY, "can't be reached")
-    return Fault(Kind.GARBLED, f"answers with something else than a chat completion: {_line(str(error))}")
+        return _unconnected(error, FaultKind.BUSY, "can't be reached")
+    return EndpointFault(FaultKind.GARBLED, f"answers with something else than a chat completion: {_line(str(error))}")
 
 
-def is_about_length(fault: Fault) -> bool:
+def is_about_length(fault: EndpointFault) -> bool:
     """Whether an endpoint refuses a prompt for its length; vLLM, OpenAI and NIM all say so in these words."""
     return fault.text.startswith("answers 400") and "context length" in fault.text
 
 
-def _of_status(status: int, message: str, headers: Mapping[str, str]) -> Fault:
+def _of_status(status: int, message: str, headers: Mapping[str, str]) -> EndpointFault:
     text = f"answers {status}: {_line(message)}"
     if status in (401, 403):
         text += f"; the key is what {KEY} holds on the machines that do the work" + (
@@ -51,13 +51,13 @@ def _of_status(status: int, message: str, headers: Mapping[str, str]) -> Fault:
         text += "; the address should end where /chat/completions follows (/v1), and --policy-name be a model that is there"
     wait = _retry_after_s(headers)
     if status in _REFUSED:
-        return Fault(Kind.REFUSED, text, wait)
+        return EndpointFault(FaultKind.REFUSED, text, wait)
     if status in _UNUSABLE:
-        return Fault(Kind.UNUSABLE, text, wait)
-    return Fault(Kind.FAILED if status >= _SERVERS and not wait else Kind.BUSY, text, wait)
+        return EndpointFault(FaultKind.UNUSABLE, text, wait)
+    return EndpointFault(FaultKind.FAILED if status >= _SERVERS and not wait else FaultKind.BUSY, text, wait)
 
 
-def _unconnected(error: Exception, kind: Kind, text: str) -> Fault:
+def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
     """No answer at all. What lies deepest says why."""
     causes: list[BaseException] = [error]
     while (deeper := causes[-1].__cause__ or causes[-1].__context__) is not None and deeper not in causes:
@@ -68,11 +68,11 @@ def _unconnected(error: Exception, kind: Kind, text: str) -> Fault:
     unknown = any(isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME for cause in causes)
     untrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)
     if unknown or untrusted or types & {"UnsupportedProtocol", "InvalidURL", "LocalProtocolError"}:
-        return Fault(Kind.UNUSABLE, text)
+        return EndpointFault(FaultKind.UNUSABLE, text)
     if types & {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
-        return Fault(Kind.BUSY, text)
+        return EndpointFault(FaultKind.BUSY, text)
     # It was there, and ended the connection.
-    return Fault(Kind.FAILED if kind is Kind.BUSY else kind, text)
+    return EndpointFault(FaultKind.FAILED if kind is FaultKind.BUSY else kind, text)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:

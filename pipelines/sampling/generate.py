@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from actors.errors import EndpointError, RunStopped
 from actors.records import Reason
-from actors.scorers.head_scorer import gathered
-from actors.scorers.policy import Draw, Drawn, undrawn
+from actors.scorers.head_scorer import gather
+from actors.scorers.policy import Draw, Drawn, failed_candidate
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Range
-from pipelines.prepare.policy_prompts import AskedRow
-from pipelines.sampling.endpoint_client import Fault, Kind, Patience
+from pipelines.prepare.policy_prompts import PromptRow
+from pipelines.sampling.endpoint_client import EndpointFault, FaultKind, Patience
 from pipelines.sampling.endpoint_faults import fault_of, is_about_length, named
 from pipelines.sampling.engine_actors import Pool
 from pipelines.scored_corpus.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
@@ -36,11 +36,11 @@ class Asked(NamedTuple):
     """A row, its prompt, and a seed for each candidate that is wanted now."""
 
     row: str
-    asked: AskedRow
+    asked: PromptRow
     seeds: tuple[int, ...]
 
 
-def same(work: str) -> str:
+def calls_prefix(work: str) -> str:
     """What calls about the same rows have in common: a call's name is that, a slash and its round."""
     return work.rpartition("/")[0]
 
@@ -61,7 +61,7 @@ class FromPool:
     async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
         """See `Drawer`."""
         draws = [Draw(row.asked.ids, row.seeds, row.asked.opening) for row in rows]
-        found: list[tuple[Drawn, ...]] = await self.pool.by(same(work)).draw.remote(work, draws)
+        found: list[tuple[Drawn, ...]] = await self.pool.by(calls_prefix(work)).draw.remote(work, draws)
         return found
 
 
@@ -76,22 +76,22 @@ class FromEndpoint:
 
     async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
         """See `Drawer`. Raises as `Patience.ask` does, but for a prompt that the endpoint doesn't answer by itself."""
-        return await gathered(map(self._candidates, rows))
+        return await gather(map(self._candidates, rows))
 
     async def _candidates(self, row: Asked) -> tuple[Drawn, ...]:
-        return tuple(await gathered(self._one(row, seed) for seed in row.seeds))
+        return tuple(await gather(self._one(row, seed) for seed in row.seeds))
 
     async def _one(self, row: Asked, seed: int) -> Drawn:
         messages = [{"role": turn.role.value, "content": turn.content} for turn in row.asked.request.context]
         try:
             return await self._patience.ask(lambda: self._send(messages, seed))
-        except Fault as fault:
-            if fault.kind is not Kind.REFUSED:
-                return undrawn(Reason.ENDPOINT_FAILED)
-            return undrawn(Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED)
+        except EndpointFault as fault:
+            if fault.kind is not FaultKind.REFUSED:
+                return failed_candidate(Reason.ENDPOINT_FAILED)
+            return failed_candidate(Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED)
 
     async def _send(self, messages: Any, seed: int) -> Drawn:
-        """Ask once. Raises `Fault`."""
+        """Ask once. Raises `EndpointFault`."""
         import openai  # seconds of import, which only a run with an endpoint pays for
 
         settings = self.settings
@@ -115,7 +115,7 @@ class FromEndpoint:
             async with asyncio.timeout(max(_LEAST_PROBE_S, self.patience_s)):
                 await self._send([*system, {"role": "user", "content": _PROBE}], self.settings.policy_seed)
         except TimeoutError as error:
-            raise Fault(Kind.TIMED_OUT, "gives no answer in time") from error
+            raise EndpointFault(FaultKind.TIMED_OUT, "gives no answer in time") from error
 
     @cached_property
     def _patience(self) -> Patience:
@@ -142,7 +142,7 @@ class FromEndpoint:
         if not self._names:
             names = [model.id async for model in self._client.models.list()]
             if len(names) != 1:
-                raise Fault(Kind.UNUSABLE, f"serves {', '.join(names) or 'nothing'}; give --policy-name")
+                raise EndpointFault(FaultKind.UNUSABLE, f"serves {', '.join(names) or 'nothing'}; give --policy-name")
             self._names.extend(names)
         return self._names[0]
 
@@ -164,7 +164,7 @@ def served_by(settings: PolicySettings) -> dict[str, Any] | None:
         cards = []
     except (openai.APIError, ValueError, TypeError, AttributeError) as error:
         fault = fault_of(error)
-        if fault.kind is Kind.UNUSABLE or fault.kind is Kind.REFUSED:
+        if fault.kind is FaultKind.UNUSABLE or fault.kind is FaultKind.REFUSED:
             raise EndpointError(f"the endpoint {where} {fault.text}") from error
         raise RunStopped(
             f"the endpoint {where} can't be asked which model it serves, and a run goes on with the same one alone: it "

@@ -39,11 +39,11 @@ def policy_of(settings: PolicySettings) -> Policy | None:
     return None if settings.is_endpoint else resolve_policy(settings)
 
 
-def recorded(settings: PolicySettings, policy: Policy | None, engine: EngineSettings) -> dict[str, Any]:
+def policy_identity(settings: PolicySettings, policy: Policy | None, engine: EngineSettings) -> dict[str, Any]:
     """What decides what it writes, for a run's identity; `engine` is how its engines are started."""
     if policy is None:
         return {**settings.recorded(), "served": served_by(settings)}
-    return {**policy.recorded(), **engine_arguments.recorded(engine)}
+    return {**policy.recorded(), **engine_arguments.arguments_identity(engine)}
 
 
 def check(settings: Sampling, texts: int) -> None:

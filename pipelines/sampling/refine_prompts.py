@@ -21,14 +21,14 @@ from actors.errors import SettingsError
 from actors.scorers.policy import Policy
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Unit
-from pipelines.export.export_job import Job
+from pipelines.export.export_job import ExportJob
 from pipelines.export.exports import jobs_of_run
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.policy_prompts import Asking
+from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.sampling import policies
-from pipelines.sampling.budget import Budget
+from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.generate import Drawer
 from pipelines.sampling.policies import Engines
 from pipelines.sampling.refine_step import (
@@ -76,7 +76,7 @@ class RefineSummary:
         return {**self.scored.as_json(), "refining": {**own, "usage": self.usage._asdict()}}
 
 
-def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Sequence[Job] = ()) -> RefineSummary:
+def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Sequence[ExportJob] = ()) -> RefineSummary:
     """Draft, criticise, edit and judge, into a folder, or go on where an earlier run of the same settings ended.
 
     `jobs` are done with each part as it comes, as is what the settings say of keeping candidates. Raises a `UserError` if
@@ -90,7 +90,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
     policies.check(settings, max(tree))
     work = _Refining(settings, tree, *_prompts(settings), _writers(settings))
-    plan = resolve_run.plan(settings, unanswered=True)
+    plan = resolve_run.resolve(settings, unanswered=True)
     plan = replace(plan, preparation=replace(plan.preparation, columns=replace(plan.preparation.columns, refined=True)))
     plan.preparation.columns.check(())
     for policy in work.policies:
@@ -164,7 +164,7 @@ class _Refining:
     def recorded(self) -> dict[str, Any]:
         """All that decides what is written, for a run's identity."""
         engine = policies.policy_engine(self.settings)
-        drafter, critic, editor = (policies.recorded(model.settings, model.policy, engine) for model in self.writers)
+        drafter, critic, editor = (policies.policy_identity(model.settings, model.policy, engine) for model in self.writers)
         prompts = {"feedback_prompt": self.feedback_prompt, "edit_prompt": self.edit_prompt}
         return {"policy": drafter, "feedback": critic, "edit": editor, "tree": self.tree._asdict(), **prompts}
 
@@ -179,7 +179,7 @@ class _Refining:
             drafter, critic, editor = (drawers[id(model)] for model in self.writers)
             sampling = SampleStepSettings(
                 step_settings(run),
-                Budget(DrawSettings()),
+                CandidateBudget(DrawSettings()),
                 self.settings.policy.policy_seed,
                 drafter,
                 engines.judges(run.preparation.model, judges),
@@ -196,8 +196,8 @@ class _Refining:
     def _writer(self, run: Run, model: _Model, drawer: Drawer, prompt: str) -> Writer:
         return Writer(drawer, self._asking(run, model, None), prompt)
 
-    def _asking(self, run: Run, model: _Model, system: str | None) -> Asking:
-        return Asking(run.preparation, model.policy, system, self.settings.render.control_tokens)
+    def _asking(self, run: Run, model: _Model, system: str | None) -> PromptPreparation:
+        return PromptPreparation(run.preparation, model.policy, system, self.settings.render.control_tokens)
 
 
 def _summed_up(run: Run, summary: Summary, settings: RefineSettings, usage: Usage) -> RefineSummary:

@@ -16,9 +16,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.models.reward_anything import as_text
 from actors.records import Message, Reason, Reasoning, Role, ScoreRequest
-from actors.scorers.policy import Drawn, undrawn
-from actors.text.reasoning import parted
-from pipelines.prepare.policy_prompts import AskedRow, Asking
+from actors.scorers.policy import Drawn, failed_candidate
+from actors.text.reasoning import split_reasoning
+from pipelines.prepare.policy_prompts import PromptPreparation, PromptRow
 from pipelines.prepare.score_requests import reasoning_of
 from pipelines.sampling.generate import Asked, Drawer
 from pipelines.sampling.sample_step import Sampled, SampleStep, SampleStepSettings, Text, Usage, drawing_usage
@@ -63,13 +63,13 @@ class Writer:
     """A model that writes about drafts, and how it is asked: by a prompt in Jinja, as a user turn."""
 
     drawer: Drawer
-    asking: Asking
+    asking: PromptPreparation
     prompt: str
 
     def asked(self, row: str, places: Mapping[str, object], seeds: tuple[int, ...]) -> Asked:
         """The question with everything in its place."""
         turn = Message(Role.USER, _template(self.prompt).render(places))
-        return Asked(row, AskedRow(ScoreRequest((turn,), ())), seeds)
+        return Asked(row, PromptRow(ScoreRequest((turn,), ())), seeds)
 
     async def write(self, work: str, asked: Sequence[Asked], rendering: Executor) -> list[tuple[Drawn, ...]]:
         """What it writes, a text for each seed. A question that it can't be asked has the reason in place of each."""
@@ -78,7 +78,7 @@ class Writer:
         able = [one._replace(asked=own) for one, own in zip(asked, rendered, strict=True) if own.reason is None]
         drawn = iter(await self.drawer.draw(work, able) if able else ())
         return [
-            next(drawn) if own.reason is None else (undrawn(own.reason),) * len(one.seeds)
+            next(drawn) if own.reason is None else (failed_candidate(own.reason),) * len(one.seeds)
             for one, own in zip(asked, rendered, strict=True)
         ]
 
@@ -147,7 +147,7 @@ class RefineStep(SampleStep):
             if said.reason is None
         ]
         found = iter(await self._own.editor.write(work, asked, self._rendering))
-        return [[next(found)[0] if said.reason is None else undrawn(said.reason) for said in own] for own in told]
+        return [[next(found)[0] if said.reason is None else failed_candidate(said.reason) for said in own] for own in told]
 
     def _places(self, row: Sampled, draft: Text) -> dict[str, object]:
         context = row.asked.request.context
@@ -158,7 +158,7 @@ class RefineStep(SampleStep):
 
 def _answering(drawn: Drawn, how: Reasoning) -> Drawn:
     """A text, with the reason why it is none that anybody is shown if that is its reasoning."""
-    found = parted(drawn.text)
+    found = split_reasoning(drawn.text)
     if drawn.reason is not None or not found.reasoned or how is Reasoning.KEEP:
         return drawn
     return replace(drawn, reason=Reason.REASONING) if how is Reasoning.REJECT or found.answer is None else drawn
@@ -166,7 +166,7 @@ def _answering(drawn: Drawn, how: Reasoning) -> Drawn:
 
 def _shown(drawn: Drawn, how: Reasoning) -> Drawn:
     """A text as another model is shown it: without its reasoning, where that is stripped."""
-    answer = parted(drawn.text).answer
+    answer = split_reasoning(drawn.text).answer
     return replace(drawn, text=answer) if how is Reasoning.STRIP and answer is not None else drawn
 
 

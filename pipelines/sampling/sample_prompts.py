@@ -25,15 +25,15 @@ from actors.records import Reason
 from actors.scorers.policy import Policy
 from pipelines import storage
 from pipelines.corpus.corpus_files import Unit
-from pipelines.export.export_job import Job
+from pipelines.export.export_job import ExportJob
 from pipelines.export.exports import jobs_of_run
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.policy_prompts import Asking, ask
+from pipelines.prepare.policy_prompts import PromptPreparation, prepare_prompts
 from pipelines.runtime.progress import PassedOn, Progress, Silent
 from pipelines.runtime.session import ray_session
 from pipelines.sampling import policies
-from pipelines.sampling.budget import Budget
+from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
 from pipelines.sampling.generate import Drawer, FromParts
 from pipelines.sampling.policies import Engines
@@ -74,13 +74,13 @@ class SampleSummary:
         return {**self.scored.as_json(), "sampling": {**own, "usage": self.usage._asdict()}}
 
 
-def recorded(settings: SampleSettings, policy: Policy | None) -> dict[str, Any]:
+def sampling_identity(settings: SampleSettings, policy: Policy | None) -> dict[str, Any]:
     """All that decides what is drawn, for a run's identity."""
-    written_by = policies.recorded(settings.policy, policy, policies.policy_engine(settings))
+    written_by = policies.policy_identity(settings.policy, policy, policies.policy_engine(settings))
     return {"policy": written_by, "draw": settings.draw.model_dump(mode="json")}
 
 
-def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Sequence[Job] = ()) -> SampleSummary:
+def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Sequence[ExportJob] = ()) -> SampleSummary:
     """Answer prompts and judge the answers, into a folder, or go on where an earlier run of the same settings ended.
 
     `jobs` are done with each part as it comes, as is what the settings say of keeping candidates. Raises a `UserError` if
@@ -91,17 +91,17 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     counting = Counting(progress or Silent())
     check(settings)
     policy = policies.policy_of(settings.policy)
-    plan = resolve_run.plan(settings, unanswered=True)
+    plan = resolve_run.resolve(settings, unanswered=True)
     policies.check_judge(plan.preparation.model, settings.draw)
     policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
     counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
     with lease(settings.output):
-        run = open_run(settings, plan, manifest_of(plan, settings, recorded(settings, policy)))
+        run = open_run(settings, plan, manifest_of(plan, settings, sampling_identity(settings, policy)))
         if settings.overwrite:
             _delete_drawn(settings.output)
         write_recipe(settings.output, sample=settings)
-        asking = Asking(run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens)
+        asking = PromptPreparation(run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens)
         work = _Sampling(asking, settings)
         if not run.missing():  # as `carry_out` looks, but before it is known whether there is anything to draw
             drop_unreadable(run.parts, counting.noted)
@@ -156,7 +156,7 @@ def _in_turns(settings: SampleSettings) -> bool:
 class _Sampling:
     """What does the work of a run: pools of engines, and the step that asks them and commits."""
 
-    asking: Asking
+    asking: PromptPreparation
     settings: SampleSettings
 
     @contextmanager
@@ -182,15 +182,17 @@ class _Sampling:
 
     def _dataset(self, run: Run, units: Sequence[Unit], drawer: Drawer | FromParts, judges: Pool | None) -> Dataset:
         settings = self.settings
-        step = SampleStepSettings(step_settings(run), Budget(settings.draw), settings.policy.policy_seed, drawer, judges)
+        step = SampleStepSettings(
+            step_settings(run), CandidateBudget(settings.draw), settings.policy.policy_seed, drawer, judges
+        )
         return stepped(run, units, self.asking, SampleStep, step)
 
 
-def stepped(run: Run, units: Sequence[Unit], asking: Asking, step: type, settings: Any) -> Dataset:
+def stepped(run: Run, units: Sequence[Unit], asking: PromptPreparation, step: type, settings: Any) -> Dataset:
     """Read, ask, and what a step makes of it: a step asks the pools, and holds no engine itself."""
     steps = max(1, cluster_gpus() // 8)  # each keeps the engines of a node busy
     asked = read_units(run, units).map_batches(
-        functools.partial(ask, asking=asking), batch_size=None, batch_format="pyarrow"
+        functools.partial(prepare_prompts, asking=asking), batch_size=None, batch_format="pyarrow"
     )
     return asked.map_batches(
         step,

@@ -16,17 +16,17 @@ import pyarrow as pa
 from actors.engine.loop_thread import LoopThread
 from actors.errors import EngineError
 from actors.records import Reason, RenderedRequest, Response, Score, ScoreRequest
-from actors.scorers.head_scorer import gathered
+from actors.scorers.head_scorer import gather
 from actors.scorers.policy import Drawn, seed_of
 from pipelines.corpus.readers import START
 from pipelines.formats import CANDIDATE
-from pipelines.prepare.policy_prompts import AskedRow, asked_rows
+from pipelines.prepare.policy_prompts import PromptRow, read_prompt_rows
 from pipelines.prepare.score_requests import Preparation, renderer
-from pipelines.sampling.budget import Budget
+from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
-from pipelines.sampling.generate import Asked, Drawer, FromParts, pieces, same
+from pipelines.sampling.generate import Asked, Drawer, FromParts, calls_prefix, pieces
 from pipelines.scored_corpus.parts import Counts, Part
-from pipelines.scoring.score_step import StepSettings, Stretch, stretches, told
+from pipelines.scoring.score_step import StepSettings, Stretch, part_report, stretches
 
 _ROWS_TOGETHER = 8
 _SIDE_BY_SIDE = 16
@@ -40,7 +40,7 @@ class SampleStepSettings:
     """
 
     step: StepSettings
-    budget: Budget
+    budget: CandidateBudget
     seed: int
     drawer: Drawer | FromParts
     judges: Pool | None
@@ -72,7 +72,7 @@ class Sampled:
     """A row on its way: its candidates so far, and what they came to."""
 
     row: str
-    asked: AskedRow
+    asked: PromptRow
     texts: list[Text] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
 
@@ -94,10 +94,10 @@ class Sampled:
         return [(text.name, score, text.drawn) for text, score in zip(self.texts, self.scores, strict=True)]
 
 
-class Sampler:
+class CandidateSampler:
     """Draws candidates of rows and has them judged. `judges` may be None: candidates wait for their turn then."""
 
-    def __init__(self, preparation: Preparation, budget: Budget, seed: int, judges: Pool | None) -> None:
+    def __init__(self, preparation: Preparation, budget: CandidateBudget, seed: int, judges: Pool | None) -> None:
         self._preparation = preparation
         self._budget = budget
         self._seed = seed
@@ -112,7 +112,7 @@ class Sampler:
     async def _sampled(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
         asked = [row for row in rows if row.asked.reason is None]
         together = enumerate(pieces(asked, _ROWS_TOGETHER))
-        return sum(await gathered(self._answer(f"{work}/{at}", own, drawer) for at, own in together), Usage())
+        return sum(await gather(self._answer(f"{work}/{at}", own, drawer) for at, own in together), Usage())
 
     async def _answer(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
         """Draw candidates for some rows and have them judged, as often as the budget says."""
@@ -151,7 +151,7 @@ class Sampler:
         if not requests:
             return iter(())
         rendered = await asyncio.get_running_loop().run_in_executor(self._rendering, self._rendered, requests)
-        return iter(await self._judges.by(same(work)).score.remote(work, rendered))
+        return iter(await self._judges.by(calls_prefix(work)).score.remote(work, rendered))
 
     def _rendered(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
         return renderer(self._preparation.model, self._preparation.render).render(requests)
@@ -165,7 +165,7 @@ class Sampler:
         return columns.table(taken, told, [drawn for *_, drawn in responses]), [score for *_, score in told]
 
 
-class SampleStep(Sampler):
+class SampleStep(CandidateSampler):
     """Ray Data's actor class: it commits what it sampled."""
 
     def __init__(self, settings: SampleStepSettings) -> None:
@@ -174,12 +174,12 @@ class SampleStep(Sampler):
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Sample and commit a block; returns one row per part."""
-        rows = asked_rows(block)
+        rows = read_prompt_rows(block)
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:
             cut = stretches(block, self._settings.step.part_rows, rows)
             return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
 
-    def _commit(self, stretch: Stretch[AskedRow]) -> dict[str, Any]:
+    def _commit(self, stretch: Stretch[PromptRow]) -> dict[str, Any]:
         step = self._settings.step
         name, starts = step.names[stretch.file], stretch.table.column(START).to_pylist()
         rows = [
@@ -191,9 +191,9 @@ class SampleStep(Sampler):
         table, scores = self.table(stretch.table, rows)
         part = Part(stretch.file, stretch.range, Counts.of(len(there), scores))
         step.parts.commit(part, table, step.metadata)
-        return {**told(part, scores), **usage._asdict()}
+        return {**part_report(part, scores), **usage._asdict()}
 
-    def _drawer(self, stretch: Stretch[AskedRow]) -> Drawer:
+    def _drawer(self, stretch: Stretch[PromptRow]) -> Drawer:
         drawer = self._settings.drawer
         return _Given(drawer.of(stretch.file, stretch.range)) if isinstance(drawer, FromParts) else drawer
 

@@ -10,7 +10,7 @@ SAME_REWARD = 1e-5
 """Rewards that differ by no more are equal: that is how far a reward is repeatable, and less is the last bits of a batch."""
 
 
-class Agreement(StrEnum):
+class LabelAgreement(StrEnum):
     """Whether a pair is as the corpus' own label has it: its chosen response the better one."""
 
     AGREES = "agree"
@@ -64,7 +64,7 @@ class LeftOut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PreferencePair:
     """Two candidates for one prompt, the better one and the worse one. They differ, in reward and in what was judged."""
 
     chosen: Candidate
@@ -76,15 +76,15 @@ class Pair:
         return self.chosen.reward - self.rejected.reward
 
     @property
-    def agreement(self) -> Agreement:
+    def agreement(self) -> LabelAgreement:
         """How it goes with the labels. One is only about the responses of its own row."""
         sides = (labelled(self.chosen.name), labelled(self.rejected.name))
         if self.chosen.row != self.rejected.row or set(sides) != set(Side):
-            return Agreement.UNLABELLED
-        return Agreement.AGREES if sides[0] is Side.CHOSEN else Agreement.DISAGREES
+            return LabelAgreement.UNLABELLED
+        return LabelAgreement.AGREES if sides[0] is Side.CHOSEN else LabelAgreement.DISAGREES
 
     @property
     def label_margin(self) -> float | None:
         """By how much the reward is higher of the response that the label prefers; below 0 if they disagree."""
-        by = {Agreement.AGREES: self.margin, Agreement.DISAGREES: -self.margin}
+        by = {LabelAgreement.AGREES: self.margin, LabelAgreement.DISAGREES: -self.margin}
         return by.get(self.agreement)

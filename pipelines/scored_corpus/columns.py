@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import SourceError
-from actors.records import Said, Score
+from actors.records import JudgeAnswer, Score
 from actors.scorers.policy import Drawn
-from pipelines.corpus.corpus_files import InputFile, Kind
+from pipelines.corpus.corpus_files import FileKind, InputFile
 from pipelines.corpus.readers import RECORD, RESERVED
 from pipelines.storage import open_read
 
@@ -175,7 +175,7 @@ def _votes(scores: Sequence[Score]) -> list[Sequence[Any]]:
     ]
 
 
-def _told(said: Said) -> dict[str, Any]:
+def _told(said: JudgeAnswer) -> dict[str, Any]:
     # What isn't Unicode can't stand in a column; a judge's tokens may end in the middle of a character.
     text = said.text.encode("utf-8", "replace").decode()
     return {**asdict(said), "text": text, "shown": list(said.shown), "reason": said.reason and said.reason.value}
@@ -183,7 +183,7 @@ def _told(said: Said) -> dict[str, Any]:
 
 def carried_columns(files: Sequence[InputFile], sample: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """What is carried over: every column of Parquet files, or the raw record and the flat scalars of JSON rows."""
-    kinds = {file.kind is Kind.PARQUET for file in files}
+    kinds = {file.kind is FileKind.PARQUET for file in files}
     if len(kinds) > 1:
         raise SourceError("the input mixes Parquet with JSON files; score them into two folders")
     if kinds == {True}:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from actors.errors import OutputError, SourceError
 from pipelines import storage
 from pipelines.scored_corpus.manifest import NAME, BrokenManifest, Manifest, files_mark, identity_mark, read_manifest
-from pipelines.scored_corpus.parts import RUN, Part, Parts, opened
-from pipelines.storage import told
+from pipelines.scored_corpus.parts import RUN, Part, Parts, open_part
+from pipelines.storage import error_text
 
 FILES_KEY = "assay_files"
 """Where a part's metadata has what its file's number stands for (`files_mark`)."""
@@ -39,10 +39,10 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
     except BrokenManifest as broken:
         if not overwrite:
             return _again(folder, manifest, broken)
-        if not _held(folder) and not unused(folder, _BESIDE):
+        if not _held(folder) and not is_unused(folder, _BESIDE):
             raise
     else:
-        if earlier is None and not unused(folder):
+        if earlier is None and not is_unused(folder):
             raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
         if not overwrite:
             return earlier if earlier is not None else _matching(folder, manifest)
@@ -50,7 +50,7 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
     return None
 
 
-def unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
+def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
     """Whether a folder holds nothing, or only what a run leaves whose folder was deleted, or that was killed at its start.
 
     Anything else is somebody's, but for `beside`; so are parts of older versions, which name no run.
@@ -60,14 +60,14 @@ def unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
         names = set(place.names()) - beside
         leavings = [(name, inside) for name in names & _LEAVINGS.keys() for inside in place.sub(name).names()]
     except OSError as error:
-        raise OutputError(f"{folder} can't be read: {told(error)}") from error
+        raise OutputError(f"{folder} can't be read: {error_text(error)}") from error
     return names <= _LEAVINGS.keys() and all(_LEAVINGS[name].fullmatch(inside) for name, inside in leavings)
 
 
 def _again(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest | None:
     """The manifest as it must have been, if parts say so; None if there is nothing to lose."""
     found = _matching(folder, manifest)
-    if found is None and (_held(folder) or not unused(folder, _BESIDE)):
+    if found is None and (_held(folder) or not is_unused(folder, _BESIDE)):
         raise OutputError(
             f"{broken}, but the parts beside it aren't of a run with these settings and files; "
             "give the settings of that run, another output folder, or --overwrite to delete it"
@@ -102,7 +102,7 @@ def _all_of(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:
     marks: set[str] = set()
     for part in listing:
         try:
-            with opened(parts.path(part)) as parquet:
+            with open_part(parts.path(part)) as parquet:
                 schema = parquet.schema_arrow
         except SourceError:
             continue

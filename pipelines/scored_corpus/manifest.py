@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from actors.errors import OutputError
 from pipelines import storage
-from pipelines.corpus.corpus_files import InputFile, Kind, difference, is_there
+from pipelines.corpus.corpus_files import FileKind, InputFile, difference, is_there
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.parts import MANIFEST, RUN
 from pipelines.settings.run_settings import RunSettings
-from pipelines.storage import told
+from pipelines.storage import error_text
 
 NAME = MANIFEST
 _VERSION = 1
@@ -115,7 +115,7 @@ class Manifest:
         """The manifest with those of the files that it doesn't hold yet; `carried` are the columns that they have."""
         known, names = {file.path for file in self.known(files)}, {file.name for file in self.files}
         new = [file for file in files if file.path not in known]
-        if wrong := [file.path for file in new if (file.kind is Kind.PARQUET) is self.columns.is_json]:
+        if wrong := [file.path for file in new if (file.kind is FileKind.PARQUET) is self.columns.is_json]:
             raise OutputError(f"a run over {'JSON' if self.columns.is_json else 'Parquet'} can't take {wrong[0]} in")
         if not self.columns.is_json and (more := sorted(set(carried) - set(self.columns.carried.names))):
             raise OutputError(
@@ -152,7 +152,7 @@ class Manifest:
         try:
             storage.folder(folder).replace(NAME, (json.dumps(document, indent=2) + "\n").encode())
         except OSError as error:
-            raise OutputError(f"{folder} can't be written: {told(error)}") from error
+            raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -182,7 +182,7 @@ def read_manifest(folder: str) -> Manifest | None:
         document = _parsed(path, storage.folder(folder).read(NAME))
         if document["assay"] != _VERSION:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
-        files = tuple(InputFile(**(entry | {"kind": Kind(entry["kind"])})) for entry in document["files"])
+        files = tuple(InputFile(**(entry | {"kind": FileKind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
         # These only newer manifests have.
         flags = ("steps", "votes", "trace", "drawn", "refined", "within_row")

@@ -26,13 +26,13 @@ def folder_of(output: str, name: str) -> str:
     return storage.folder(output).sub(FOLDER).sub(name).path
 
 
-def made_of(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> dict[str, Any]:
+def member_note(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> dict[str, Any]:
     """What an ensemble notes of a member's run that it is made of: enough to know when that run has become another one."""
     sizes = [(entry.name, entry.size) for _, entry in entries]
     return {"identity": dict(manifest.identity), "run": _run(manifest), "parts": _sha256(sizes)}
 
 
-def made_up(manifest: Manifest) -> bool:
+def is_fake(manifest: Manifest) -> bool:
     """Whether a scored folder's numbers are the fake engine's; or some of them, in an ensemble."""
     noted = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]
     return any(identity.get("engine") == "fake" for identity in (manifest.identity, *noted))

@@ -22,11 +22,11 @@ from typing import Any
 from actors.errors import OutputError
 from pipelines import storage
 from pipelines.scored_corpus.parts import RUN, Part
-from pipelines.storage import Entry, told
+from pipelines.storage import Entry, error_text
 
 
 @dataclass(frozen=True)
-class Kind:
+class OutputKind:
     """What fills a folder: its name in `NAME.json` and in messages, and how its files are called."""
 
     name: str
@@ -47,7 +47,7 @@ class Kind:
         return self.number(name) is not None
 
 
-FILTER = Kind("filter", ("kept", "rest"))
+FILTER = OutputKind("filter", ("kept", "rest"))
 
 _DONE = "done"
 _MADE_OF, _FILES = "made_of", "files"
@@ -64,7 +64,7 @@ def check_apart(folders: Sequence[str]) -> None:
             raise OutputError(f"{other} and {folder} are the same folder, or one is inside the other; keep them apart")
 
 
-def check_free(folder: str, overwrite: bool, kind: Kind = FILTER) -> None:
+def check_free(folder: str, overwrite: bool, kind: OutputKind = FILTER) -> None:
     """Raise `OutputError` unless the folder is new, empty, or holds a result of the same kind that may be replaced.
 
     One that never came to its end left nothing to lose: its folder may always be used again.
@@ -75,7 +75,7 @@ def check_free(folder: str, overwrite: bool, kind: Kind = FILTER) -> None:
     except NotADirectoryError:
         raise OutputError(f"{folder} is a file, and a folder is needed") from None
     except OSError as error:
-        raise OutputError(f"{folder} can't be read: {told(error)}") from error
+        raise OutputError(f"{folder} can't be read: {error_text(error)}") from error
     earlier = _read(folder, kind)
     if earlier is None:
         raise OutputError(f"{folder} holds something else than the result of `{kind.name}`; give a new or an empty folder")
@@ -83,7 +83,7 @@ def check_free(folder: str, overwrite: bool, kind: Kind = FILTER) -> None:
         raise OutputError(f"{folder} holds what {earlier.get('asked')!r} gave; --overwrite replaces it")
 
 
-def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict[str, dict[str, Any]]:
+def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -> dict[str, dict[str, Any]]:
     """Make the folder, and mark it as ours. Returns what was noted as done, if the same was asked for here before.
 
     Files that no such note tells of are deleted: they are of another one, or nobody knows that they are complete. If this is
@@ -104,7 +104,7 @@ def start(folder: str, document: Mapping[str, Any], kind: Kind = FILTER) -> dict
             if (number := kind.number(entry.name)) is not None and number not in notes:
                 place.delete(entry.name)
     except OSError as error:
-        raise OutputError(f"{folder} can't be written: {told(error)}") from error
+        raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
     return notes
 
 
@@ -127,11 +127,11 @@ def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
     try:
         storage.folder(folder).sub(_DONE).replace(f"{number}.json", json.dumps(summary).encode())
     except OSError as error:
-        raise OutputError(f"{folder} can't be written: {told(error)}") from error
+        raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
 def finish(
-    folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: Kind = FILTER, *, made_of: str = ""
+    folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: OutputKind = FILTER, *, made_of: str = ""
 ) -> None:
     """Say what came of it, and of which parts. What a killed worker left half written goes: only the holder writes there."""
     storage.folder(folder).clear()
@@ -139,8 +139,8 @@ def finish(
     storage.folder(folder).sub(_DONE).delete_all()
 
 
-def finished(
-    folder: str, settings: Mapping[str, Any], fingerprint: str, made_of: str, kind: Kind = FILTER
+def read_finished(
+    folder: str, settings: Mapping[str, Any], fingerprint: str, made_of: str, kind: OutputKind = FILTER
 ) -> dict[str, Any] | None:
     """What came of it, if the folder holds what these settings give of these parts; None if there is something to do."""
     earlier = _read(folder, kind)
@@ -154,8 +154,8 @@ def finished(
     return summary
 
 
-def made_of(entries: Sequence[tuple[Part, Entry]]) -> str:
-    """Of which parts something is made, for `finish` and `finished`."""
+def parts_fingerprint(entries: Sequence[tuple[Part, Entry]]) -> str:
+    """Of which parts something is made, for `finish` and `read_finished`."""
     named = json.dumps([(part.name, entry.size) for part, entry in entries])
     return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
 
@@ -164,11 +164,11 @@ def _lasting(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "overwrite"}
 
 
-def _files(folder: str, kind: Kind) -> dict[str, int]:
+def _files(folder: str, kind: OutputKind) -> dict[str, int]:
     return {entry.name: entry.size for entry in sorted(storage.folder(folder).entries()) if kind.is_file(entry.name)}
 
 
-def _read(folder: str, kind: Kind) -> dict[str, Any] | None:
+def _read(folder: str, kind: OutputKind) -> dict[str, Any] | None:
     try:
         document = json.loads(storage.folder(folder).read(kind.document))
     except (OSError, ValueError):
@@ -176,16 +176,16 @@ def _read(folder: str, kind: Kind) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and document.get(_mark(kind)) == _VERSION else None
 
 
-def _mark(kind: Kind) -> str:
+def _mark(kind: OutputKind) -> str:
     return f"assay_{kind.name}"
 
 
-def _whole(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: Kind) -> dict[str, Any]:
+def _whole(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> dict[str, Any]:
     """The document as it is read back."""
     whole: dict[str, Any] = json.loads(json.dumps({_mark(kind): _VERSION, **document, "summary": summary}))
     return whole
 
 
-def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: Kind) -> None:
+def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> None:
     content = (json.dumps(_whole(document, summary, kind), indent=2) + "\n").encode()
     storage.folder(folder).replace(kind.document, content)

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.scored_corpus.parts import Part, Parts, opened, read_tables
+from pipelines.scored_corpus.parts import Part, Parts, open_part, read_tables
 
 PART_AT, ROW_AT = "part_at", "row_at"
 """Columns of `in_order`: where a row is."""
@@ -41,7 +41,7 @@ def unreadable_parts(parts: Parts) -> Iterator[tuple[Part, str]]:
 def _why_unreadable(path: str, part: Part) -> str | None:
     held = 0
     try:
-        with opened(path) as parquet:
+        with open_part(path) as parquet:
             for batch in parquet.iter_batches():
                 held += batch.num_rows
     except SourceError as error:

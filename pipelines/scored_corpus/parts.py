@@ -31,7 +31,7 @@ from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Score, Status
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range
-from pipelines.storage import Entry, Folder, open_read, told
+from pipelines.storage import Entry, Folder, error_text, open_read
 from pipelines.storage.lease import Ticket
 
 MANIFEST = "manifest.json"
@@ -133,7 +133,7 @@ class Parts:
             for folder in (self.parts_folder, self._ends_folder):
                 folder.make()
         except OSError as error:
-            raise OutputError(f"{self.folder} can't be written: {told(error)}") from error
+            raise OutputError(f"{self.folder} can't be written: {error_text(error)}") from error
 
     def delete(self) -> None:
         """Delete the run's parts. Raises `OutputError` if that fails: what stays would count as done in the next run."""
@@ -141,7 +141,7 @@ class Parts:
             for folder in (self.parts_folder, self._ends_folder, self.sessions_folder):
                 folder.delete_all()
         except OSError as error:
-            raise OutputError(f"the run in {self.folder} can't be deleted: {told(error)}") from error
+            raise OutputError(f"the run in {self.folder} can't be deleted: {error_text(error)}") from error
 
     def commit(self, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> bool:
         """Write a part, or leave the one of this name alone; returns whether it was written now.
@@ -221,19 +221,19 @@ class Parts:
 
 def read_tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
     """Some columns of a part, in tables of a few thousand rows. Raises `SourceError` if it can't be read."""
-    with opened(path) as parquet:
+    with open_part(path) as parquet:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
             yield pa.Table.from_batches([batch]).select(names)
 
 
 def read_table(path: str) -> pa.Table:
     """A whole part. Raises `SourceError` if it can't be read."""
-    with opened(path) as parquet:
+    with open_part(path) as parquet:
         return parquet.read()
 
 
 @contextmanager
-def opened(path: str) -> Iterator[pq.ParquetFile]:
+def open_part(path: str) -> Iterator[pq.ParquetFile]:
     """A part, of which every page that is read is checked. Raises `SourceError` if it can't be read."""
     try:
         with open_read(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
@@ -300,7 +300,7 @@ def gaps(done: Sequence[Range], extent: int) -> list[Range]:
     return [gap for gap in between if gap.start < gap.end]
 
 
-def joined(ranges: Iterable[Range]) -> list[Range]:
+def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
     """Sorted ranges, those together that overlap: as `gaps` takes them."""
     apart: list[Range] = []
     for piece in ranges:

@@ -7,12 +7,12 @@ from pipelines.corpus.corpus_files import Range
 from pipelines.scored_corpus.manifest import NAME, Manifest, read_manifest
 from pipelines.scored_corpus.member_runs import check_fresh
 from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, is_empty, unreadable
-from pipelines.storage import Entry, told
+from pipelines.storage import Entry, error_text
 
-Entries = list[tuple[Part, Entry]]
+PartEntries = list[tuple[Part, Entry]]
 
 
-def scored_manifest(folder: str) -> Manifest:
+def read_scored_manifest(folder: str) -> Manifest:
     """The manifest of a scored folder. Raises a `UserError` if it is none, or an ensemble of what has changed since."""
     manifest = read_manifest(folder)
     if manifest is None:
@@ -21,13 +21,13 @@ def scored_manifest(folder: str) -> Manifest:
     return manifest
 
 
-def audited(folder: str, manifest: Manifest, partial: bool) -> Entries:
+def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
     """The parts in order. Nothing may be there twice, and only `partial` allows gaps. Raises `SourceError`."""
     try:
         run = Parts(folder, manifest.run)
         entries, extents = sorted(run.entries()), run.extents(manifest.files)
     except OSError as error:
-        raise SourceError(f"{folder} can't be read: {told(error)}") from error
+        raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     if empty := [part for part, entry in entries if is_empty(entry)]:
         raise unreadable(run.path(empty[0]), ValueError("it is empty"))
     parts = [part for part, _ in entries]

@@ -40,20 +40,20 @@ from pipelines.corpus.corpus_files import InputFile, Range, Unit, check_unchange
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.estimate import compare_run
 from pipelines.export import export_job
-from pipelines.export.export_job import Done, Job, Making
+from pipelines.export.export_job import ExportJob, FinishedExport, StartedExport
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.score_requests import Preparation, prepare
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import Watch
 from pipelines.runtime.progress import Progress, Silent
-from pipelines.runtime.run_timing import timed
+from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
 from pipelines.scored_corpus.columns import check_carried
 from pipelines.scored_corpus.earlier_run import FILES_KEY, earlier_run
 from pipelines.scored_corpus.manifest import Manifest, files_mark, made_with
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.parts import Counts, Parts, audit, by_file, gaps, joined, told_strays
+from pipelines.scored_corpus.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, told_strays
 from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring.score_step import ScoreStep, StepSettings
 from pipelines.settings.recipe import write_recipe
@@ -104,7 +104,7 @@ class Run:
         extents = [parts.extents(self.manifest.files) for parts in passes]
         parts = by_file(sorted(part for parts in passes for part in parts.listing()))
         for file in self.manifest.files:
-            done = joined(part.range for part in parts.get(file.index, []))
+            done = merge_ranges(part.range for part in parts.get(file.index, []))
             extent = next((ends[file.index] for ends in extents if ends[file.index] is not None), None)
             remaining = None if extent is None else gaps(done, extent)
             if remaining is None or remaining:
@@ -143,7 +143,7 @@ def score(
     settings: ScoreSettings,
     progress: Progress | None = None,
     reserved: tuple[str, ...] = (),
-    jobs: Sequence[Job] = (),
+    jobs: Sequence[ExportJob] = (),
 ) -> Summary:
     """Score a corpus into a folder, or go on where an earlier run of the same settings ended.
 
@@ -154,7 +154,7 @@ def score(
     """
     progress = progress or Silent()
     mark("plan")
-    plan = resolve_run.plan(settings, reserved)
+    plan = resolve_run.resolve(settings, reserved)
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)
     compare_run.check_planned(settings.plan, manifest)
@@ -164,12 +164,12 @@ def score(
         return carry_out(run, _scoring, progress, jobs)
 
 
-def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = ()) -> Summary:
+def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob] = ()) -> Summary:
     """Do what is missing of a run, prove that nothing is, and sum it up. Raises as `score` does.
 
     With each part, and at the end with what a killed run left of that, `jobs` are done, which go by part.
     """
-    todo = [job for job in jobs if export_job.finished(job) is None]
+    todo = [job for job in jobs if export_job.read_finished_export(job) is None]
     for job in todo:
         export_job.check(job, run.manifest)
     with ExitStack() as held:
@@ -178,7 +178,7 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job] = 
         return _carry_out(run, flows, progress, jobs, todo)
 
 
-def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job], todo: Sequence[Job]) -> Summary:
+def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], todo: Sequence[ExportJob]) -> Summary:
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
     if run.left_out and run.later is None:
@@ -198,7 +198,8 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job], 
         try:
             summary = summarise(run.parts, run.manifest.columns, counts)
             summary = replace(
-                summary, made=[Done(job, export_job.finished(job) or export_job.complete(job)) for job in jobs]
+                summary,
+                made=[FinishedExport(job, export_job.read_finished_export(job) or export_job.complete(job)) for job in jobs],
             )
             break
         except (SourceError, AuditError):
@@ -209,7 +210,7 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Job], 
     return summary
 
 
-def open_run(settings: JudgingSettings, plan: resolve_run.Plan, manifest: Manifest) -> Run:
+def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest: Manifest) -> Run:
     """Open the output folder: new, to go on with, or to add new input to."""
     folder = storage.absolute(settings.output)
     known: Sequence[str] = ()
@@ -256,7 +257,7 @@ def _repair(run: Run, progress: Progress) -> None:
         progress.noted(f"{part.name} overlapped an older part or was empty, and is dropped; its rows are scored again")
 
 
-def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progress) -> None:
+def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: Progress) -> None:
     gpus = placement.engine_gpus(run.settings.engine)
     with progress.running(run.manifest.files, run.parts.listing()):
         left = _PASSES
@@ -268,7 +269,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progres
             try:
                 with (
                     flows(run, units, progress.noted) as flow,
-                    timed(run.parts, run.settings, progress, flow.begun) as watched,
+                    time_session(run.parts, run.settings, progress, flow.begun) as watched,
                 ):
                     _flow(run, _followed(flow, steps), watched)
                 left -= 1
@@ -278,7 +279,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[Making], progress: Progres
                 progress.noted(f"{lost}; the others go on")
 
 
-def _followed(flow: Flow, steps: Sequence[Making]) -> Flow:
+def _followed(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
     if not steps:
         return flow
     following = functools.partial(export_job.follow, steps=steps)
@@ -309,7 +310,7 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
             _check_failures(done, run.settings.work.max_failed_fraction)
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
         words = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
-        raise stopped(error, "; ".join(words)) from error
+        raise run_stopped(error, "; ".join(words)) from error
 
 
 @contextmanager
@@ -372,13 +373,13 @@ def _check_failures(done: Counts, most: float) -> None:
         raise RunStopped(f"{done.failed} of {done.responses} responses failed, which is more than --max-failed-fraction")
 
 
-def stopped(error: Exception, engine_error: str = "") -> AssayError:
+def run_stopped(error: Exception, engine_error: str = "") -> AssayError:
     """What ends a run by an error of a worker's: what can never work is no matter of going on."""
     never = _NEVER.search(str(error))
-    return RunStopped(why(error, engine_error)) if never is None else _NEVER_WORKS[never[1]](never[2])
+    return RunStopped(stop_reason(error, engine_error)) if never is None else _NEVER_WORKS[never[1]](never[2])
 
 
-def why(error: Exception, engine_error: str = "") -> str:
+def stop_reason(error: Exception, engine_error: str = "") -> str:
     """The cause in a worker: an error of ours or of the storage, an engine's last words, or all that Ray says.
 
     Ray Data raises an error of its own from the one in a worker, and of that only its traceback arrives here.

@@ -94,7 +94,7 @@ class ScoreStep:
 
     def _commit(self, stretch: Stretch[PreparedRow]) -> dict[str, Any]:
         if done := self._done.get((stretch.file, stretch.range)):
-            return told(done, [])
+            return part_report(done, [])
         work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
         outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
         judged = [outcome.score for row in outcomes for outcome in row]
@@ -102,7 +102,7 @@ class ScoreStep:
         self._keep_killers(stretch, outcomes)
         mark(f"part {part.name} is scored")
         self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata)
-        return told(part, judged)
+        return part_report(part, judged)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
         name = self._settings.names[stretch.file]
@@ -120,7 +120,7 @@ class ScoreStep:
             folder.replace(name, json.dumps({"file": self._settings.names[stretch.file], "prompts": prompts}).encode())
 
 
-def told(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
+def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
     """What the driver is told of a part."""
     reasons = Counter(score.reason.value for score in scores if score.reason is not None)
     return {

@@ -55,7 +55,7 @@ def build(settings: type[S], flat: Mapping[str, Any]) -> S:
             section[leaf.name] = flat[leaf.name]
     unknown = [_unknown(name, known) for name in sorted(flat.keys() - known.keys())]
     try:
-        found = validated(settings, nested)
+        found = validate(settings, nested)
     except SettingsError as error:
         raise SettingsError("; ".join([*unknown, str(error)])) from None
     if unknown:
@@ -63,7 +63,7 @@ def build(settings: type[S], flat: Mapping[str, Any]) -> S:
     return found
 
 
-def validated(settings: type[S], nested: object) -> S:
+def validate(settings: type[S], nested: object) -> S:
     """Settings from nested values, as in a recipe. Raises `SettingsError` that tells every mistake and its place."""
     try:
         check_no_credentials(nested)  # before another mistake is told with what was given

@@ -9,9 +9,9 @@ from actors.errors import OutputError, SettingsError
 from actors.settings.base import Settings
 from pipelines import storage
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.options import from_yaml, validated
+from pipelines.settings.options import from_yaml, validate
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
-from pipelines.storage import told
+from pipelines.storage import error_text
 
 
 class Recipe(Settings):
@@ -44,7 +44,7 @@ def write_recipe(folder: str, **steps: Settings) -> None:
     try:
         storage.folder(folder).replace(NAME, yaml.safe_dump(document, sort_keys=False).encode())
     except OSError as error:
-        raise OutputError(f"{folder} can't be written: {told(error)}") from error
+        raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
 def read_recipe(path: str) -> Recipe:
@@ -57,7 +57,7 @@ def read_recipe(path: str) -> Recipe:
         raise SettingsError(f"the recipe {path} is no YAML: {error}") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
-        recipe = validated(Recipe, document)
+        recipe = validate(Recipe, document)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     if not recipe.steps:

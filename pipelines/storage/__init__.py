@@ -11,6 +11,7 @@ from pipelines.storage.files import (
     absolute,
     arrow_file_system,
     below,
+    error_text,
     files_below,
     find,
     folder,
@@ -20,7 +21,6 @@ from pipelines.storage.files import (
     open_read,
     overlap,
     real,
-    told,
 )
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "absolute",
     "arrow_file_system",
     "below",
+    "error_text",
     "files_below",
     "find",
     "folder",
@@ -40,5 +41,4 @@ __all__ = [
     "open_read",
     "overlap",
     "real",
-    "told",
 ]

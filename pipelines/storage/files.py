@@ -176,7 +176,7 @@ def overlap(one: str, other: str) -> bool:
     return path.is_relative_to(other_path) or other_path.is_relative_to(path)
 
 
-def told(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """What an error says, in the words of the system or the store."""
     return f"{error.strerror} ({error.filename})" if error.strerror and error.filename else str(error.strerror or error)
 

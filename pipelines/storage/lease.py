@@ -23,7 +23,7 @@ from pathlib import Path
 
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
-from pipelines.storage.files import LEASE, Folder, told
+from pipelines.storage.files import LEASE, Folder, error_text
 
 RENEW_S = 5.0
 STALE_S = 60.0
@@ -94,7 +94,7 @@ def lease(path: str) -> Iterator[None]:
     except NotADirectoryError as error:
         raise OutputError(f"{path} is a file, and a folder is needed") from error
     except OSError as error:
-        raise OutputError(f"{place.path} can't be written: {told(error)}") from error
+        raise OutputError(f"{place.path} can't be written: {error_text(error)}") from error
     _held.append(held)
     try:
         with held.renewing():
@@ -225,7 +225,7 @@ class _Held:
             try:
                 self.renew()
             except OSError as error:
-                raise RunStopped(f"the lease of {self._place.path} can't be renewed: {told(error)}") from error
+                raise RunStopped(f"the lease of {self._place.path} can't be renewed: {error_text(error)}") from error
         if self._taken_by is not None:
             raise RunStopped(
                 f"another run has taken {self._place.path} over, since this one was stopped for longer than {STALE_S:g} s: "

@@ -19,7 +19,7 @@ from actors.contracts.family import Family, KnownModel
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
 from actors.records import Reading
-from actors.reward_model import RewardModel, families, resolve
+from actors.reward_model import RewardModel, families, resolve_model
 from actors.settings.replica import Dtype, ModelSettings, ReadSettings, RenderSettings
 from tests.support.models import (
     ATTRIBUTES,
@@ -166,7 +166,7 @@ def test_rounding_leaves_no_number_where_there_was_none() -> None:
 
 def test_a_way_of_another_family_is_refused() -> None:
     with pytest.raises(SettingsError, match="--steerlm-rounding: the family scalar has no such way of being read"):
-        resolve(ModelSettings(model=SCALAR, read=ReadSettings(steerlm_rounding=True)), RenderSettings())
+        resolve_model(ModelSettings(model=SCALAR, read=ReadSettings(steerlm_rounding=True)), RenderSettings())
 
 
 # Which model a family takes.
@@ -190,9 +190,11 @@ def test_a_reward_model_travels() -> None:
 
 def test_settings_win_over_the_checkpoint(tmp_path: Path) -> None:
     path = str(write_model(tmp_path / "model"))
-    as_it_is = resolve(ModelSettings(model=path), RenderSettings())
+    as_it_is = resolve_model(ModelSettings(model=path), RenderSettings())
     assert (as_it_is.dtype, as_it_is.max_model_len) == ("bfloat16", 8192)
-    own = resolve(ModelSettings(model=path, dtype=Dtype.FLOAT32, weights={"score": -1.0}), RenderSettings(max_model_len=100))
+    own = resolve_model(
+        ModelSettings(model=path, dtype=Dtype.FLOAT32, weights={"score": -1.0}), RenderSettings(max_model_len=100)
+    )
     assert (own.dtype, own.max_model_len, own.weights) == ("float32", 100, {"score": -1.0})
 
 
@@ -254,7 +256,7 @@ def test_a_classifier_is_never_guessed_to_be_a_reward_model(
     message = refusal(tmp_path, {**SCALAR_CONFIG, **change})
     assert f"{found}. That alone doesn't tell whether it is a reward model" in message
     assert f"--family: {family}: " in message
-    named = resolve(ModelSettings(model=str(tmp_path / "model"), family=family), RenderSettings())
+    named = resolve_model(ModelSettings(model=str(tmp_path / "model"), family=family), RenderSettings())
     assert (named.family_name, named.labels) == (family, int(change.get("num_labels", 2)))
 
 
@@ -272,7 +274,7 @@ def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) 
     assert "That alone doesn't tell whether it is a reward model, nor how it is read" in message
     assert "--family: first-logit: the logit of token id 0" in message
     assert "attributes:" not in message, "only those that could read it are named"
-    named = resolve(ModelSettings(model=str(tmp_path / "model"), family="first-logit"), RenderSettings())
+    named = resolve_model(ModelSettings(model=str(tmp_path / "model"), family="first-logit"), RenderSettings())
     assert (named.family_name, named.labels) == ("first-logit", 1)
 
 
@@ -285,16 +287,16 @@ def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, n
         shutil.copytree(BUILT_IN / name, folder)
     with pytest.raises(ModelError, match=rf"nor how it is read: if it is one, say which with --family: {family}: "):
         reward_model(foreign)
-    assert resolve(ModelSettings(model=str(foreign), family=family), RenderSettings()).family_name == family
+    assert resolve_model(ModelSettings(model=str(foreign), family=family), RenderSettings()).family_name == family
     assert reward_model(known).family_name == reward_model(f"tiny-{name}").family_name == family
 
 
 def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="--family nonsense is none that Assay knows; there are attributes, first-logit, "):
-        resolve(ModelSettings(model=SCALAR, family="nonsense"), RenderSettings())
+        resolve_model(ModelSettings(model=SCALAR, family="nonsense"), RenderSettings())
     with pytest.raises(ModelError, match="a LlamaForSequenceClassification with 1 labels, which --family attributes can't"):
-        resolve(ModelSettings(model=SCALAR, family="attributes"), RenderSettings())
-    assert resolve(ModelSettings(model=SCALAR, family="scalar"), RenderSettings()).family_name == "scalar"
+        resolve_model(ModelSettings(model=SCALAR, family="attributes"), RenderSettings())
+    assert resolve_model(ModelSettings(model=SCALAR, family="scalar"), RenderSettings()).family_name == "scalar"
 
 
 @pytest.mark.parametrize(
@@ -356,7 +358,7 @@ def test_an_attribute_head_of_another_shape_is_refused(tmp_path: Path, head: tup
 
 def test_a_published_model_isnt_read_as_another_family() -> None:
     with pytest.raises(ModelError, match="tiny-principle is published as --family principle, and would be misread by"):
-        resolve(ModelSettings(model="tiny-principle", family="first-logit"), RenderSettings())
+        resolve_model(ModelSettings(model="tiny-principle", family="first-logit"), RenderSettings())
 
 
 def test_a_copy_in_a_folder_of_its_name_is_known(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.contracts.family import Question
 from actors.engine.process_reaper import VARIABLE, _marked
 from actors.records import Message, Role
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
 from tests.support.commands import summary
 from tests.support.endpoints import serving, wait
@@ -96,7 +96,7 @@ def test_every_route_and_the_batch_job_give_the_same_number(endpoint: str, tmp_p
 
     (row,) = ds.dataset(tmp_path / "scored" / "parts").to_table(columns=["reward", "scores"]).to_pylist()
     by_route: dict[str, float] = {"assay score": row["reward"]}
-    model = resolve(ModelSettings(model=HEAD), RenderSettings())
+    model = resolve_model(ModelSettings(model=HEAD), RenderSettings())
     text = model.family.text(Question((Message(Role.USER, QUESTION[0]["content"]),), ("7",), (0,)), lambda *_, **__: "")
     messages = {"model": HEAD, "messages": answered("7")}
 
@@ -214,7 +214,7 @@ def test_curator_and_camel_read_the_scores(client: openai.OpenAI, endpoint: str)
 
 def test_verl_reads_the_last_probability(endpoint: str) -> None:
     """Its reward loop posts a rendered prompt, and takes `data[-1]["probs"][-1]`."""
-    model = resolve(ModelSettings(model=HEAD), RenderSettings())
+    model = resolve_model(ModelSettings(model=HEAD), RenderSettings())
     text = model.family.text(Question((Message(Role.USER, QUESTION[0]["content"]),), ("7",), (0,)), lambda *_, **__: "")
     output = post(endpoint, "/classify", {"model": HEAD, "input": text, "activation": False})
     assert output["data"][-1]["probs"][-1] == pytest.approx(truth(endpoint)["reward"], abs=SAME)

@@ -28,7 +28,7 @@ from ray.serve.schema import ServeDeploySchema
 from referencing import Registry, Resource
 
 from deploy.settings import EndpointSettings
-from pipelines.settings.options import validated
+from pipelines.settings.options import validate
 from pipelines.settings.recipe import read_recipe
 from tests.conftest import REPOSITORY
 from tests.support.endpoints import free_port, ray_head, wait
@@ -97,7 +97,7 @@ SUBMITTER = Group("RayJob", "submitter", {"template": DOCUMENTS["RayJob/assay-co
 # Schemas.
 
 
-def validate(document: Any) -> None:
+def validate_object(document: Any) -> None:
     """Raise `ValidationError` for what the API server would refuse, or drop."""
     if document["apiVersion"].startswith("ray.io/"):
         Draft202012Validator({"$ref": f"urn:facts#/{document['kind']}"}, registry=_registry()).validate(document)
@@ -114,7 +114,7 @@ def _registry() -> Any:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_document_is_what_its_schema_says(name: str) -> None:
-    validate(DOCUMENTS[name])
+    validate_object(DOCUMENTS[name])
 
 
 HEAD = "spec.headGroupSpec.template"
@@ -153,7 +153,7 @@ def test_a_slip_of_the_pen_is_found(name: str, path: str, value: Any, message: s
     else:
         place[last] = value
     with pytest.raises(ValidationError, match=re.escape(message)):
-        validate(document)
+        validate_object(document)
 
 
 def test_kustomize_puts_it_all_into_one_namespace_and_one_image() -> None:
@@ -164,7 +164,7 @@ def test_kustomize_puts_it_all_into_one_namespace_and_one_image() -> None:
     built = {f"{document['kind']}/{document['metadata']['name']}": document for document in yaml.safe_load_all(done.stdout)}
     assert set(built) == set(DOCUMENTS)
     for name, document in built.items():
-        validate(document)
+        validate_object(document)
         assert document["metadata"].get("namespace") == (None if name == "Namespace/assay" else "assay")
     assert set(_values(built, "image")) == {f"{KUSTOMIZATION['images'][0]['newName']}:{PROJECT['version']}-gpu"}
 
@@ -359,7 +359,7 @@ CONFIG: Any = yaml.safe_load(SERVICE["serveConfigV2"])
 def test_the_endpoint_is_that_of_serve_yaml() -> None:
     schema = ServeDeploySchema.model_validate(CONFIG)
     (application,) = schema.applications
-    settings = validated(EndpointSettings, application.args)
+    settings = validate(EndpointSettings, application.args)
     assert not settings.access.open
     assert SERVICE["rayClusterDeletionDelaySeconds"] == settings.limits.answer_timeout_s
     assert SERVICE["excludeHeadPodFromServeSvc"] is True
@@ -374,7 +374,7 @@ def test_the_endpoint_is_that_of_serve_yaml() -> None:
 
 
 def test_there_are_as_many_gpus_as_replicas_ask_for() -> None:
-    models = validated(EndpointSettings, CONFIG["applications"][0]["args"]).models
+    models = validate(EndpointSettings, CONFIG["applications"][0]["args"]).models
     (gpu,) = (group for group in WORKERS if group.cluster == "RayService" and group.gpus)
     assert all(gpu.gpus % own.engine.tensor_parallel == 0 for own in models)
     most = sum(own.scaling.max_replicas * own.engine.tensor_parallel for own in models)

@@ -16,7 +16,7 @@ from actors.errors import SettingsError
 from deploy.metrics.prometheus import merged
 from deploy.ray_serve import autoscaling
 from deploy.settings import EndpointSettings
-from pipelines.settings.options import validated
+from pipelines.settings.options import validate
 from tests.conftest import REPOSITORY
 
 DEPLOY = REPOSITORY / "deploy"
@@ -29,7 +29,7 @@ def test_serve_yaml_is_what_serve_and_we_take() -> None:
     known = schema.model_dump(exclude_unset=True, mode="json")
     assert _keys(written) <= _keys(known)
     (application,) = schema.applications
-    settings = validated(EndpointSettings, application.args)
+    settings = validate(EndpointSettings, application.args)
     assert application.import_path == "deploy.app:app"
     assert not settings.access.open
     assert application.runtime_env["env_vars"]["RAY_AUTH_MODE"] == "token"
@@ -102,8 +102,8 @@ def test_metrics_of_several_nodes_become_one_text() -> None:
 )
 def test_settings_that_cant_be_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        validated(EndpointSettings, settings)
+        validate(EndpointSettings, settings)
 
 
 def test_one_model_may_be_given_by_its_id() -> None:
-    assert validated(EndpointSettings, {"models": "tiny-scalar"}).models[0].called == ("tiny-scalar",)
+    assert validate(EndpointSettings, {"models": "tiny-scalar"}).models[0].called == ("tiny-scalar",)

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from actors.records import Message, Reading, Reason, RenderedRequest, Role, Score, ScoreRequest
 from actors.scorers.policy import Drawn
-from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.corpus.readers import START, read
-from pipelines.formats import CANDIDATE, RowShape, with_system_prompt
+from pipelines.formats import CANDIDATE, RowShape, with_policy_system
 from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.resolve_run import plan
+from pipelines.prepare.resolve_run import resolve
 from pipelines.prepare.score_requests import prepare, prepared_rows
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.columns import Columns
@@ -68,7 +68,7 @@ def drawn_corpus(
 
 def scored_corpus(settings: ScoreSettings) -> str:
     """A corpus read, rendered and written as `score` does it, with numbers made up here."""
-    planned = plan(settings)
+    planned = resolve(settings)
     commit_missing(open_run(settings, planned, manifest_of(planned, settings)))
     return settings.output
 
@@ -131,7 +131,7 @@ def _drawn_of_row(
     if not asked.requests:
         return [(CANDIDATE, None, Score.rejected(asked.rejected[0].reason), None)]
     (request,) = asked.requests
-    own = ScoreRequest(with_system_prompt(request.context, system), (), request.principles).prompt_hash
+    own = ScoreRequest(with_policy_system(request.context, system), (), request.principles).prompt_hash
     return [
         (f"{CANDIDATE}[{at}]", own, _score(reward), Drawn(text, "stop", 1, 1, 0)) for at, (text, reward) in enumerate(drawn)
     ]
@@ -179,7 +179,7 @@ def _corpus(
     }
     if ensemble:
         identity = {"prefix": prefix, "members": {"a": {"identity": identity, "run": ""}}}
-    kind = Kind.PARQUET if parquet else Kind.JSONL
+    kind = FileKind.PARQUET if parquet else FileKind.JSONL
     file = InputFile(0, "c", "/c", kind, 1, "sha256-of-ends:0", len(rows))
     Manifest(identity, (file,), columns, {}).write(str(folder))
     return str(folder)

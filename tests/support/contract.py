@@ -15,7 +15,7 @@ from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.engine.protocol import Engine
 from actors.records import Score, ScoreRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.scorers.head_scorer import HeadScorer
 from actors.scorers.self_test import self_test
 from actors.settings.replica import AS_PUBLISHED, EngineSettings, ModelSettings, ReadSettings, RenderSettings
@@ -124,7 +124,7 @@ class Contract:
         return {**ANY_MODEL, **self.wrong}
 
     def resolved(self) -> RewardModel:
-        return resolve(ModelSettings(model=self.model, family=self.family, read=self.read), RenderSettings())
+        return resolve_model(ModelSettings(model=self.model, family=self.family, read=self.read), RenderSettings())
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Each test that meets the engine, directly or by what is found on it, once for each layout."""

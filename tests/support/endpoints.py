@@ -22,7 +22,7 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 
 from actors.engine.fork_server import SWITCH, share
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
 from deploy.app import build
@@ -48,7 +48,7 @@ def scorer(
 ) -> OnlineScorer:
     """A built-in model, on the fake engine unless told otherwise."""
     how = RenderSettings(**render)
-    model = resolve(ModelSettings(model=name, judge=judge), how)
+    model = resolve_model(ModelSettings(model=name, judge=judge), how)
     return OnlineScorer(model, how, engine or EngineSettings(engine="fake"))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from actors.records import Reading, Reason, Score
-from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.ensemble.score_ensemble import combine
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.manifest import Manifest
@@ -50,7 +50,7 @@ def member(output: str | Path, name: str, rows: Sequence[Row], at: int, part_row
         own = rows[first : first + count]
         for start in range(0, count, part_rows):
             _commit(parts, file, start, own[start : start + part_rows], first, at)
-        made.append(InputFile(file, f"f{file}", f"/f{file}", Kind.PARQUET, count, f"sha256-of-ends:{file}", count))
+        made.append(InputFile(file, f"f{file}", f"/f{file}", FileKind.PARQUET, count, f"sha256-of-ends:{file}", count))
         first += count
     identity = {"model": f"model {name}", "prefix": "", "rows": repr(rows)}
     Manifest(identity, tuple(made), COLUMNS, {}).write(parts.folder)

@@ -12,9 +12,9 @@ import pytest
 from actors.contracts.judge import Judge
 from actors.engine.protocol import Engine, Generation
 from actors.errors import Unreadable
-from actors.records import Message, RenderedRequest, Response, Role, Said, Score, ScoreRequest, Status
+from actors.records import JudgeAnswer, Message, RenderedRequest, Response, Role, Score, ScoreRequest, Status
 from actors.rendering.renderer import Renderer
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, JudgeSettings, ModelSettings, ReadSettings, RenderSettings
@@ -76,7 +76,7 @@ class JudgeContract:
         settings = ModelSettings(
             model=self.model, read=self.read, judge=self.judge.model_copy(update=change), adapter=self.adapter
         )
-        return resolve(settings, RenderSettings())
+        return resolve_model(settings, RenderSettings())
 
     @property
     def family(self) -> Judge:
@@ -103,7 +103,7 @@ class JudgeContract:
         scores = scorer_of(model, engine).score_block(rendered)
         return [Judged(*found) for found in zip(asked, rendered, scores, strict=True)]
 
-    def reread(self, judged: Sequence[Judged], change: Callable[[Said], str]) -> float:
+    def reread(self, judged: Sequence[Judged], change: Callable[[JudgeAnswer], str]) -> float:
         """How often the first verdict about a request is right, if another text is read than what the judge answered."""
         right = []
         for one in judged:

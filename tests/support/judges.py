@@ -5,7 +5,7 @@ from typing import Any
 
 from actors.records import Message, RenderedRequest, Response, ScoreRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 from tests.support.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, write_model
 
@@ -36,7 +36,7 @@ def judge_model(folder: Path | str, family: str | None = None, **settings: Any) 
         judge=JudgeSettings(**settings),
         adapter=adapter,
     )
-    return resolve(asked, RenderSettings(**render))
+    return resolve_model(asked, RenderSettings(**render))
 
 
 def rendered(model: RewardModel, request: ScoreRequest, **render: Any) -> tuple[RenderedRequest, list[str]]:

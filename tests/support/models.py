@@ -18,7 +18,7 @@ from actors.engine.protocol import Engine
 from actors.launch.start_engine import start_engine
 from actors.records import Message, Reason, RenderedRequest, Response, Role, ScoreRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 SCALAR, ATTRIBUTES, FIRST_LOGIT, PRINCIPLE = "tiny-scalar", "tiny-attributes", "tiny-first-logit", "tiny-principle"
@@ -79,7 +79,7 @@ def from_dicts(context: Sequence[Mapping[str, str]], response: str) -> ScoreRequ
 
 
 def reward_model(model: str | Path, every_turn: bool = False, **render: Any) -> RewardModel:
-    return resolve(ModelSettings(model=str(model)), RenderSettings(**render), every_turn)
+    return resolve_model(ModelSettings(model=str(model)), RenderSettings(**render), every_turn)
 
 
 def renderer(model: str | Path = SCALAR, **render: Any) -> Renderer:

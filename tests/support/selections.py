@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.records import Reading, Reason, Score
-from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.parts import Counts, Part, Parts
@@ -35,7 +35,7 @@ def corpus(folder: Path, rewards: Sequence[float | None], prompts: Sequence[str]
 
 def close(folder: Path, total: int) -> None:
     """Write the manifest of a scored folder."""
-    file = InputFile(0, "c", "/c", Kind.PARQUET, 1, "sha256-of-ends:0", total)
+    file = InputFile(0, "c", "/c", FileKind.PARQUET, 1, "sha256-of-ends:0", total)
     Manifest({"model": "m", "prefix": ""}, (file,), COLUMNS, {}).write(str(folder))
 
 

@@ -28,7 +28,7 @@ class Opened(NamedTuple):
     turns: tuple[Message, ...]
 
 
-def opened(context: tuple[Message, ...]) -> Opened:
+def with_first_system(context: tuple[Message, ...]) -> Opened:
     """The context, with its system turn apart from the others."""
     if context and context[0].role is Role.SYSTEM:
         return Opened(context[0].content, context[1:])
@@ -78,7 +78,7 @@ def unasked(context: tuple[Message, ...]) -> Refusal | None:
 
 def more_speakers(context: tuple[Message, ...]) -> Refusal | None:
     """Against turns of anybody but the user and the assistant, after the system turn that may come first."""
-    roles = {turn.role for turn in opened(context).turns}
+    roles = {turn.role for turn in with_first_system(context).turns}
     if Role.TOOL in roles:
         return Refusal.TOOL_TURN
     return Refusal.LATER_SYSTEM_TURN if Role.SYSTEM in roles else None
@@ -86,6 +86,6 @@ def more_speakers(context: tuple[Message, ...]) -> Refusal | None:
 
 def out_of_turn(context: tuple[Message, ...]) -> Refusal | None:
     """Against all but this: a system turn or none, then user and assistant in turn, from the user to the user."""
-    turns = opened(context).turns
+    turns = with_first_system(context).turns
     alternate = all(turn.role is (Role.USER, Role.ASSISTANT)[at % 2] for at, turn in enumerate(turns))
     return more_speakers(context) or (None if alternate and len(turns) % 2 else Refusal.NOT_ALTERNATING)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from actors.records import Message, Role
 from pipelines.export.trainers.conversations import Refusal, out_of_turn
 from pipelines.export.trainers.row_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.scored_corpus.candidates import Candidate, Pair
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SPEAKERS = {Role.SYSTEM: "system", Role.USER: "human", Role.ASSISTANT: "gpt"}
 _SOURCE = "hiyouga/LLaMA-Factory@ff6d4d12, data/README.md"
@@ -28,7 +28,7 @@ def _answer(candidate: Candidate) -> dict[str, str]:
     return _turn(Message(Role.ASSISTANT, candidate.text))
 
 
-def _ranking(pair: Pair) -> Iterator[Row]:
+def _ranking(pair: PreferencePair) -> Iterator[Row]:
     turns = [_turn(message) for message in pair.chosen.context]
     yield {"conversations": turns, "chosen": _answer(pair.chosen), "rejected": _answer(pair.rejected)}
 
@@ -43,7 +43,7 @@ def _check(candidate: Candidate) -> Refusal | None:
     return out_of_turn(candidate.context)
 
 
-def _check_pair(pair: Pair) -> Refusal | None:
+def _check_pair(pair: PreferencePair) -> Refusal | None:
     return _check(pair.chosen)
 
 

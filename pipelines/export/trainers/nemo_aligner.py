@@ -19,20 +19,20 @@ from collections.abc import Iterator, Sequence
 from pipelines.export.trainers.conversations import Refusal, answer, messages
 from pipelines.export.trainers.nemo_template import END, check, prompt
 from pipelines.export.trainers.row_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.scored_corpus.candidates import Candidate, Pair
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SOURCE = "NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py"
 
 
-def _dpo(pair: Pair) -> Iterator[Row]:
+def _dpo(pair: PreferencePair) -> Iterator[Row]:
     yield _sides(pair)
 
 
-def _rpo(pair: Pair) -> Iterator[Row]:
+def _rpo(pair: PreferencePair) -> Iterator[Row]:
     yield {**_sides(pair), "chosen_reward": pair.chosen.reward, "rejected_reward": pair.rejected.reward}
 
 
-def _sides(pair: Pair) -> Row:
+def _sides(pair: PreferencePair) -> Row:
     return {
         "prompt": messages(pair.chosen.context),
         "chosen_response": answer(pair.chosen),
@@ -40,7 +40,7 @@ def _sides(pair: Pair) -> Row:
     }
 
 
-def _reward(pair: Pair) -> Iterator[Row]:
+def _reward(pair: PreferencePair) -> Iterator[Row]:
     for one in (pair.chosen, pair.rejected):
         yield {"text": prompt(one.context, system="") + one.text + END}
 
@@ -55,7 +55,7 @@ def _check(candidate: Candidate) -> Refusal | None:
     return check(candidate.context, [candidate.text])
 
 
-def _check_pair(pair: Pair) -> Refusal | None:
+def _check_pair(pair: PreferencePair) -> Refusal | None:
     return check(pair.chosen.context, [pair.chosen.text, pair.rejected.text])
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from actors.models.attributes import ATTRIBUTES, SYSTEM_TURN, UNTRAINED
 from actors.records import Message, Role
-from pipelines.export.trainers.conversations import Refusal, opened, threads
+from pipelines.export.trainers.conversations import Refusal, threads, with_first_system
 from pipelines.export.trainers.nemo_template import check, name, prompt
 from pipelines.export.trainers.row_format import Labels, ResponseFormat, Row
 from pipelines.scored_corpus.candidates import Candidate
@@ -31,8 +31,8 @@ MISSING = -100.0
 def _steerlm(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
     """One row for all judged turns of a conversation; the turns that weren't judged have no label."""
     for thread in threads(candidates):
-        system, turns = opened((*thread[-1].context, Message(Role.ASSISTANT, thread[-1].text)))
-        labels = {len(opened(one.context).turns): _text(one) for one in thread}
+        system, turns = with_first_system((*thread[-1].context, Message(Role.ASSISTANT, thread[-1].text)))
+        labels = {len(with_first_system(one.context).turns): _text(one) for one in thread}
         yield {
             "conversations": [
                 {"value": turn.content, "from": name(turn), "label": labels.get(at)} for at, turn in enumerate(turns)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from pipelines.export.trainers.conversations import answer, messages
 from pipelines.export.trainers.row_format import PairFormat, Row
-from pipelines.scored_corpus.candidates import Pair
+from pipelines.scored_corpus.candidates import PreferencePair
 
 
-def _ranked(pair: Pair) -> Iterator[Row]:
+def _ranked(pair: PreferencePair) -> Iterator[Row]:
     completions = [{"rank": rank, "completion": [answer(one)]} for rank, one in enumerate((pair.chosen, pair.rejected))]
     yield {"context": messages(pair.chosen.context), "completions": completions}
 

@@ -9,7 +9,7 @@ template's tokens would be read as turns that nobody spoke: both are refused.
 from collections.abc import Sequence
 
 from actors.records import Message, Role
-from pipelines.export.trainers.conversations import Refusal, more_speakers, opened
+from pipelines.export.trainers.conversations import Refusal, more_speakers, with_first_system
 from pipelines.formats.extra_ids import START, is_template
 
 _NAMES = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
@@ -24,7 +24,7 @@ def name(message: Message) -> str:
 
 def prompt(context: tuple[Message, ...], system: str) -> str:
     """The context, up to where the assistant is to answer. `system` is what stands there if it has no system turn."""
-    own, turns = opened(context)
+    own, turns = with_first_system(context)
     spoken = "".join(f"<extra_id_1>{name(turn)}\n{turn.content}\n" for turn in turns)
     return f"{START}{system if own is None else own}\n{spoken}<extra_id_1>Assistant\n"
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from pipelines.export.trainers.conversations import whole
 from pipelines.export.trainers.row_format import PairFormat, Row
-from pipelines.scored_corpus.candidates import Pair
+from pipelines.scored_corpus.candidates import PreferencePair
 
 
-def _conversations(pair: Pair) -> Iterator[Row]:
+def _conversations(pair: PreferencePair) -> Iterator[Row]:
     yield {
         "chosen": whole(pair.chosen),
         "rejected": whole(pair.rejected),

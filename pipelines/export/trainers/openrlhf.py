@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from actors.records import Role
 from pipelines.export.trainers.conversations import Refusal, answer, messages
 from pipelines.export.trainers.row_format import PairFormat, Row
-from pipelines.scored_corpus.candidates import Pair
+from pipelines.scored_corpus.candidates import PreferencePair
 
 
-def _messages(pair: Pair) -> Iterator[Row]:
+def _messages(pair: PreferencePair) -> Iterator[Row]:
     yield {
         "prompt": messages(pair.chosen.context),
         "chosen": [answer(pair.chosen)],
@@ -27,7 +27,7 @@ def _messages(pair: Pair) -> Iterator[Row]:
     }
 
 
-def _strings(pair: Pair) -> Iterator[Row]:
+def _strings(pair: PreferencePair) -> Iterator[Row]:
     yield {
         "prompt": pair.chosen.context[0].content,
         "chosen": pair.chosen.text,
@@ -37,7 +37,7 @@ def _strings(pair: Pair) -> Iterator[Row]:
     }
 
 
-def _one_question(pair: Pair) -> Refusal | None:
+def _one_question(pair: PreferencePair) -> Refusal | None:
     return None if [turn.role for turn in pair.chosen.context] == [Role.USER] else Refusal.NOT_ONE_TURN
 
 

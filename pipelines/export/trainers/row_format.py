@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.errors import SettingsError
-from pipelines.scored_corpus.candidates import Candidate, Pair
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 Row = dict[str, Any]
 """What one line of JSON holds. Its keys are in the order in which the trainer's own files have them."""
@@ -39,8 +39,8 @@ class PairFormat:
     name: str
     about: str
     source: str
-    rows: Callable[[Pair], Iterator[Row]]
-    check: Callable[[Pair], str | None] = never
+    rows: Callable[[PreferencePair], Iterator[Row]]
+    check: Callable[[PreferencePair], str | None] = never
 
 
 @dataclass(frozen=True, slots=True)

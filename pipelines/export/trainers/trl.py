@@ -12,26 +12,26 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.export.trainers.conversations import Refusal, answer, messages, threads, unasked, whole
 from pipelines.export.trainers.row_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.scored_corpus.candidates import Candidate, Pair
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SOURCE = "huggingface/trl 1.16, docs/source/dataset_formats.md"
 
 
-def _explicit(pair: Pair) -> Iterator[Row]:
+def _explicit(pair: PreferencePair) -> Iterator[Row]:
     prompt = messages(pair.chosen.context)
     yield {"prompt": prompt, "chosen": [answer(pair.chosen)], "rejected": [answer(pair.rejected)], **_extras(pair)}
 
 
-def _implicit(pair: Pair) -> Iterator[Row]:
+def _implicit(pair: PreferencePair) -> Iterator[Row]:
     yield {"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), **_extras(pair)}
 
 
-def _extras(pair: Pair) -> Row:
+def _extras(pair: PreferencePair) -> Row:
     by_label = {} if pair.label_margin is None else {"label_margin": pair.label_margin}
     return {"margin": pair.margin, "score_chosen": pair.chosen.reward, "score_rejected": pair.rejected.reward, **by_label}
 
 
-def _reward(pair: Pair) -> Iterator[Row]:
+def _reward(pair: PreferencePair) -> Iterator[Row]:
     yield {"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), "margin": pair.margin}
 
 
@@ -51,7 +51,7 @@ def _check(candidate: Candidate) -> Refusal | None:
     return unasked(candidate.context)
 
 
-def _check_pair(pair: Pair) -> Refusal | None:
+def _check_pair(pair: PreferencePair) -> Refusal | None:
     return _check(pair.chosen)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
-from pipelines.formats.content import answer, field, is_blank, text, with_system
+from pipelines.formats.content import answer, field, is_blank, text, with_row_system
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
 
@@ -32,7 +32,7 @@ def asked(row: Row) -> tuple[Message, ...]:
     """The instruction and its input, after what was said before."""
     parts = (field(row, "instruction"), row.get("input"))
     last = Message(Role.USER, text("\n".join(text(part) for part in parts if not is_blank(part))))
-    return with_system(row, (*_history(row.get("history")), last))
+    return with_row_system(row, (*_history(row.get("history")), last))
 
 
 def _exchange(row: Row, key: str) -> Exchange:

@@ -9,7 +9,7 @@ In 29 % of HelpSteer2 the prompt holds the turns before it, in NeMo's template.
 from functools import partial
 
 from actors.records import Message
-from pipelines.formats.content import answer, conversation, field, question, refuse_answered, text, with_system
+from pipelines.formats.content import answer, conversation, field, question, refuse_answered, text, with_row_system
 from pipelines.formats.extra_ids import embedded
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
@@ -35,7 +35,7 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(refuse_answered(with_system(row, _asked(field(row, "prompt")))), answer(field(row, key)))
+    return Exchange(refuse_answered(with_row_system(row, _asked(field(row, "prompt")))), answer(field(row, key)))
 
 
 def _asked(prompt: object) -> tuple[Message, ...]:

@@ -8,7 +8,16 @@ Strings are written in NeMo's template: a prompt ends with the assistant's heade
 
 from functools import partial
 
-from pipelines.formats.content import answer, conversation, field, opened, prompt, refuse_answered, text, with_system
+from pipelines.formats.content import (
+    answer,
+    conversation,
+    field,
+    prompt,
+    refuse_answered,
+    text,
+    with_opening_system,
+    with_row_system,
+)
 from pipelines.formats.extra_ids import asked_talk, is_template, without_end
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
@@ -38,7 +47,7 @@ def _exchange(row: Row, key: str) -> Exchange:
         response = value.removesuffix("\n<extra_id_1>") if isinstance(value, str) else value
         return Exchange(refuse_answered(prompt(row)), answer(response))
     system, turns = asked_talk(asked)
-    context = with_system(row, opened(system, conversation(turns)))
+    context = with_row_system(row, with_opening_system(system, conversation(turns)))
     return Exchange(refuse_answered(context), text(without_end(answer(value))))
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.formats.content import entries, field, is_conversation, question, reply, with_system
+from pipelines.formats.content import entries, field, is_conversation, question, reply, with_row_system
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -33,7 +33,7 @@ def _names(found: Sequence[object]) -> list[str]:
 def _exchange(row: Row, one: object) -> Exchange:
     if not isinstance(one, dict):
         raise Rejected(Reason.WRONG_TYPE, "a completion that isn't an object")
-    return reply(with_system(row, question(field(row, "context"))), field(one, "completion"))
+    return reply(with_row_system(row, question(field(row, "context"))), field(one, "completion"))
 
 
 NEMO_RL = Shape(

@@ -6,7 +6,7 @@ from pipelines.formats.content import entries, field, systems
 from pipelines.formats.extra_ids import START, whole_talk
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
-from pipelines.formats.turns import Turn, assistant_turns, final_turn, numbered
+from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, numbered
 
 
 def looks_like(row: Row) -> bool:
@@ -25,7 +25,7 @@ def read_turns(row: Row) -> RowRequests:
     return assistant_turns(_turns(row))
 
 
-def _turns(row: Row) -> list[Turn]:
+def _turns(row: Row) -> list[RowTurn]:
     text = field(row, "text")
     if not isinstance(text, str):
         raise Rejected(Reason.CONTENT_NOT_TEXT, type(text).__name__)

@@ -30,7 +30,7 @@ from pipelines.formats.content import (
     question,
     refuse_answered,
     text,
-    with_system,
+    with_row_system,
 )
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
@@ -64,8 +64,8 @@ def _exchange(row: Row, side: str) -> Exchange:
     context, said = final(conversation(value))
     given = row.get("prompt")
     if given is None:
-        return Exchange(with_system(row, context), said)
-    turns = with_system(row, context) if _whole(given, context) else append_turns(prompt(row), context)
+        return Exchange(with_row_system(row, context), said)
+    turns = with_row_system(row, context) if _whole(given, context) else append_turns(prompt(row), context)
     return Exchange(refuse_answered(turns), said)
 
 

@@ -6,7 +6,7 @@ is {"from", "value"} or {"role", "content"}.
 
 from functools import partial
 
-from pipelines.formats.content import answer, conversation, entries, field, refuse_answered, with_system
+from pipelines.formats.content import answer, conversation, entries, field, refuse_answered, with_row_system
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.shapes.sharegpt import is_talk, is_turn, openai
@@ -32,7 +32,7 @@ def read(row: Row) -> RowRequests:
 
 def _exchange(row: Row, side: str) -> Exchange:
     turns = conversation([openai(entry) for entry in entries(field(row, _key(row)))])
-    return Exchange(refuse_answered(with_system(row, turns)), answer(openai(field(row, side))))
+    return Exchange(refuse_answered(with_row_system(row, turns)), answer(openai(field(row, side))))
 
 
 SHAREGPT_PREFERENCE = Shape(

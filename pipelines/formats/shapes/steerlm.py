@@ -17,7 +17,7 @@ from pipelines.formats.extra_ids import embedded
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.shapes.sharegpt import SPEAKERS, is_talk, openai
-from pipelines.formats.turns import Turn, assistant_turns, final_turn, numbered, turns_at
+from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, numbered, turns_at
 
 
 def looks_like(row: Row) -> bool:
@@ -47,11 +47,11 @@ def _labelled(row: Row) -> list[int]:
     return [at for at, entry in found if isinstance(entry, dict) and entry.get("label") is not None]
 
 
-def _turns(row: Row) -> list[Turn]:
+def _turns(row: Row) -> list[RowTurn]:
     return _parted(row, systems(row))
 
 
-def _parted(row: Row, beside: Sequence[object]) -> list[Turn]:
+def _parted(row: Row, beside: Sequence[object]) -> list[RowTurn]:
     found = entries(field(row, "conversations"))
     mask = field(row, "mask")
     if not isinstance(mask, str):
@@ -72,13 +72,13 @@ def _openai(entry: Any, mask: str) -> object:
     return turn | {"role": role if known else f"unknown {role}"}
 
 
-def _parts(turn: Turn) -> list[Turn]:
+def _parts(turn: RowTurn) -> list[RowTurn]:
     """The turn; a user's taken apart, because rows made from HelpSteer2 still have its turns in their prompts."""
     value = turn.value
     if not isinstance(value, dict) or value.get("role") != "user" or not isinstance(value.get("content"), str):
         return [turn]
     *before, last = embedded(value["content"])
-    return [*(Turn(None, part) for part in before), Turn(turn.at, value | last)]
+    return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, value | last)]
 
 
 STEERLM = Shape(

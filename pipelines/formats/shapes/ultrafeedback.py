@@ -8,7 +8,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.formats.content import answer, entries, field, question, refuse_answered, with_system
+from pipelines.formats.content import answer, entries, field, question, refuse_answered, with_row_system
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -29,7 +29,9 @@ def read(row: Row) -> RowRequests:
 def _exchange(row: Row, one: object) -> Exchange:
     if not isinstance(one, dict):
         raise Rejected(Reason.WRONG_TYPE, "a completion that isn't an object")
-    return Exchange(refuse_answered(with_system(row, question(field(row, "instruction")))), answer(field(one, "response")))
+    return Exchange(
+        refuse_answered(with_row_system(row, question(field(row, "instruction")))), answer(field(one, "response"))
+    )
 
 
 ULTRAFEEDBACK = Shape(

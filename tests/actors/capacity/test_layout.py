@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.capacity.layout import BYTES, GIB, GPUS, Layout, Size, checked, need, smallest
+from actors.capacity.layout import BYTES, GIB, GPUS, Layout, Size, check_layout, need, smallest_layout
 from actors.capacity.sizes import SIZES, size_of
 from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
 from actors.errors import SettingsError
@@ -46,24 +46,24 @@ def test_the_fullest_stage_and_the_longest_contexts_count() -> None:
     ],
 )
 def test_the_layouts_of_340b(precision: str, gpu: int, expected: Layout) -> None:
-    found = smallest(LARGE, 4096, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
+    found = smallest_layout(LARGE, 4096, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
     assert found.layout == expected
 
 
 def test_a_70b_takes_four_cards_and_an_8b_one() -> None:
     large, little = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"], SIZES["Skywork/Skywork-Reward-V2-Qwen3-8B"]
-    assert smallest(large, 4096, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(4)
-    assert smallest(large, 4096, parameter_bytes=2.0, gpu_bytes=BIG).layout == Layout(2)
-    assert smallest(little, 16384, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(1)
+    assert smallest_layout(large, 4096, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(4)
+    assert smallest_layout(large, 4096, parameter_bytes=2.0, gpu_bytes=BIG).layout == Layout(2)
+    assert smallest_layout(little, 16384, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(1)
 
 
 @pytest.mark.parametrize("tensor", [1, 2, 4])
 def test_heads_that_eight_cant_share(tensor: int) -> None:
     """Qwen2.5-7B has 28."""
     size = SIZES["Qwen/Qwen2.5-Math-PRM-7B"]
-    assert checked(size, Layout(tensor), 4096, parameter_bytes=2.0, gpu_bytes=SMALL).fits
+    assert check_layout(size, Layout(tensor), 4096, parameter_bytes=2.0, gpu_bytes=SMALL).fits
     with pytest.raises(SettingsError, match="28 attention heads, of 4 keys and values, can't be shared by 8 GPUs"):
-        checked(size, Layout(8), 4096, parameter_bytes=2.0, gpu_bytes=SMALL)
+        check_layout(size, Layout(8), 4096, parameter_bytes=2.0, gpu_bytes=SMALL)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_heads_that_eight_cant_share(tensor: int) -> None:
 )
 def test_a_layout_that_cant_be_is_told_with_the_arithmetic(layout: Layout, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        checked(LARGE, layout, 4096, parameter_bytes=2.0, gpu_bytes=SMALL)
+        check_layout(LARGE, layout, 4096, parameter_bytes=2.0, gpu_bytes=SMALL)
 
 
 def test_what_no_layout_holds() -> None:
     with pytest.raises(SettingsError, match="no layout holds it; the largest looked at is TP 8 x PP 96"):
-        smallest(LARGE, 4096, parameter_bytes=2.0, gpu_bytes=4 * GIB)
+        smallest_layout(LARGE, 4096, parameter_bytes=2.0, gpu_bytes=4 * GIB)
 
 
 @given(
@@ -100,7 +100,7 @@ def test_the_smallest_fits_and_nothing_smaller_that_was_looked_at_does(
     size = Size(parameters, layers, 4096, 16384, heads, kv_heads, 128, "drawn")
     limits = {"parameter_bytes": 2.0, "gpu_bytes": float(gpu)}
     try:
-        found = smallest(size, context, **limits, per_node=per_node)
+        found = smallest_layout(size, context, **limits, per_node=per_node)
     except SettingsError:
         assert not need(size, Layout(per_node, layers), context, **limits).fits, "the most that there could be"
         return
@@ -108,7 +108,7 @@ def test_the_smallest_fits_and_nothing_smaller_that_was_looked_at_does(
     assert found.fits
     assert tensor <= per_node
     assert heads % tensor == 0
-    assert checked(size, found.layout, context, **limits, per_node=per_node) == found
+    assert check_layout(size, found.layout, context, **limits, per_node=per_node) == found
     if pipeline > 1:
         assert not need(size, Layout(tensor, pipeline - 1), context, **limits).fits
     elif tensor > 1 and kv_heads % (tensor // 2) == 0:
@@ -131,4 +131,4 @@ def test_the_size_of_a_checkpoint_is_that_of_its_weights(name: str) -> None:
     size = size_of(checkpoint)
     assert size.parameters == sum(math.prod(shape) for shape in checkpoint.tensors.values() if shape is not None)
     assert size.layers == checkpoint.config["num_hidden_layers"]
-    assert smallest(size, 1024, parameter_bytes=4.0, gpu_bytes=SMALL).layout == Layout(1)
+    assert smallest_layout(size, 1024, parameter_bytes=4.0, gpu_bytes=SMALL).layout == Layout(1)

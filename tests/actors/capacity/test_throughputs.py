@@ -4,20 +4,20 @@ import pytest
 
 from actors.capacity.layout import Size
 from actors.capacity.sizes import SIZES
-from actors.capacity.throughputs import PEAK, PUBLISHED, Published, least_seconds, published
+from actors.capacity.throughputs import PEAK, PUBLISHED, Published, least_seconds, published_throughput
 
 BIG, SMALL = "141GB", "80GB"
 
 
 def test_what_is_published_of_the_model_itself() -> None:
-    found = published(SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"], SMALL, "fp8")
+    found = published_throughput(SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"], SMALL, "fp8")
     assert found is not None
     assert found.read == pytest.approx(762 * 2048 / 128 / 2)
     assert found.written == pytest.approx(6651 / 2)
     assert "2 H100, 762 tokens/s" in found.source
     assert "https://github.com/NVIDIA/TensorRT-LLM/" in found.source
     assert "scaled" not in found.source
-    halved = published(SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"], SMALL, "bfloat16")
+    halved = published_throughput(SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"], SMALL, "bfloat16")
     assert halved is not None
     assert halved.read == pytest.approx(found.read / 2, rel=0.001)
     assert "halved for 16 bits" in halved.source
@@ -25,7 +25,7 @@ def test_what_is_published_of_the_model_itself() -> None:
 
 def test_what_is_scaled_says_so() -> None:
     size = SIZES["nvidia/Nemotron-4-340B-Reward"]
-    found = published(size, BIG, "fp8")
+    found = published_throughput(size, BIG, "fp8")
     assert found is not None
     assert found.read == pytest.approx(456 * 16 / 8 * 405 / 341)
     assert "scaled by parameters, from 405 to 341 billion" in found.source
@@ -33,16 +33,16 @@ def test_what_is_scaled_says_so() -> None:
 
 @pytest.mark.parametrize("parameters", [1e6, 1e9, 1.5e12])
 def test_nothing_is_known_of_models_of_quite_another_size(parameters: float) -> None:
-    assert published(Size(parameters, 4, 64, 256, 4, 4, 16, "drawn"), SMALL, "fp8") is None
+    assert published_throughput(Size(parameters, 4, 64, 256, 4, 4, 16, "drawn"), SMALL, "fp8") is None
 
 
 def test_experts_are_compared_with_experts() -> None:
-    found = published(SIZES["nvidia/Qwen3-Nemotron-235B-A22B-GenRM"], BIG, "fp8")
+    found = published_throughput(SIZES["nvidia/Qwen3-Nemotron-235B-A22B-GenRM"], BIG, "fp8")
     assert found is not None
     assert "Qwen3 235B-A22B" in found.source
     other = Size(150e9, 60, 4096, 12288, 64, 4, 128, "drawn", active=12e9)
-    assert published(other, BIG, "fp8") is None
-    dense = published(Size(200e9, 60, 4096, 12288, 64, 4, 128, "drawn"), BIG, "fp8")
+    assert published_throughput(other, BIG, "fp8") is None
+    dense = published_throughput(Size(200e9, 60, 4096, 12288, 64, 4, 128, "drawn"), BIG, "fp8")
     assert dense is not None
     assert "Qwen3 235B" not in dense.source
 
@@ -57,7 +57,7 @@ def test_no_figure_exceeds_the_cards(one: Published) -> None:
 
 @pytest.mark.parametrize("precision", ["bfloat16", "fp8"])
 def test_every_published_speed_is_below_the_bound(precision: str) -> None:
-    known = [(name, published(size, SMALL, precision)) for name, size in SIZES.items()]
+    known = [(name, published_throughput(size, SMALL, precision)) for name, size in SIZES.items()]
     for name, speed in known:
         assert speed is not None, name
         assert 1 / speed.read > least_seconds(SIZES[name], precision, 1, 1), name

@@ -11,7 +11,7 @@ from actors.models.reward_anything import SYSTEM_TURN as LISTWISE_SYSTEM
 from actors.models.rm_r1_instruct import SYSTEM_TURN
 from actors.records import Reason
 from actors.rendering.renderer import Renderer
-from actors.reward_model import families, resolve
+from actors.reward_model import families, resolve_model
 from actors.settings.replica import AS_ITS_CARD, JudgeSettings, ModelSettings, RenderSettings
 from actors.text.reasoning import MARKS
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered, request
@@ -458,11 +458,11 @@ def test_an_answer_has_room_beside_the_prompt(folder: Path) -> None:
 )
 def test_a_reward_head_is_not_asked_for_judgements(settings: dict[str, Any], flag: str) -> None:
     with pytest.raises(SettingsError, match=f"{flag}: for judges that write, and scalar is read from a reward head"):
-        resolve(ModelSettings(model="tiny-scalar", judge=JudgeSettings(**settings)), RenderSettings())
+        resolve_model(ModelSettings(model="tiny-scalar", judge=JudgeSettings(**settings)), RenderSettings())
     with pytest.raises(SettingsError, match="--adapter: for judges that write"):
-        resolve(ModelSettings(model="tiny-scalar", adapter="x"), RenderSettings())
+        resolve_model(ModelSettings(model="tiny-scalar", adapter="x"), RenderSettings())
 
 
 def test_a_language_model_is_never_guessed_to_be_a_judge(folder: Path) -> None:
     with pytest.raises(ModelError, match="That alone doesn't tell whether it is a reward model"):
-        resolve(ModelSettings(model=str(folder), judge=AS_ITS_CARD), RenderSettings())
+        resolve_model(ModelSettings(model=str(folder), judge=AS_ITS_CARD), RenderSettings())

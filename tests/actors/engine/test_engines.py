@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from actors.engine.admission import Admission
-from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
 from actors.engine.loop_thread import LoopThread
 from actors.engine.protocol import Engine, Generation, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
@@ -254,7 +254,7 @@ def test_a_closed_engine_refuses_everything(start_fake: Start) -> None:
 
 
 def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: Fault.HANG}))
+    engine = start_fake(faults=Faults(at={7: FakeFault.HANG}))
     asked = engine.submit(engine.pool([7], "hangs"))
     closers = [threading.Thread(target=engine.close) for _ in range(2)]
     for closer in closers:
@@ -266,7 +266,7 @@ def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
 
 
 def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: Fault.HANG}), request_timeout_s=0.05)
+    engine = start_fake(faults=Faults(at={7: FakeFault.HANG}), request_timeout_s=0.05)
     hung, good = pool_all(engine, [[7], [8]])
     assert isinstance(hung, EngineTimeout)
     assert isinstance(good, Pooled)
@@ -274,7 +274,7 @@ def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
 
 
 def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: Fault.HANG, 6: Fault.DIE}))
+    engine = start_fake(faults=Faults(at={7: FakeFault.HANG, 6: FakeFault.DIE}))
     waiting = engine.submit(engine.pool([7], "waits"))
     with pytest.raises(EngineDead):
         ask(engine, engine.pool([1, 6], "kills"))
@@ -301,7 +301,7 @@ def test_a_killed_engine_is_dead(start_fake: Start) -> None:
 
 
 def test_prompts_can_be_refused_or_get_nothing_finite(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: Fault.REFUSE, 6: Fault.NAN}))
+    engine = start_fake(faults=Faults(at={7: FakeFault.REFUSE, 6: FakeFault.NAN}))
     refused, broken, good = pool_all(engine, [[7], [6], [5]])
     assert type(refused) is EngineError
     assert isinstance(broken, Pooled)

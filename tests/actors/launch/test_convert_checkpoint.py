@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
 from actors.errors import AssayError, ModelError
 from actors.launch.convert_checkpoint import convert
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from tests.actors.models import test_principle
@@ -53,10 +53,10 @@ def test_the_first_logits_row_is_the_head_as_it_is(tmp_path: Path) -> None:
 
 def test_the_folder_says_its_family_itself(tmp_path: Path) -> None:
     folder = converted(PRINCIPLE, tmp_path / "converted")
-    model = resolve(ModelSettings(model=str(folder)), RenderSettings(), tensor_parallel=160)
+    model = resolve_model(ModelSettings(model=str(folder)), RenderSettings(), tensor_parallel=160)
     assert (model.family_name, dict(model.overrides)) == ("principle", {})
     with pytest.raises(ModelError, match="was converted for --family principle, so --family scalar can't read it"):
-        resolve(ModelSettings(model=str(folder), family="scalar"), RenderSettings())
+        resolve_model(ModelSettings(model=str(folder), family="scalar"), RenderSettings())
 
 
 class Converted(test_principle.TestTinyPrinciple):
@@ -65,7 +65,7 @@ class Converted(test_principle.TestTinyPrinciple):
     folder: str
 
     def resolved(self) -> RewardModel:
-        return resolve(ModelSettings(model=self.folder, read=self.read), RenderSettings(), tensor_parallel=2)
+        return resolve_model(ModelSettings(model=self.folder, read=self.read), RenderSettings(), tensor_parallel=2)
 
 
 def test_its_numbers_are_those_of_the_language_model(tmp_path: Path) -> None:

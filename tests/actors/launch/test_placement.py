@@ -14,7 +14,7 @@ from actors.checkpoint.checkpoint_files import locate
 from actors.errors import SettingsError
 from actors.launch import placement
 from actors.launch.placement import check_memory, nodes_for, with_node
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 
@@ -57,7 +57,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> RewardModel:
     """A small checkpoint that passes for one of 70 billion parameters in 16 bits: too large for a card."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: settings.tensor_parallel)
     monkeypatch.setattr(placement, "size_named", lambda name: LARGE)
-    found = resolve(ModelSettings(model="tiny-attributes"), RenderSettings())
+    found = resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
     return replace(found, dtype="bfloat16")
 
 

@@ -8,7 +8,7 @@ import torch
 from actors.engine.protocol import Engine
 from actors.records import RenderedRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import ModelSettings, ReadSettings, RenderSettings
 from tests.support.contract import tokenizer, transformers_model
@@ -104,7 +104,7 @@ class TestTinyGenrmPrinciple(JudgeContract):
 
 
 def _by_two_model(contract: JudgeContract) -> RewardModel:
-    return resolve(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
+    return resolve_model(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
 
 
 def _by_two_rendered(contract: JudgeContract, asked: Sequence[Judgement]) -> list[RenderedRequest]:

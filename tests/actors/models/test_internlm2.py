@@ -13,7 +13,7 @@ from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.errors import ModelError
 from actors.records import Reason, ScoreRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
 from tests.support.contract import Contract
 from tests.support.models import assistant, ids_of, reason_of, renderer, request, user
@@ -93,7 +93,7 @@ def test_a_config_that_doesnt_tell_or_isnt_what_vllm_runs_is_refused(
     tmp_path: Path, change: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        resolve(ModelSettings(model=str(changed(tmp_path, change))), RenderSettings())
+        resolve_model(ModelSettings(model=str(changed(tmp_path, change))), RenderSettings())
 
 
 def test_a_tokenizer_that_needs_code_is_refused(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_tokenizer_that_needs_code_is_refused(tmp_path: Path) -> None:
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     settings |= {"tokenizer_class": "InternLM2Tokenizer", "auto_map": {"AutoTokenizer": ["code.InternLM2Tokenizer", None]}}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    model = resolve(ModelSettings(model=str(folder)), RenderSettings())
+    model = resolve_model(ModelSettings(model=str(folder)), RenderSettings())
     with pytest.raises(ModelError, match=r"the tokenizer in .* can't be loaded, and no code of a checkpoint's own is run"):
         Renderer(model, RenderSettings())
 

@@ -11,9 +11,9 @@ from actors.checkpoint.checkpoint_files import Checkpoint, locate
 from actors.errors import ModelError, SettingsError
 from actors.records import Reading, Reason, ScoreRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.settings.replica import AS_PUBLISHED, ModelSettings, ReadSettings, RenderSettings
-from pipelines.settings.options import validated
+from pipelines.settings.options import validate
 from tests.support.contract import Contract, Numbers, Outputs, Wrong, transformers_model
 from tests.support.models import PRINCIPLE, as_dicts, assistant, request, system, user
 from tiny_models.judgements import judgements
@@ -92,7 +92,7 @@ def _request(messages: Sequence[dict[str, str]]) -> ScoreRequest:
 
 def renderer(read: ReadSettings = AS_PUBLISHED, **render: Any) -> Renderer:
     settings = RenderSettings(**render)
-    return Renderer(resolve(ModelSettings(model=PRINCIPLE, read=read), settings), settings)
+    return Renderer(resolve_model(ModelSettings(model=PRINCIPLE, read=read), settings), settings)
 
 
 def asked(*principles: str) -> ScoreRequest:
@@ -164,41 +164,41 @@ def test_the_question_stays_when_turns_are_dropped() -> None:
     ],
 )
 def test_several_principles_become_one_reward(read: ReadSettings, weights: dict[str, float] | None, reward: float) -> None:
-    model = resolve(ModelSettings(model=PRINCIPLE, read=read, weights=weights), RenderSettings())
+    model = resolve_model(ModelSettings(model=PRINCIPLE, read=read, weights=weights), RenderSettings())
     found = model.family.reading([[[3.0]], [[-2.0]]], model.weights)
     assert found == Reading(reward, {"right": 3.0, "short": -2.0})
 
 
 @pytest.mark.parametrize(("read", "reward"), [(None, 1.0), ("mean", 1.0), ("min", -2.0)])
 def test_the_rows_own_principles_give_their_mean_and_their_least(read: Any, reward: float) -> None:
-    model = resolve(ModelSettings(model=PRINCIPLE, read=ReadSettings(principle_reward=read)), RenderSettings())
+    model = resolve_model(ModelSettings(model=PRINCIPLE, read=ReadSettings(principle_reward=read)), RenderSettings())
     assert model.family.reading([[[3.0]], [[2.0]], [[-2.0]]], model.weights) == Reading(reward, {"mean": 1.0, "min": -2.0})
 
 
 def test_the_least_counts_no_weights() -> None:
     read = ReadSettings(principles=TWO.principles, principle_reward="min")
-    assert resolve(ModelSettings(model=PRINCIPLE, read=read), RenderSettings()).weights == {}
+    assert resolve_model(ModelSettings(model=PRINCIPLE, read=read), RenderSettings()).weights == {}
 
 
 def test_weights_and_a_way_of_combining_contradict_each_other() -> None:
     read = ReadSettings(principles=TWO.principles, principle_reward="min")
     with pytest.raises(SettingsError, match="--principle-reward min and --weights each say how"):
-        resolve(ModelSettings(model=PRINCIPLE, read=read, weights={"right": 1.0}), RenderSettings())
+        resolve_model(ModelSettings(model=PRINCIPLE, read=read, weights={"right": 1.0}), RenderSettings())
 
 
 @pytest.mark.parametrize("principles", [{}, {"": "brevity"}, {"a b": "x"}, {"a": " "}, {"a": "x", "A": "y"}])
 def test_principles_have_names_that_sql_can_hold_and_words(principles: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match=r"principles"):
-        validated(ReadSettings, {"principles": principles})
+        validate(ReadSettings, {"principles": principles})
 
 
 def test_the_published_ids_are_those_of_the_published_checkpoint_alone() -> None:
-    known = resolve(ModelSettings(model=PRINCIPLE), RenderSettings()).family.knows(
+    known = resolve_model(ModelSettings(model=PRINCIPLE), RenderSettings()).family.knows(
         "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle"
     )
     assert known is not None
     assert known.token_ids == {"Yes": 9642, "No": 2822}
-    family = resolve(ModelSettings(model=PRINCIPLE), RenderSettings()).family
+    family = resolve_model(ModelSettings(model=PRINCIPLE), RenderSettings()).family
     checkpoint = Checkpoint.find(locate(PRINCIPLE), None)
     family.check(checkpoint)
     with pytest.raises(ModelError, match=r"is read by .*9642.*, and the tokenizer in .* has \{'No': 6, 'Yes': 7\}"):
@@ -206,7 +206,7 @@ def test_the_published_ids_are_those_of_the_published_checkpoint_alone() -> None
 
 
 def test_ids_beyond_the_first_share_of_the_vocabulary_are_refused() -> None:
-    family = resolve(ModelSettings(model=PRINCIPLE), RenderSettings()).family
+    family = resolve_model(ModelSettings(model=PRINCIPLE), RenderSettings()).family
     checkpoint = Checkpoint.find(locate(PRINCIPLE), None)
     family.check(checkpoint, tensor_parallel=2)
     with pytest.raises(

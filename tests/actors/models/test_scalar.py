@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.scorers.head_scorer import HeadScorer
 from actors.settings.replica import ModelSettings, RenderSettings
 from tests.support.contract import TOLERANCE, Contract, conversations, transformers_model
@@ -59,7 +59,7 @@ def test_other_architectures_give_the_numbers_of_transformers(tmp_path: Path, ki
     for file in BUILT_IN.joinpath("scalar").glob("*"):
         if file.name.startswith(("tokenizer", "chat_template")):
             tmp_path.joinpath(file.name).write_bytes(file.read_bytes())
-    found = resolve(ModelSettings(model=str(tmp_path)), RenderSettings())
+    found = resolve_model(ModelSettings(model=str(tmp_path)), RenderSettings())
     rendered = renderer(tmp_path).render(conversations()[:40])
     with torch.inference_mode():
         expected = [float(all_logits(model, one.prompts[0].ids)[-1, 0]) for one in rendered]

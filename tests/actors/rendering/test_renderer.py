@@ -18,7 +18,7 @@ from actors.contracts.family import Question
 from actors.errors import ModelError
 from actors.records import Message, Reason, RenderedRequest, ScoreRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import families, resolve
+from actors.reward_model import families, resolve_model
 from actors.settings.replica import ControlTokens, ModelSettings, RenderSettings, TooLong
 from actors.text.stems import GoOn
 from tests.support.models import (
@@ -619,7 +619,7 @@ def test_a_template_that_ends_with_padding_is_refused(
     end = tokenizer(SCALAR).convert_tokens_to_ids("<|end|>")
     weights = {**SCALAR_WEIGHTS, "score.2.weight": 8}
     path = write_model(tmp_path / "model", config={**config, "pad_token_id": end}, weights=weights, template=TEMPLATE)
-    model = resolve(ModelSettings(model=str(path), **settings), RenderSettings())
+    model = resolve_model(ModelSettings(model=str(path), **settings), RenderSettings())
     with pytest.raises(ModelError, match=f"ends with token {end}, '<|end|>', which is pad_token_id, too"):
         Renderer(model, RenderSettings())
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.contracts.judge import Judge
-from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead, SettingsError
 from actors.records import (
@@ -411,8 +411,10 @@ def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: J
     assert scores[0].scores["judgements"] < 6
 
 
-@pytest.mark.parametrize(("fault", "reason"), [(Fault.REFUSE, Reason.ENGINE_REFUSED), (Fault.HANG, Reason.ENGINE_TIMEOUT)])
-def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged, fault: Fault, reason: Reason) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"), [(FakeFault.REFUSE, Reason.ENGINE_REFUSED), (FakeFault.HANG, Reason.ENGINE_TIMEOUT)]
+)
+def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged, fault: FakeFault, reason: Reason) -> None:
     scores = judged.scores(judge(), LARGER, faults=Faults({0: fault}), request_timeout_s=0.05)
     assert [score.reason for score in scores] == [reason] * 2
     assert len(judged.asked) <= 2
@@ -420,7 +422,7 @@ def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged,
 
 def test_a_dead_engine_is_no_failed_judgement(judged: Judged) -> None:
     with pytest.raises(EngineDead):
-        judged.scores(judge(), LARGER, faults=Faults({0: Fault.DIE}))
+        judged.scores(judge(), LARGER, faults=Faults({0: FakeFault.DIE}))
 
 
 def test_tokens_are_shared_among_those_that_are_shown_together(judged: Judged) -> None:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
-from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
 from actors.engine.protocol import Engine, Pooled
 from actors.errors import EngineError
 from actors.records import Prompt, Reason, Score, ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import HeadScorer
-from actors.scorers.one_pass import shared
+from actors.scorers.one_pass import group_by_prefix
 from tests.support.engines import ask, until
 from tests.support.models import SCALAR, assistant, built_in_engine, renderer, request, reward_model, user, write_model
 
@@ -38,7 +38,7 @@ TOKENS = st.lists(st.integers(0, 1), max_size=4)
 @given(st.lists(TOKENS, max_size=10))
 def test_runs_are_the_longest_in_which_each_begins_the_next(ids: list[list[int]]) -> None:
     prompts = [Prompt(one, (at,)) for at, one in enumerate(ids)]
-    runs = shared(prompts)
+    runs = group_by_prefix(prompts)
     assert [prompt for run in runs for prompt in run] == prompts
     for run in runs:
         assert all(begins(one, other) for one, other in itertools.pairwise(run))
@@ -55,7 +55,7 @@ def begins(one: Prompt, other: Prompt) -> bool:
 def test_a_growing_conversation_is_one_run(turns: list[list[list[int]]]) -> None:
     conversations = [list(itertools.accumulate(own, initial=[2 + at])) for at, own in enumerate(turns)]
     prompts = [Prompt(ids, (0,)) for grown in conversations for ids in grown]
-    assert [len(run) for run in shared(prompts)] == [len(grown) for grown in conversations]
+    assert [len(run) for run in group_by_prefix(prompts)] == [len(grown) for grown in conversations]
 
 
 # What every engine that reads anywhere does.
@@ -265,7 +265,7 @@ def test_a_turn_with_nothing_finite_leaves_those_before_it() -> None:
     rendered = renderer(SCALAR).render(turns())
     before, after = (rendered[at].prompts[0].ids for at in (1, 2))
     (broken, *_) = sorted(set(after) - set(before))
-    engine = FakeEngine(1, 8192, faults=Faults(at={broken: Fault.NAN}), every_position=True)
+    engine = FakeEngine(1, 8192, faults=Faults(at={broken: FakeFault.NAN}), every_position=True)
     scores = scorer(engine).score_block(rendered)
     engine.close()
     assert [score.reason for (score,) in scores] == [None, None, Reason.NOT_FINITE, Reason.NOT_FINITE]

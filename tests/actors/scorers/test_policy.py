@@ -17,9 +17,9 @@ from actors.records import Reason
 from actors.rendering.renderer import special_tokens
 from actors.scorers.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
 from actors.settings.replica import ControlTokens, PolicySettings
-from actors.text.reasoning import MARKS, Parted, parted
-from pipelines.formats import with_system_prompt
-from pipelines.prepare.policy_prompts import AskedRow, Asking
+from actors.text.reasoning import MARKS, Parted, split_reasoning
+from pipelines.formats import with_policy_system
+from pipelines.prepare.policy_prompts import PromptPreparation, PromptRow
 from pipelines.prepare.score_requests import Preparation
 from tests.support.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, system, user, write_model
 
@@ -66,7 +66,7 @@ def drawn(text: str, special: Sequence[str], opening: str = "", spelt: Sequence[
 def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text(begin: str, end: str) -> None:
     found = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
     assert found.reason is None
-    assert parted(found.text) == Parted(True, "The answer.")
+    assert split_reasoning(found.text) == Parted(True, "The answer.")
     assert "<|other|>" not in found.text
 
 
@@ -81,14 +81,14 @@ def test_parts_of_marks_that_are_special_tokens_stay_too() -> None:
     """gpt-oss's."""
     special = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>"]
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Seven."
-    assert parted(drawn(text, special).text) == Parted(True, "Seven.")
+    assert split_reasoning(drawn(text, special).text) == Parted(True, "Seven.")
 
 
 def test_reasoning_that_never_ends_is_no_answer() -> None:
     begun = drawn("I guess that", (), "<think>")
-    assert (begun.reason, parted(begun.text)) == (None, Parted(True, None))
-    assert parted(drawn("<think> I guess that", ["<think>", "</think>"]).text) == Parted(True, None)
-    assert parted(drawn("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == Parted(True, None)
+    assert (begun.reason, split_reasoning(begun.text)) == (None, Parted(True, None))
+    assert split_reasoning(drawn("<think> I guess that", ["<think>", "</think>"]).text) == Parted(True, None)
+    assert split_reasoning(drawn("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == Parted(True, None)
     assert drawn("I guess that", (), "<think>", max_tokens=2).reason is Reason.UNFINISHED
 
 
@@ -113,8 +113,8 @@ def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None
         assert {"[THINK]", "<pad>"} <= set(special.values())
         assert "<plain>" not in special.values()
         assert [special[number] for number in tokenizer.convert_tokens_to_ids(["[THINK]", "<pad>"])] == ["[THINK]", "<pad>"]
-        asking = Asking(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
-        (row,) = asking.rendered([AskedRow(request(user("Hi"), to=()))])
+        asking = PromptPreparation(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
+        (row,) = asking.rendered([PromptRow(request(user("Hi"), to=()))])
         assert row.opening == opening
 
 
@@ -128,9 +128,9 @@ def test_candidates_are_drawn_as_the_settings_say() -> None:
 
 
 def test_a_rows_system_prompt_takes_the_place_of_the_policys() -> None:
-    assert with_system_prompt((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
-    assert with_system_prompt((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
-    assert with_system_prompt((user("Hi"),), None) == (user("Hi"),)
+    assert with_policy_system((user("Hi"),), "Be brief.") == (system("Be brief."), user("Hi"))
+    assert with_policy_system((system("Be kind."), user("Hi")), "Be brief.") == (system("Be kind."), user("Hi"))
+    assert with_policy_system((user("Hi"),), None) == (user("Hi"),)
 
 
 def test_seeds_differ_by_row_by_number_and_by_run() -> None:

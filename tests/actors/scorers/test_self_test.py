@@ -12,7 +12,7 @@ from actors.contracts.family import Golden, KnownModel
 from actors.engine.fake_engine import FakeEngine
 from actors.engine.protocol import Generation, Pooled, Sampling
 from actors.errors import ModelError
-from actors.reward_model import families, resolve
+from actors.reward_model import families, resolve_model
 from actors.scorers.alignment import logprobs_are_their_tokens
 from actors.scorers.self_test import self_test
 from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
@@ -186,7 +186,7 @@ def golden_of(model: str) -> Sequence[Golden]:
 
 def test_a_judge_of_whom_nothing_can_be_read_passes_where_it_neednt_be() -> None:
     rubric = RubricSettings(prompt="{{ response }}", pattern="Rating: ([0-9]+)", low=1, high=10)
-    model = resolve(ModelSettings(model="tiny-policy", judge=JudgeSettings(rubric=rubric)), RenderSettings())
+    model = resolve_model(ModelSettings(model="tiny-policy", judge=JudgeSettings(rubric=rubric)), RenderSettings())
     engine = FakeEngine(0, model.context)
     passed: list[str] = []
     try:

@@ -16,7 +16,7 @@ import pipelines
 from actors.errors import SettingsError
 from actors.settings.base import Settings
 from actors.settings.credentials import check_no_credentials
-from pipelines.settings.options import build, leaves, validated
+from pipelines.settings.options import build, leaves, validate
 from pipelines.settings.run_settings import ScoreSettings
 from tests.support.commands import assay
 
@@ -72,7 +72,7 @@ def test_no_setting_takes_a_credential(kind: type[Settings]) -> None:
                 for section in reversed(leaf.sections):
                     nested = {section: nested}
                 with pytest.raises(SettingsError) as refused:
-                    validated(kind, nested)
+                    validate(kind, nested)
                 assert leaf.name in str(refused.value)
                 assert "environment" in str(refused.value)
                 assert SECRET not in str(refused.value)

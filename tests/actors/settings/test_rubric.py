@@ -13,7 +13,7 @@ from actors.records import Reason
 from actors.reward_model import families
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
-from pipelines.settings.options import validated
+from pipelines.settings.options import validate
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered, request
 from tests.support.models import assistant, user
 
@@ -98,13 +98,13 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
 )
 def test_what_a_rubric_lacks_is_told(change: Mapping[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        validated(RubricSettings, {**GRADE, **change})
+        validate(RubricSettings, {**GRADE, **change})
 
 
 def test_a_rubric_comes_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("prompt: |\n  Rate {{ response }}\npattern: 'Rating: ([0-9]+)'\nlow: 1\nhigh: 10\n")
-    assert validated(JudgeSettings, {"rubric": str(file)}).rubric == RubricSettings(
+    assert validate(JudgeSettings, {"rubric": str(file)}).rubric == RubricSettings(
         **GRADE | {"prompt": "Rate {{ response }}\n"}
     )
     for name, text, message in (
@@ -115,7 +115,7 @@ def test_a_rubric_comes_from_a_file(tmp_path: Path) -> None:
         if text is not None:
             (tmp_path / name).write_text(text)
         with pytest.raises(SettingsError, match=message):
-            validated(JudgeSettings, {"rubric": str(tmp_path / name)})
+            validate(JudgeSettings, {"rubric": str(tmp_path / name)})
 
 
 # How it is asked.

@@ -17,7 +17,7 @@ from actors.settings.rubric import RubricSettings
 from actors.text.patterns import linear
 from actors.verdicts.parsing import objects
 from actors.verdicts.verdict_token import difference
-from pipelines.settings.options import validated
+from pipelines.settings.options import validate
 
 EXPONENTIAL = "(a+)+b"
 LONG = 200_000
@@ -61,13 +61,13 @@ def test_a_verdict_that_is_found_without_end_is_none() -> None:
 )
 def test_a_pattern_that_cant_is_refused_with_the_reason(own: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="RE2's syntax, which has no lookaround and no backreferences"):
-        validated(JudgeSettings, {"rubric": {"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own}})
+        validate(JudgeSettings, {"rubric": {"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own}})
 
 
 def test_patterns_of_names_are_refused_and_names_that_look_like_keywords_arent() -> None:
     schema = {"patternProperties": {"^s": {"type": "integer"}}, "properties": {"score": {"type": "integer"}}}
     with pytest.raises(SettingsError, match="name the properties"):
-        validated(JudgeSettings, {"rubric": {"prompt": "{{ response }}", "low": 0, "high": 9, "json_schema": schema}})
+        validate(JudgeSettings, {"rubric": {"prompt": "{{ response }}", "low": 0, "high": 9, "json_schema": schema}})
     named = {"properties": {"pattern": {"type": "integer"}, "patternProperties": {"type": "integer"}}}
     assert rubric(json_schema=named).own_outputs() == ("pattern", "patternProperties")
 

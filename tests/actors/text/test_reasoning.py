@@ -4,9 +4,9 @@ import pytest
 
 from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest
 from actors.rendering.renderer import Renderer
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
-from actors.text.reasoning import MARKS, Parted, freed, mark_in, parted, with_reasoning
+from actors.text.reasoning import MARKS, Parted, mark_in, split_reasoning, with_reasoning, without_reasoning
 from tests.support.models import SCALAR, assistant, request, user
 
 HELD = [
@@ -50,18 +50,18 @@ TEXT = [
 
 @pytest.mark.parametrize(("text", "answer"), HELD)
 def test_reasoning_stands_at_the_beginning_up_to_its_end(text: str, answer: str | None) -> None:
-    assert parted(text) == Parted(True, answer)
+    assert split_reasoning(text) == Parted(True, answer)
 
 
 @pytest.mark.parametrize("text", TEXT)
 def test_a_mark_that_is_only_mentioned_is_text(text: str) -> None:
-    found = parted(text)
+    found = split_reasoning(text)
     assert (found.reasoned, found.answer) == (False, text)
 
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_every_mark_is_known(mark: tuple[str, str]) -> None:
-    found = parted(f"{mark[0]} hm {mark[1]}yes")
+    found = split_reasoning(f"{mark[0]} hm {mark[1]}yes")
     assert (found.reasoned, found.answer) == (True, "yes")
 
 
@@ -69,29 +69,29 @@ def test_every_mark_is_known(mark: tuple[str, str]) -> None:
     "text", ["<think></think>" * 100_000, "<think>" * 200_000, "`</think>` " * 100_000, "a </think> " * 100_000, " " * 2**20]
 )
 def test_looking_for_it_is_linear_in_the_text(text: str) -> None:
-    assert parted(text) is not None  # would else take minutes
+    assert split_reasoning(text) is not None  # would else take minutes
 
 
 def test_turns_before_a_response_are_treated_as_it_is() -> None:
     thought = assistant("<think>hm</think>7")
     asked = ScoreRequest((user("3+4?"), thought, user("sure?")), (Response("final", "yes"), Response("b", "<think>no")))
-    assert freed(asked, Reasoning.REJECT).refused == {0, 1}
-    assert freed(asked, Reasoning.KEEP).request == asked
-    stripped = freed(asked, Reasoning.STRIP)
+    assert without_reasoning(asked, Reasoning.REJECT).refused == {0, 1}
+    assert without_reasoning(asked, Reasoning.KEEP).request == asked
+    stripped = without_reasoning(asked, Reasoning.STRIP)
     assert stripped.request.context[1] == assistant("7")
     assert [set(stripped.held), set(stripped.refused)] == [{0, 1}, {1}]
     open_ended = ScoreRequest((user("3+4?"), assistant("<think>hm"), user("sure?")), (Response("final", "yes"),))
-    assert freed(open_ended, Reasoning.STRIP).refused == {0}
+    assert without_reasoning(open_ended, Reasoning.STRIP).refused == {0}
 
 
 def test_what_the_user_writes_is_no_reasoning_of_the_assistants() -> None:
     asked = ScoreRequest((user("<think>hm</think>?"),), (Response("final", "yes"),))
-    assert freed(asked, Reasoning.STRIP).held == set()
+    assert without_reasoning(asked, Reasoning.STRIP).held == set()
 
 
 def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:
     whole = with_reasoning("yes", {"reasoning_content": "hm"})
-    assert parted(whole).answer == "yes"
+    assert split_reasoning(whole).answer == "yes"
     assert with_reasoning("yes", {"reasoning_content": " ", "reasoning": None}) == "yes"
     assert with_reasoning("<think>hm</think>yes", {"reasoning": "hm"}) == "<think>hm</think>yes"
 
@@ -103,7 +103,7 @@ def test_a_template_tells_that_its_model_reasons() -> None:
 
 def rendering(reasoning: Reasoning | None, model: str = SCALAR, **more: str) -> Renderer:
     settings = RenderSettings(reasoning=reasoning)
-    return Renderer(resolve(ModelSettings(model=model, **more), settings), settings)
+    return Renderer(resolve_model(ModelSettings(model=model, **more), settings), settings)
 
 
 def test_what_is_rendered_is_the_answer_alone_or_all_of_it() -> None:

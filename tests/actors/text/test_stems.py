@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from actors.checkpoint.checkpoint_files import locate
 from actors.records import Reason, ScoreRequest
 from actors.rendering.renderer import MOST_PROMPTS, Renderer
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
 from actors.text.stems import Stems
 from tests.support.examples import examples
@@ -160,7 +160,7 @@ MANY_TURNS = [turn for _ in range(40) for turn in (user("why " * 300), assistant
 )
 def test_work_ends_before_the_next_prompt_when_nobody_waits(model: str, asked: ScoreRequest) -> None:
     how = RenderSettings(too_long=TooLong.TRIM_TURNS)
-    own, looks = Renderer(resolve(ModelSettings(model=model), how), how), Looks(3)
+    own, looks = Renderer(resolve_model(ModelSettings(model=model), how), how), Looks(3)
     with pytest.raises(Left):
         own.render([asked], looks)
     assert looks.count == 3
@@ -168,7 +168,7 @@ def test_work_ends_before_the_next_prompt_when_nobody_waits(model: str, asked: S
 
 def test_a_choice_ends_when_nobody_waits() -> None:
     how, looks = RenderSettings(), Looks(2)
-    own = Renderer(resolve(ModelSettings(model="tiny-genrm-json"), how), how)
+    own = Renderer(resolve_model(ModelSettings(model="tiny-genrm-json"), how), how)
     with pytest.raises(Left):
         own.choosing([user("Is it?")], ["yes", "no"], looks)
 
@@ -188,7 +188,7 @@ def _never(*_: Any) -> Any:
 
 
 def too_many(model: ModelSettings, responses: int, principles: int) -> list[Reason | None]:
-    own = Renderer(resolve(model, RenderSettings()), RenderSettings())
+    own = Renderer(resolve_model(model, RenderSettings()), RenderSettings())
     asked = request(user("Hi"), to=["a"] * responses)
     (found,) = own.render([ScoreRequest(asked.context, asked.responses, ("correctness",) * principles)])
     assert not found.prompts
@@ -225,7 +225,7 @@ def _never_after_the_probe(text: Any) -> Any:
     ],
 )
 def test_no_family_asks_more_than_it_says(model: str, judge: JudgeSettings) -> None:
-    family = resolve(ModelSettings(model=model, judge=judge), RenderSettings()).family
+    family = resolve_model(ModelSettings(model=model, judge=judge), RenderSettings()).family
     for responses in (1, 2, 3, 6):
         for principles in (0, 1, 4):
             asked = request(user("Hi"), to=["a"] * responses)

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.verdicts.standing import Standing, bradley_terry
+from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
 Compared = tuple[Sequence[int], Sequence[float]]
 FIRST, SECOND, TIE = (1.0, 0.0), (0.0, 1.0), (0.5, 0.5)
 
 
 def standing(at: int, *compared: Compared) -> dict[str, float]:
-    return Standing.of(compared)[at].as_scores()
+    return PairwiseRecord.of(compared)[at].as_scores()
 
 
 def test_who_is_compared_with_none_has_no_standing() -> None:
-    assert Standing.of([((0,), ()), ((1,), ())]) == {}
+    assert PairwiseRecord.of([((0,), ()), ((1,), ())]) == {}
 
 
 def test_a_win_in_both_orders_is_a_win() -> None:
@@ -55,13 +55,13 @@ def test_both_orders_count_alike_however_many_votes_each_has() -> None:
 
 
 def test_a_list_compares_each_with_each() -> None:
-    found = Standing.of([((2, 0, 1), (3.0, 1.0, 2.0))])
+    found = PairwiseRecord.of([((2, 0, 1), (3.0, 1.0, 2.0))])
     assert {at: one.win_rate for at, one in found.items()} == {0: 0.0, 1: 0.5, 2: 1.0}
 
 
 @given(st.lists(st.tuples(st.permutations(range(4)), st.lists(st.integers(0, 3), min_size=4, max_size=4)), min_size=1))
 def test_what_one_wins_another_loses(compared: list[tuple[list[int], list[int]]]) -> None:
-    found = Standing.of([(shown, [float(merit) for merit in merits]) for shown, merits in compared])
+    found = PairwiseRecord.of([(shown, [float(merit) for merit in merits]) for shown, merits in compared])
     assert sum(one.win_rate for one in found.values()) == pytest.approx(len(found) / 2)
     strengths = bradley_terry(found)
     assert sum(strength for strength, _ in strengths.values()) == pytest.approx(0, abs=1e-6)
@@ -73,7 +73,7 @@ def test_unanimous_ties_agree() -> None:
 
 
 def test_losses_are_counted_by_opponent() -> None:
-    found = Standing.of([((0, 1), SECOND), ((1, 0), FIRST), ((0, 2), SECOND), ((0, 3), FIRST)])
+    found = PairwiseRecord.of([((0, 1), SECOND), ((1, 0), FIRST), ((0, 2), SECOND), ((0, 3), FIRST)])
     assert [found[at].as_scores()["losses"] for at in range(4)] == [2.0, 0.0, 0.0, 1.0]
 
 
@@ -83,7 +83,7 @@ def test_nobody_has_no_strength() -> None:
 
 def test_strengths_are_those_of_the_likelihood() -> None:
     """Two that met n times: the derivative of the log-likelihood, with a drawn game each, is zero there."""
-    found = Standing.of([((0, 1), FIRST)] * 7 + [((0, 1), SECOND)] * 3)
+    found = PairwiseRecord.of([((0, 1), FIRST)] * 7 + [((0, 1), SECOND)] * 3)
     (one, error), (other, _) = bradley_terry(found)[0], bradley_terry(found)[1]
     odds = 1 / (1 + math.exp(other - one))
     assert 7 - 10 * odds + 0.5 - 1 / (1 + math.exp(-one)) == pytest.approx(0, abs=1e-8)
@@ -96,13 +96,13 @@ def test_strengths_are_those_of_the_likelihood() -> None:
 
 def test_more_games_make_strengths_surer() -> None:
     games = [((0, 1), FIRST), ((0, 1), FIRST), ((0, 1), SECOND), ((1, 2), FIRST), ((1, 2), FIRST), ((1, 2), SECOND)]
-    few = bradley_terry(Standing.of(games))
-    many = bradley_terry(Standing.of(games * 20))
+    few = bradley_terry(PairwiseRecord.of(games))
+    many = bradley_terry(PairwiseRecord.of(games * 20))
     assert few[0][0] > few[1][0] > few[2][0]
     assert all(many[at][1] < few[at][1] for at in range(3))
 
 
 def test_a_win_against_a_strong_one_counts_more() -> None:
     games = [((0, 1), FIRST), ((1, 2), FIRST), ((1, 3), FIRST), ((4, 2), FIRST)]
-    strengths = bradley_terry(Standing.of(games))
+    strengths = bradley_terry(PairwiseRecord.of(games))
     assert strengths[0][0] > strengths[4][0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.engine.fake_engine import FakeEngine, Fault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
 from actors.errors import CrashLoop
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
 from actors.reward_model import families
@@ -298,7 +298,7 @@ class Actor(BatchActor):
 
     def __init__(self, ledger: Ledger, die_after: int | None) -> None:
         family = families()["scalar"]
-        engine = FakeEngine(1, 100, faults=Faults({DEADLY: Fault.DIE}, die_after))
+        engine = FakeEngine(1, 100, faults=Faults({DEADLY: FakeFault.DIE}, die_after))
         self._process = Process(ledger, engine)
         self._scorer = HeadScorer(family, family.card_weights(), engine)
 

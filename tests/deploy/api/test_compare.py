@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from actors.records import Reading, Reason, Said, Score, ScoreRequest
-from actors.scorers.online import Judged, OnlineScorer
+from actors.records import JudgeAnswer, Reading, Reason, Score, ScoreRequest
+from actors.scorers.online import OnlineScorer, RequestScores
 from actors.settings.replica import JudgeSettings
 from tests.support.endpoints import QUESTION, application, post, scorer
 from tests.support.models import user
@@ -180,24 +180,26 @@ class Recording:
         self.asked: list[ScoreRequest] = []
         self._own, self._scores = own, scores
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         self.asked += requests
-        return [Judged("", self._scores)] if self._scores else await self._own.score(requests)
+        return [RequestScores("", self._scores)] if self._scores else await self._own.score(requests)
 
 
 def recorded(*recordings: Any) -> Any:
     return application(recordings)
 
 
-def said(text: str, vote: float | None, *shown: int, reason: Reason | None = None, principle: str | None = None) -> Said:
-    return Said(tuple(f"response[{at}]" for at in shown), principle, text, "stop", vote, reason)
+def said(
+    text: str, vote: float | None, *shown: int, reason: Reason | None = None, principle: str | None = None
+) -> JudgeAnswer:
+    return JudgeAnswer(tuple(f"response[{at}]" for at in shown), principle, text, "stop", vote, reason)
 
 
 def told(own: OnlineScorer, *scores: Score) -> Any:
     return compared(recorded(Recording(own, *scores)), *map(str, range(len(scores))))
 
 
-def scored(reward: float, *trace: Said) -> Score:
+def scored(reward: float, *trace: JudgeAnswer) -> Score:
     return replace(Score.scored(Reading(reward, {}), 9), trace=trace)
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from actors.records import Reading, Reason, Score, ScoreRequest
-from actors.scorers.online import Judged, OnlineScorer
+from actors.scorers.online import OnlineScorer, RequestScores
 from tests.support.endpoints import ANSWERED, application, client, post, scorer
 from tests.support.models import user
 
@@ -170,9 +170,9 @@ class Recording:
         self.asked: list[ScoreRequest] = []
         self._own, self._scores = own, scores
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[Judged]:
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         self.asked += requests
-        return [Judged("", (one,)) for one in self._scores] or await self._own.score(requests)
+        return [RequestScores("", (one,)) for one in self._scores] or await self._own.score(requests)
 
 
 def recorded(*recordings: Any) -> Any:

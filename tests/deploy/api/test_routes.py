@@ -14,7 +14,7 @@ import pytest
 
 from actors.contracts.family import Question
 from actors.records import Message, Reason, Role
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import ModelSettings, RenderSettings
 from deploy.api import chat
@@ -511,7 +511,7 @@ def test_pooling_gives_raw_outputs(app: Any, truth: dict[str, Any]) -> None:
 
 
 def test_prompts_of_the_clients_own_are_read_as_they_are(app: Any, truth: dict[str, Any]) -> None:
-    model = resolve(ModelSettings(model=HEAD), RenderSettings())
+    model = resolve_model(ModelSettings(model=HEAD), RenderSettings())
     context = (Message(Role.USER, "What is 3 + 4?"),)
     asked_ = Question(context, ("7",), (0,))
     text = model.family.text(asked_, lambda *_, **__: "")

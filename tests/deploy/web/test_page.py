@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Playwright, Request, Response, expect, sync_playwright
 
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from deploy.models.service import ServedModel, Service
@@ -62,7 +62,8 @@ class Visit:
 @pytest.fixture(scope="module")
 def scorers() -> Iterator[dict[str, OnlineScorer]]:
     found = {
-        name: OnlineScorer(resolve(ModelSettings(model=name), RENDER), RENDER, FAKE) for name in (HEAD, JUDGE, BY_PRINCIPLE)
+        name: OnlineScorer(resolve_model(ModelSettings(model=name), RENDER), RENDER, FAKE)
+        for name in (HEAD, JUDGE, BY_PRINCIPLE)
     }
     yield found
     for scorer in found.values():

@@ -11,7 +11,7 @@ from actors.errors import AssayError, ExpressionError, OutputError, SettingsErro
 from pipelines.cli.app import cli
 from pipelines.cli.recipe_preflight import check_steps
 from pipelines.scoring import score_corpus
-from pipelines.settings.options import validated
+from pipelines.settings.options import validate
 from pipelines.settings.recipe import Recipe
 from tests.support.corpora import lines, rows, write
 
@@ -36,7 +36,7 @@ def steps(corpus: Path, run: str = "score", **later: Any) -> dict[str, Any]:
 
 
 def checked(recipe: dict[str, Any]) -> None:
-    check_steps(validated(Recipe, recipe).steps)
+    check_steps(validate(Recipe, recipe).steps)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from pipelines.corpus.corpus_files import (
+    FileKind,
     InputFile,
-    Kind,
     Range,
     Unit,
     check_same,
@@ -154,36 +154,36 @@ def test_numbers_go_on_from_where_they_are_told_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("x.jsonl", Kind.JSONL),
-        ("x.NDJSON", Kind.JSONL),
-        ("x.jsonl.gz", Kind.JSONL_GZIP),
-        ("x.ndjson.gz", Kind.JSONL_GZIP),
-        ("x.jsonl.zst", Kind.JSONL_ZSTD),
-        ("x.ndjson.zst", Kind.JSONL_ZSTD),
-        ("x.json", Kind.JSONL),
+        ("x.jsonl", FileKind.JSONL),
+        ("x.NDJSON", FileKind.JSONL),
+        ("x.jsonl.gz", FileKind.JSONL_GZIP),
+        ("x.ndjson.gz", FileKind.JSONL_GZIP),
+        ("x.jsonl.zst", FileKind.JSONL_ZSTD),
+        ("x.ndjson.zst", FileKind.JSONL_ZSTD),
+        ("x.json", FileKind.JSONL),
     ],
 )
-def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: Kind) -> None:
+def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: FileKind) -> None:
     corpus(tmp_path, name)
     (file,) = find([str(tmp_path / name)])
     assert (file.kind, file.size) == (kind, len(LINES))
-    assert file.extent == (len(LINES) if kind is Kind.JSONL else None)
+    assert file.extent == (len(LINES) if kind is FileKind.JSONL else None)
 
 
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (b"[]", Kind.ARRAY),
-        (b'\xef\xbb\xbf \r\n\t[{"a": 1}]', Kind.ARRAY),
-        (b"", Kind.JSONL),
-        (b" \n", Kind.JSONL),
-        (b'{"a": [1]}\n', Kind.JSONL),
+        (b"[]", FileKind.ARRAY),
+        (b'\xef\xbb\xbf \r\n\t[{"a": 1}]', FileKind.ARRAY),
+        (b"", FileKind.JSONL),
+        (b" \n", FileKind.JSONL),
+        (b'{"a": [1]}\n', FileKind.JSONL),
     ],
 )
-def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kind: Kind) -> None:
+def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kind: FileKind) -> None:
     corpus(tmp_path, "x.json", data=data)
     (file,) = find([str(tmp_path)])
-    assert (file.kind, file.extent) == (kind, None if kind is Kind.ARRAY else len(data))
+    assert (file.kind, file.extent) == (kind, None if kind is FileKind.ARRAY else len(data))
 
 
 def test_a_json_file_that_is_one_document_is_refused(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_json_file_that_is_one_document_is_refused(tmp_path: Path) -> None:
 def test_parquet_files_say_how_many_rows_they_have(tmp_path: Path) -> None:
     parquet(tmp_path / "a.parquet", 25)
     parquet(tmp_path / "b.parquet", 0)
-    assert [(file.kind, file.extent) for file in find([str(tmp_path)])] == [(Kind.PARQUET, 25), (Kind.PARQUET, 0)]
+    assert [(file.kind, file.extent) for file in find([str(tmp_path)])] == [(FileKind.PARQUET, 25), (FileKind.PARQUET, 0)]
 
 
 # --- refusing ------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def test_a_file_goes_through_json_and_back(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(LINES))
     (file,) = find([str(tmp_path)])
     document = json.loads(json.dumps(file.as_json()))
-    assert InputFile(**document | {"kind": Kind(document["kind"])}) == file
+    assert InputFile(**document | {"kind": FileKind(document["kind"])}) == file
 
 
 # --- cutting -------------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ GAPS = st.lists(st.integers(0, 100), max_size=8, unique=True).map(sorted).map(ga
 @any_speed
 @given(GAPS, st.integers(1, 120))
 def test_units_of_lines_tile_what_remains(remaining: list[Range], unit_bytes: int) -> None:
-    file = InputFile(0, "x", "/x", Kind.JSONL, 100, "", 100)
+    file = InputFile(0, "x", "/x", FileKind.JSONL, 100, "", 100)
     units = cut(file, remaining, (), unit_bytes)
     pieces = [unit.range for unit in units if unit.range is not None]
     assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
@@ -365,8 +365,8 @@ def test_units_of_parquet_are_slices_of_row_groups(grouped: InputFile, remaining
     assert all(start // 30 == (end - 1) // 30 for start, end in pieces)
 
 
-@pytest.mark.parametrize("kind", [Kind.JSONL_GZIP, Kind.JSONL_ZSTD, Kind.ARRAY])
-def test_what_cant_be_cut_is_one_unit_that_knows_what_is_done(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FileKind.JSONL_GZIP, FileKind.JSONL_ZSTD, FileKind.ARRAY])
+def test_what_cant_be_cut_is_one_unit_that_knows_what_is_done(kind: FileKind) -> None:
     file, done = InputFile(0, "x", "/x", kind, 100, "", None), [Range(0, 5), Range(9, 12)]
     assert cut(file, None, done, 10) == [Unit(file, None, (Range(0, 5), Range(9, 12)))]
     assert cut(file, [Range(5, 9)], done, 10) == [Unit(file, None, (Range(0, 5), Range(9, 12)))]
@@ -374,11 +374,11 @@ def test_what_cant_be_cut_is_one_unit_that_knows_what_is_done(kind: Kind) -> Non
 
 
 def test_files_are_cut_off_where_a_limit_says() -> None:
-    files = [InputFile(at, "x", "/x", Kind.JSONL, 100, "", 100) for at in range(3)]
+    files = [InputFile(at, "x", "/x", FileKind.JSONL, 100, "", 100) for at in range(3)]
     assert [file.extent for file in limited(files, [None, 40, 0])] == [100, 40, 0]
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_positions_are_bytes_or_rows(kind: Kind) -> None:
-    assert kind.by_ordinal == (kind in {Kind.ARRAY, Kind.PARQUET})
-    assert (kind.compression is not None) == (kind in {Kind.JSONL_GZIP, Kind.JSONL_ZSTD})
+@pytest.mark.parametrize("kind", FileKind)
+def test_positions_are_bytes_or_rows(kind: FileKind) -> None:
+    assert kind.by_ordinal == (kind in {FileKind.ARRAY, FileKind.PARQUET})
+    assert (kind.compression is not None) == (kind in {FileKind.JSONL_GZIP, FileKind.JSONL_ZSTD})

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from pipelines.corpus import readers
-from pipelines.corpus.corpus_files import InputFile, Kind, Range, Unit, cut, find
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, cut, find
 from pipelines.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.prepare.resolve_run import block_bytes
 from pipelines.scored_corpus.parts import gaps
@@ -231,23 +231,23 @@ def rows_of(tables: Iterable[pa.Table]) -> list[RawRow]:
     return [RawRow(*(row[name] for name in (START, END, NOTE, RECORD))) for table in tables for row in table.to_pylist()]
 
 
-def as_file(folder: Path, kind: Kind, data: bytes) -> InputFile:
+def as_file(folder: Path, kind: FileKind, data: bytes) -> InputFile:
     """Lines as a file of another kind, a row each."""
-    if kind is Kind.ARRAY:
+    if kind is FileKind.ARRAY:
         elements = [record for _, _, record in lines_of(data, PLENTY) if record is not None]
         return file_of(folder / "x.json", b"[" + b",".join(b'"%s"' % element.hex().encode() for element in elements) + b"]")
-    if kind is not Kind.JSONL:
-        data = gzip.compress(data) if kind is Kind.JSONL_GZIP else zstd(data)
+    if kind is not FileKind.JSONL:
+        data = gzip.compress(data) if kind is FileKind.JSONL_GZIP else zstd(data)
     return file_of(folder / f"x.{kind}", data)
 
 
-JSON_KINDS = st.sampled_from([kind for kind in Kind if kind is not Kind.PARQUET])
+JSON_KINDS = st.sampled_from([kind for kind in FileKind if kind is not FileKind.PARQUET])
 
 
 @any_speed
 @given(JSONL, JSON_KINDS, st.integers(1, 4), st.data())
 def test_tables_hold_the_rows_that_arent_done(
-    folder: Path, data: bytes, kind: Kind, block_rows: int, choice: st.DataObject
+    folder: Path, data: bytes, kind: FileKind, block_rows: int, choice: st.DataObject
 ) -> None:
     file = replace(as_file(folder, kind, data), index=7)
     whole = list(raw_rows(Unit(file, None), PLENTY))
@@ -264,14 +264,14 @@ def test_tables_hold_the_rows_that_arent_done(
 
 @any_speed
 @given(JSONL, JSON_KINDS, st.booleans())
-def test_the_end_is_told_where_only_reading_finds_it(folder: Path, data: bytes, kind: Kind, all_done: bool) -> None:
+def test_the_end_is_told_where_only_reading_finds_it(folder: Path, data: bytes, kind: FileKind, all_done: bool) -> None:
     file = as_file(folder, kind, data)
     whole = list(raw_rows(Unit(file, None), PLENTY))
     seen: list[tuple[InputFile, int]] = []
     done = tuple(ranges(whole)) if all_done else ()
     list(read(Unit(file, None, done), PLENTY, lambda of, extent: seen.append((of, extent))))
-    extent = len(whole) if kind is Kind.ARRAY else len(data)
-    assert seen == ([] if kind is Kind.JSONL else [(file, extent)])
+    extent = len(whole) if kind is FileKind.ARRAY else len(data)
+    assert seen == ([] if kind is FileKind.JSONL else [(file, extent)])
 
 
 def test_tables_are_cut_by_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ BLOCK = st.integers(8, 40) | st.just(PLENTY)
 
 def elements(path: Path, data: bytes, block: int = PLENTY, limit: int = PLENTY) -> list[RawRow]:
     file = file_of(path, data)
-    assert file.kind is Kind.ARRAY
+    assert file.kind is FileKind.ARRAY
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "_BLOCK_BYTES", block)
         return list(raw_rows(Unit(file, None), limit))

@@ -11,8 +11,8 @@ import pytest
 import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.status import status
-from pipelines.corpus.corpus_files import InputFile, Kind
-from pipelines.ensemble.members import check_together, members, outputs
+from pipelines.corpus.corpus_files import FileKind, InputFile
+from pipelines.ensemble.members import check_same_files, members, outputs
 from pipelines.ensemble.score_ensemble import EnsembleSummary, ensemble
 from pipelines.filtering.filter_corpus import keep
 from pipelines.runtime.progress import Silent
@@ -237,11 +237,11 @@ def test_new_files_change_the_baselines_of_the_old_ones(tmp_path: Path) -> None:
 
 def test_members_that_have_taken_in_other_files_are_told_before_any_model_runs() -> None:
     first, second, third = (
-        InputFile(at, f"{at}.jsonl", f"/in/{at}.jsonl", Kind.JSONL, 9, f"sha256:{at}", 9) for at in range(3)
+        InputFile(at, f"{at}.jsonl", f"/in/{at}.jsonl", FileKind.JSONL, 9, f"sha256:{at}", 9) for at in range(3)
     )
-    check_together({"a": [first, second], "b": [second, first]})
+    check_same_files({"a": [first, second], "b": [second, first]})
     with pytest.raises(OutputError, match=r"^b has yet to take in what a has: /in/1.jsonl\. Give it with --append, too"):
-        check_together({"a": [first, second, third], "b": [first, third]})
+        check_same_files({"a": [first, second, third], "b": [first, third]})
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -15,7 +15,7 @@ import pytest
 from pipelines.corpus.corpus_files import InputFile, find, limited
 from pipelines.corpus.readers import RECORD
 from pipelines.estimate import block_sampling
-from pipelines.estimate.block_sampling import Sample, Sampler
+from pipelines.estimate.block_sampling import BlockSampler, Sample
 from pipelines.estimate.intervals import Estimate, totals
 from pipelines.estimate.tally import AMOUNTS, COUNTS, Tally
 from tests.support.corpora import lines, write
@@ -65,7 +65,7 @@ def skewed(rows: int, seed: int = 1) -> list[int]:
 
 
 def looked(files: Sequence[InputFile], rows: int, seed: int, row_bytes: float = ROW_BYTES) -> Sample:
-    return Sampler(count, MOST_BYTES, row_bytes, seed).sample(files, rows)
+    return BlockSampler(count, MOST_BYTES, row_bytes, seed).sample(files, rows)
 
 
 def truth(files: Sequence[Sequence[int]]) -> dict[str, int]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from actors.errors import SettingsError
-from pipelines.estimate.compare_run import compared
+from pipelines.estimate.compare_run import compare_with_estimate
 from pipelines.estimate.forecast import corpus_plan
-from pipelines.runtime.run_timing import Work
+from pipelines.runtime.run_timing import RunWork
 from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring.score_corpus import score
@@ -123,13 +123,15 @@ def test_gpus_that_were_used_are_compared() -> None:
     plan |= {"written_tokens": {"value": 5.0, "low": 1.0, "high": 9.0}, "work_s": plan["tokens"], "start_s": 100.0}
     plan |= {"gpu_hours": {"value": 2.0, "low": 1.0, "high": 3.0}, "cost": {"value": 4.0, "low": 2.0, "high": 6.0}}
     summary = Summary(10, 10, 9, 1, 0, 0, 11, {}, {}, completion_tokens=20)
-    found = compared({**plan, "gpu_price": 2.0}, summary, Work(seconds=111.0, engines=2, gpu_hours=4.0))
+    found = compare_with_estimate({**plan, "gpu_price": 2.0}, summary, RunWork(seconds=111.0, engines=2, gpu_hours=4.0))
     assert found["tokens"] == {"planned": 10, "low": 8, "high": 12, "fact": 11, "within": True}
     assert (found["wall_s"]["planned"], found["wall_s"]["within"]) == (110, True)
     assert (found["gpu_hours"]["fact"], found["gpu_hours"]["within"]) == (4, False)
     assert (found["cost"]["fact"], found["cost"]["within"]) == (8, False)
     assert found["written_tokens"]["within"] is False
-    unknown = compared({**plan, "work_s": None, "gpu_hours": None, "gpu_price": None}, summary, Work(why="nobody knows"))
+    unknown = compare_with_estimate(
+        {**plan, "work_s": None, "gpu_hours": None, "gpu_price": None}, summary, RunWork(why="nobody knows")
+    )
     assert unknown["wall_s"]["why"] == unknown["gpu_hours"]["why"] == "it wasn't planned: no speed was known"
     assert "cost" not in unknown
 

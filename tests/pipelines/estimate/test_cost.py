@@ -11,7 +11,7 @@ import pytest
 from actors.capacity.layout import Layout
 from actors.capacity.sizes import SIZES
 from actors.errors import SettingsError
-from actors.reward_model import RewardModel, resolve
+from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
 from pipelines.estimate.cost import Bill, Ground, bill
 from pipelines.estimate.intervals import Estimate
@@ -31,12 +31,12 @@ MADE_WITH = {"tensor_parallel": 8, "pipeline_parallel": 2}
 
 @pytest.fixture(scope="module")
 def head() -> RewardModel:
-    return resolve(ModelSettings(model="tiny-attributes"), RenderSettings())
+    return resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
 
 
 @pytest.fixture(scope="module")
 def judge() -> RewardModel:
-    return resolve(ModelSettings(model="tiny-genrm", judge=JudgeSettings(max_tokens=400)), RenderSettings())
+    return resolve_model(ModelSettings(model="tiny-genrm", judge=JudgeSettings(max_tokens=400)), RenderSettings())
 
 
 def billed(model: RewardModel, layout: Layout | None = LAYOUT, known: bool = True, **settings: Any) -> Bill:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.export import export_job, exports
-from pipelines.export.export_job import MadeSummary
+from pipelines.export.export_job import ExportSummary
 from pipelines.export.read_back import Reader
 from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
@@ -27,7 +27,7 @@ from pipelines.formats.content import question
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.member_runs import made_up
+from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.scored_corpus.parts import Counts, Parts
 from pipelines.scored_corpus.summary import summarise
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
@@ -44,15 +44,15 @@ KIND = pytest.mark.parametrize("parquet", [False, True], ids=["jsonl", "parquet"
 ANSWERED = RowShape("prompt-response")
 
 
-def choose(folder: str, output: Path, **asked: Any) -> MadeSummary:
+def choose(folder: str, output: Path, **asked: Any) -> ExportSummary:
     return exports.choose(ChooseSettings(scored=folder, output=str(output), **asked))
 
 
-def pair(folder: str, output: Path, **asked: Any) -> MadeSummary:
+def pair(folder: str, output: Path, **asked: Any) -> ExportSummary:
     return exports.make_pairs(PairSettings(scored=folder, output=str(output), **{"fake_ok": True, **asked}))
 
 
-def export(folder: str, output: Path, trainer: str, **asked: Any) -> MadeSummary:
+def export(folder: str, output: Path, trainer: str, **asked: Any) -> ExportSummary:
     return exports.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **{"fake_ok": True, **asked}))
 
 
@@ -135,12 +135,12 @@ def test_a_response_without_a_reward_doesnt_part_those_around_it(
 @PER
 def test_where_nothing_was_scored_there_is_a_document_and_no_file(tmp_path: Path, per: str) -> None:
     folder = drawn(tmp_path / "in", [None, None], [None])
-    assert choose(folder, tmp_path / "out", keep="best", per=per).as_json() == MadeSummary(unscored=3).as_json()
+    assert choose(folder, tmp_path / "out", keep="best", per=per).as_json() == ExportSummary(unscored=3).as_json()
     assert os.listdir(tmp_path / "out") == ["choose.json"]
-    assert export(folder, tmp_path / "sft", "sft").as_json() == MadeSummary(unscored=3).as_json()
+    assert export(folder, tmp_path / "sft", "sft").as_json() == ExportSummary(unscored=3).as_json()
     assert os.listdir(tmp_path / "sft") == ["export.json"]
     empty = drawn(tmp_path / "empty")
-    assert choose(empty, tmp_path / "none", keep="best", per=per) == MadeSummary()
+    assert choose(empty, tmp_path / "none", keep="best", per=per) == ExportSummary()
     assert document(tmp_path / "none")["summary"]["candidates"] == 0
 
 
@@ -889,7 +889,7 @@ def test_of_a_corpus_as_it_is_scored_every_export(as_scored: Mapping[str, str], 
 
 @pytest.mark.parametrize("made_of", [pair, lambda folder, out, **asked: export(folder, out, "sft", **asked)])
 def test_made_up_numbers_are_for_no_trainer_unless_that_is_said(
-    as_scored: Mapping[str, str], tmp_path: Path, made_of: Callable[..., MadeSummary]
+    as_scored: Mapping[str, str], tmp_path: Path, made_of: Callable[..., ExportSummary]
 ) -> None:
     with pytest.raises(
         SettingsError, match=r"are made up, by --engine fake, and `(pairs|export)` writes for trainers.*--fake-ok"
@@ -919,8 +919,8 @@ def test_an_ensemble_with_made_up_numbers_in_it_is_made_up(as_scored: Mapping[st
     assert manifest is not None
     real = {**manifest.identity, "engine": "vllm"}
     of = {"a": {"identity": real}, "b": {"identity": manifest.identity}}
-    assert made_up(replace(manifest, identity={"members": of}))
-    assert not made_up(replace(manifest, identity={**real, "members": {"a": of["a"]}}))
+    assert is_fake(replace(manifest, identity={"members": of}))
+    assert not is_fake(replace(manifest, identity={**real, "members": {"a": of["a"]}}))
 
 
 def test_real_numbers_need_nothing_and_are_told_as_before(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.export.pair_candidates import pairs
-from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, Pair
+from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
 from pipelines.settings.export_settings import PairingSettings, PairsOf
 from tests.support.candidates import candidate, candidates
 
@@ -41,10 +41,10 @@ def told(*own: tuple[float, str]) -> list[Candidate]:
     return [candidate(reward, text, name=f"candidate[{at}]") for at, (reward, text) in enumerate(own)]
 
 
-def allowed(own: Sequence[Candidate], settings: PairingSettings) -> list[Pair]:
+def allowed(own: Sequence[Candidate], settings: PairingSettings) -> list[PreferencePair]:
     """Every couple that may be a pair, by the definition."""
     return [
-        Pair(one, other)
+        PreferencePair(one, other)
         for one, other in itertools.permutations(own, 2)
         if one.reward - other.reward > SAME_REWARD
         and one.reward - other.reward >= settings.min_margin
@@ -52,7 +52,7 @@ def allowed(own: Sequence[Candidate], settings: PairingSettings) -> list[Pair]:
     ]
 
 
-def sides(found: Sequence[Pair]) -> list[tuple[float, float]]:
+def sides(found: Sequence[PreferencePair]) -> list[tuple[float, float]]:
     return sorted((pair.chosen.reward, pair.rejected.reward) for pair in found)
 
 
@@ -126,7 +126,7 @@ def test_the_nearest_in_length_of_those_that_differ_enough(
     assert [_apart(pair) for pair in pairs(told(*own), settings)] == ([min(apart)] if apart else [])
 
 
-def _apart(pair: Pair) -> int:
+def _apart(pair: PreferencePair) -> int:
     return abs(len(pair.chosen.text) - len(pair.rejected.text))
 
 

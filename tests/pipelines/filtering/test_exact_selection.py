@@ -20,8 +20,8 @@ from pipelines.filtering.exact_selection import (
     Count,
     Found,
     Gather,
+    KeyRange,
     Quantile,
-    Range,
     Search,
     Ties,
     Top,
@@ -287,7 +287,7 @@ def test_counts_of_billions_are_exact() -> None:
         kept = min(count, 3 * (2**60 + 1))
         assert boundary == Boundary(found, 0, 3 * (2**60 + 1), kept, Ties(2**60 + 1, 2**60 + 1))
     search = Search(Top(2**60 + 2)).next(Count()(values, ties) * times)
-    assert search.step == Count(Range(value=2.0))
+    assert search.step == Count(KeyRange(value=2.0))
 
 
 def test_chunks_that_change_between_passes_are_noticed() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SourceError
 from actors.records import Reading, Reason, Score, Status
-from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.corpus.readers import RECORD
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep
@@ -31,7 +31,7 @@ from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.parts import Counts, Part, Parts
-from pipelines.scored_corpus.scored_folder import scored_manifest
+from pipelines.scored_corpus.scored_folder import read_scored_manifest
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
 from pipelines.storage.lease import Ticket, lease
@@ -72,7 +72,7 @@ class Corpus:
 
     def close(self) -> str:
         """Write the manifest; gives the folder."""
-        kind = Kind.JSONL if self.columns.is_json else Kind.PARQUET
+        kind = FileKind.JSONL if self.columns.is_json else FileKind.PARQUET
         extent = self.end if self._extent is None else self._extent
         file = InputFile(0, "corpus", "/corpus", kind, 1, "sha256-of-ends:0", extent)
         identity = {"model": "m", "prefix": self.columns.prefix}
@@ -549,7 +549,7 @@ def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.M
 def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
     run(four, "reward > 0", tmp_path / "kept")
     before = read_lines(tmp_path / "kept")
-    manifest = scored_manifest(four)
+    manifest = read_scored_manifest(four)
     settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
     step = pickle.loads(pickle.dumps(filter_corpus._step(settings, manifest)))
     filter_group(step, None, Output(0, tuple(filter_corpus._groups(sorted(Parts(four).entries())))))
@@ -558,7 +558,7 @@ def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
 
 
 def test_counting_reads_only_what_it_needs(four: str) -> None:
-    manifest = scored_manifest(four)
+    manifest = read_scored_manifest(four)
     step = filter_corpus._step(FilterSettings(scored=four, keep="reward > 0"), manifest)
     assert step.reads == ["row", "reward", "status", "reason"]
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from actors.errors import SettingsError
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 from pipelines.export import export_job, exports
-from pipelines.export.export_job import MadeSummary
+from pipelines.export.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
-from pipelines.filtering.filter_step import Judge
+from pipelines.filtering.filter_step import ResponseEvaluator
 from pipelines.prepare import resolve_run
 from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scored_corpus.member_runs import folder_of
@@ -46,7 +46,7 @@ def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) ->
     def asked(name: str, **more: Any) -> dict[str, Any]:
         return {"scored": corpus, "output": str(tmp_path / name), **more}
 
-    jobs: dict[str, Callable[[dict[str, Any]], MadeSummary]] = {
+    jobs: dict[str, Callable[[dict[str, Any]], ExportSummary]] = {
         "choose": lambda own: exports.choose(ChooseSettings(**own, keep="best")),
         "pairs": lambda own: exports.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
         "export": lambda own: exports.export(ExportSettings(**own, fake_ok=True, trainer="openrlhf")),
@@ -79,7 +79,7 @@ def test_a_recipes_steps_are_refused_ahead(corpus: str) -> None:
     with pytest.raises(SettingsError, match=OUTSIDE):
         filter_corpus.check_ahead(FilterSettings(scored="later", top_fraction=0.5), manifest.columns)
     with pytest.raises(SettingsError, match=OUTSIDE):
-        Judge.of(ChoiceSettings(top_fraction=0.5), "", manifest.columns.schema, within_row=True)
+        ResponseEvaluator.of(ChoiceSettings(top_fraction=0.5), "", manifest.columns.schema, within_row=True)
 
 
 def test_z_scores_of_an_ensemble_are_within_a_row(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_what_is_asked_of_a_judge_tells(
 ) -> None:
     folder = judge_folder(tmp_path / "judge")
     settings = ModelSettings(model=str(folder), family=family, judge=JudgeSettings(**judge), **more)
-    columns = resolve_run.columns_of(pa.schema([]), resolve(settings, RenderSettings()), "")
+    columns = resolve_run.columns_of(pa.schema([]), resolve_model(settings, RenderSettings()), "")
     assert columns.within_row is within_row
 
 
 def test_a_reward_head_gives_numbers_of_their_own() -> None:
-    model = resolve(ModelSettings(model="tiny-scalar"), RenderSettings())
+    model = resolve_model(ModelSettings(model="tiny-scalar"), RenderSettings())
     assert not resolve_run.columns_of(pa.schema([]), model, "").within_row

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reason
-from pipelines.formats import SHAPES, Turns, detect, requests, why
+from pipelines.formats import SHAPES, Turns, detect, explain_detection, requests
 from pipelines.formats.prompts import PROMPT_SHAPES
 from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
 from tests.support.examples import examples
@@ -262,8 +262,8 @@ def test_numbers_as_published_have_no_shape() -> None:
 
 def test_a_user_hears_what_was_found_and_why() -> None:
     rows = [*[CHAT] * 48, None, {"messages": None}]
-    assert why(detect(rows), rows) == "messages: 48 of 50 rows have `messages`, a list of {role, content}"
-    assert why(SHAPES["messages"], []) == "messages: there are no rows to look at"
+    assert explain_detection(detect(rows), rows) == "messages: 48 of 50 rows have `messages`, a list of {role, content}"
+    assert explain_detection(SHAPES["messages"], []) == "messages: there are no rows to look at"
 
 
 def test_rivals_are_named_with_their_counts() -> None:

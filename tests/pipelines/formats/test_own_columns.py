@@ -18,8 +18,8 @@ from pipelines.corpus import readers
 from pipelines.corpus.corpus_files import Range, Unit
 from pipelines.formats import OwnColumns, RowRequests, RowShape, requests
 from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.resolve_run import Plan, plan
-from pipelines.prepare.score_requests import asked_of
+from pipelines.prepare.resolve_run import ResolvedRun, resolve
+from pipelines.prepare.score_requests import parse_rows
 from pipelines.settings.run_settings import ScoreSettings
 from tests.support.asked import account, contexts, judged, refused, said, user
 from tests.support.corpora import lines, settings, write
@@ -202,9 +202,9 @@ def test_no_row_fails_and_no_response_vanishes(row: object, paths: list[str]) ->
 COLUMNS = {"prompt_column": "task.question", "response_column": "choices[0].text"}
 
 
-def planned(folder: Path, rows: list[Any], **options: Any) -> tuple[ScoreSettings, Plan]:
+def planned(folder: Path, rows: list[Any], **options: Any) -> tuple[ScoreSettings, ResolvedRun]:
     told = settings(write(folder / "c.jsonl", lines(rows)), folder / "out", **options)
-    return told, plan(told)
+    return told, resolve(told)
 
 
 def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: Path) -> None:
@@ -241,10 +241,10 @@ def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path)
 def test_a_parquet_table_has_its_system_prompts_beside_the_columns(tmp_path: Path) -> None:
     row = {"question": "q", "chosen": "good", "rejected": "bad", "system": "Be brief.", "id": 1}
     pq.write_table(pa.Table.from_pylist([row]), path := tmp_path / "c.parquet")
-    made = plan(settings(path, tmp_path / "out", prompt_column="question", response_column=["chosen", "rejected"]))
+    made = resolve(settings(path, tmp_path / "out", prompt_column="question", response_column=["chosen", "rejected"]))
     assert "system" in made.preparation.columns.carried.names
     (table,) = readers.read(Unit(made.files[0], Range(0, 1)), 2**20, lambda *_: None)
-    (asked,), _ = asked_of(table, made.preparation)
+    (asked,), _ = parse_rows(table, made.preparation)
     assert asked is not None
     assert contexts(asked) == [[("system", "Be brief."), ("user", "q")]]
 

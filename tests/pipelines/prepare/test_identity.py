@@ -111,14 +111,14 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     settings: Any = build(kind, {"inputs": (str(corpus),), "output": "out", **flat})
     more: dict[str, Any] = {}
     if isinstance(settings, SampleSettings):
-        more = sample_prompts.recorded(settings, policies.policy_of(settings.policy))
+        more = sample_prompts.sampling_identity(settings, policies.policy_of(settings.policy))
     if isinstance(settings, RefineSettings):
         tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
         work = refine_prompts._Refining(
             settings, tree, *refine_prompts._prompts(settings), refine_prompts._writers(settings)
         )
         more = work.recorded()
-    plan = resolve_run.plan(settings, unanswered=kind is not ScoreSettings)
+    plan = resolve_run.resolve(settings, unanswered=kind is not ScoreSettings)
     found: dict[str, Any] = json.loads(json.dumps(manifest_of(plan, settings, more).identity))
     return found
 

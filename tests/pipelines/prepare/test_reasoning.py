@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actors.errors import SettingsError
-from actors.reward_model import resolve
+from actors.reward_model import resolve_model
 from actors.scorers.policy import resolve_policy
 from actors.settings.replica import ModelSettings, PolicySettings, RenderSettings
 from pipelines.prepare import resolve_run
@@ -26,8 +26,8 @@ def thinking(count: int) -> list[dict[str, Any]]:
     return found
 
 
-def planned(path: Path, **options: Any) -> resolve_run.Plan:
-    return resolve_run.plan(settings(path, path.parent / "out", **options))
+def planned(path: Path, **options: Any) -> resolve_run.ResolvedRun:
+    return resolve_run.resolve(settings(path, path.parent / "out", **options))
 
 
 def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_path: Path) -> None:
@@ -44,13 +44,13 @@ def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_p
 def test_a_choice_is_part_of_what_a_run_is(tmp_path: Path, choice: str) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
     own = settings(corpus, tmp_path / "out", reasoning=choice)
-    assert manifest_of(resolve_run.plan(own), own).identity["reasoning"] == choice
+    assert manifest_of(resolve_run.resolve(own), own).identity["reasoning"] == choice
 
 
 def test_a_judge_whose_authors_strip_it_needs_no_choice(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
     own = settings(corpus, tmp_path / "out", model="tiny-genrm")
-    assert manifest_of(resolve_run.plan(own), own).identity["reasoning"] == "strip"
+    assert manifest_of(resolve_run.resolve(own), own).identity["reasoning"] == "strip"
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -80,7 +80,7 @@ def test_a_row_that_the_sample_didnt_show_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_reasons_is_told_by_its_template() -> None:
-    judge = resolve(ModelSettings(model="tiny-scalar"), RenderSettings())
+    judge = resolve_model(ModelSettings(model="tiny-scalar"), RenderSettings())
     policies.check_reasoning(resolve_policy(PolicySettings(policy="tiny-policy")), judge, RenderSettings())
     thinker = resolve_policy(PolicySettings(policy="tiny-rm-r1"))
     with pytest.raises(SettingsError, match=r"its chat template holds <think>.*--reasoning strip"):

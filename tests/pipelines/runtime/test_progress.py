@@ -14,18 +14,18 @@ import ray
 
 from actors.workers.crash_ledger import Ledger
 from actors.workers.engine_process import alive_nodes
-from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.runtime.lost_engines import Watch
 from pipelines.runtime.progress import Lines, Meter, Silent
 from pipelines.scored_corpus.parts import Counts, Part
 
 
 def lines_file(index: int, size: int) -> InputFile:
-    return InputFile(index, f"{index}", f"/{index}", Kind.JSONL, size, "", size)
+    return InputFile(index, f"{index}", f"/{index}", FileKind.JSONL, size, "", size)
 
 
 def rows_file(index: int, size: int, rows: int) -> InputFile:
-    return InputFile(index, f"{index}", f"/{index}", Kind.PARQUET, size, "", rows)
+    return InputFile(index, f"{index}", f"/{index}", FileKind.PARQUET, size, "", rows)
 
 
 def done(start: int, end: int, file: int = 0) -> Part:
@@ -112,23 +112,23 @@ ROWS = [{"id": number, "text": "abc" * (number % 7)} for number in range(5000)]
 LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
 
 
-def unmeasured(folder: Path, index: int, kind: Kind) -> InputFile:
+def unmeasured(folder: Path, index: int, kind: FileKind) -> InputFile:
     """A file of `ROWS` whose end only reading it tells."""
-    data = gzip.compress(LINES) if kind is Kind.JSONL_GZIP else json.dumps(ROWS).encode()
+    data = gzip.compress(LINES) if kind is FileKind.JSONL_GZIP else json.dumps(ROWS).encode()
     path = folder / f"{index}"
     path.write_bytes(data)
     return InputFile(index, path.name, str(path), kind, len(data), "", None)
 
 
-@pytest.mark.parametrize("kind", [Kind.JSONL_GZIP, Kind.ARRAY])
-def test_an_end_that_only_reading_tells_is_estimated(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FileKind.JSONL_GZIP, FileKind.ARRAY])
+def test_an_end_that_only_reading_tells_is_estimated(tmp_path: Path, kind: FileKind) -> None:
     figures = meter(unmeasured(tmp_path, 0, kind))
-    figures.add(event(0, len(LINES) // 2 if kind is Kind.JSONL_GZIP else 2500), now=100.0)
+    figures.add(event(0, len(LINES) // 2 if kind is FileKind.JSONL_GZIP else 2500), now=100.0)
     assert figures.share() == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_byte_of_one_kind_of_file_isnt_a_row_of_another(tmp_path: Path) -> None:
-    packed, array = unmeasured(tmp_path, 0, Kind.JSONL_GZIP), unmeasured(tmp_path, 1, Kind.ARRAY)
+    packed, array = unmeasured(tmp_path, 0, FileKind.JSONL_GZIP), unmeasured(tmp_path, 1, FileKind.ARRAY)
     figures = meter(packed, array)
     figures.add(event(0, len(LINES)), now=100.0)
     assert figures.share() == pytest.approx(packed.size / (packed.size + array.size), abs=0.02)
@@ -142,8 +142,8 @@ def test_nothing_to_do_is_all_done(files: list[InputFile]) -> None:
 
 
 def test_a_file_that_a_limit_leaves_out_isnt_waited_for() -> None:
-    cut_off = InputFile(0, "0", "/0", Kind.JSONL, 1000, "", 10)
-    left_out = InputFile(1, "1", "/1", Kind.JSONL, 1000, "", 0)
+    cut_off = InputFile(0, "0", "/0", FileKind.JSONL, 1000, "", 10)
+    left_out = InputFile(1, "1", "/1", FileKind.JSONL, 1000, "", 0)
     figures = meter(cut_off, left_out)
     figures.add(event(0, 10), now=100.0)
     assert figures.share() == 1

@@ -14,14 +14,14 @@ from actors.workers.crash_ledger import Begun
 from pipelines.corpus.corpus_files import Range
 from pipelines.runtime import run_timing
 from pipelines.runtime.progress import Silent
-from pipelines.runtime.run_timing import timed, work_of
+from pipelines.runtime.run_timing import read_run_work, time_session
 from pipelines.scored_corpus.parts import Counts, Part, Parts
 from pipelines.settings.run_settings import JudgingSettings
 from tests.support.corpora import settings
 
 
 def _interrupted(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), Silent(), one) as progress:
         progress.part_done(commit(parts, 3))
         raise KeyboardInterrupt
 
@@ -49,12 +49,12 @@ def commit(parts: Parts, at: int) -> dict[str, int]:
 
 
 def test_sessions_add_up(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), Silent(), one) as progress:
         for at in range(3):
             progress.part_done(commit(parts, at))
     with pytest.raises(KeyboardInterrupt):
         _interrupted(parts)
-    found = work_of(parts)
+    found = read_run_work(parts)
     notes = [json.loads(path.read_text()) for path in sorted(Path(parts.folder, "sessions").iterdir())]
     assert [note["parts"] for note in notes] == [3, 1]
     assert found.seconds is not None
@@ -70,44 +70,44 @@ def test_sessions_add_up(parts: Parts) -> None:
 def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1000.0, 1100.0, 2000.0, 2005.0, 3000.0, 3001.0])  # beginnings and ends
     monkeypatch.setattr(run_timing, "time", SimpleNamespace(time=lambda: next(clock), time_ns=time.time_ns))
-    with timed(parts, run(parts), Silent(), lambda: Begun(1, 1020.0)) as progress:
+    with time_session(parts, run(parts), Silent(), lambda: Begun(1, 1020.0)) as progress:
         progress.part_done(commit(parts, 0))
-    with timed(parts, run(parts), Silent(), lambda: Begun(1, None)):
+    with time_session(parts, run(parts), Silent(), lambda: Begun(1, None)):
         pass  # stopped before an engine worked
-    found = work_of(parts)
+    found = read_run_work(parts)
     assert (found.seconds, found.starting, found.start) == (105, 25, 20)
-    with timed(parts, run(parts), Silent(), lambda: None):
+    with time_session(parts, run(parts), Silent(), lambda: None):
         pass
-    found = work_of(parts)
+    found = read_run_work(parts)
     assert (found.seconds, found.starting, found.start) == (106, None, None), "nobody knows it of the last"
 
 
 def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
     commit(parts, 1)
     commit(parts, 2)
-    found = work_of(parts)
+    found = read_run_work(parts)
     assert (found.seconds, found.gpu_hours, found.engines) == (None, None, None)
     assert found.why == "a session was killed: nobody knows how long 2 of 3 parts took"
 
 
 @pytest.mark.parametrize(("name", "value"), [("seconds", None), ("parts", "three"), ("starting", "x"), ("gpus", [])])
 def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts, name: str, value: Any) -> None:
-    with timed(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
     (path,) = Path(parts.folder, "sessions").iterdir()
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    assert "a session's note can't be read" in str(work_of(parts).why)
+    assert "a session's note can't be read" in str(read_run_work(parts).why)
 
 
 def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), Silent(), one) as progress:
         told = commit(parts, 0)
         progress.part_done(told)
         progress.part_done(told)  # by an actor that was started again
     commit(parts, 1)
-    assert work_of(parts).why == "a session was killed: nobody knows how long 1 of 2 parts took"
+    assert read_run_work(parts).why == "a session was killed: nobody knows how long 1 of 2 parts took"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_engines_that_never_began_arent_counted(
     """Others may have their GPUs."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 2)
     monkeypatch.setattr(placement, "cluster_gpus", lambda: 8)
-    with timed(parts, run(parts), Silent(), lambda: begun) as progress:
+    with time_session(parts, run(parts), Silent(), lambda: begun) as progress:
         progress.part_done(commit(parts, 0))
     (note,) = (json.loads(path.read_text()) for path in Path(parts.folder, "sessions").iterdir())
     assert (note["engines"], note["gpus"]) == expected
@@ -127,16 +127,16 @@ def test_engines_that_never_began_arent_counted(
 
 def test_a_number_of_engines_that_changes_isnt_one(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 1)
-    with timed(parts, run(parts, max_replicas=4), Silent(), one) as progress:
+    with time_session(parts, run(parts, max_replicas=4), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
-    found = work_of(parts)
+    found = read_run_work(parts)
     assert found.seconds is not None
     assert (found.engines, found.gpu_hours) == (None, None)
 
 
 def test_sessions_of_a_run_that_is_deleted_go_with_it(parts: Parts) -> None:
-    with timed(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
     parts.delete()
     assert not Path(parts.folder, "sessions").exists()
-    assert work_of(parts).seconds == 0
+    assert read_run_work(parts).seconds == 0

@@ -62,6 +62,6 @@ def test_the_folder_of_a_dead_runs_ray_goes_with_the_next(change: dict[str, Any]
     for folder in (other, foreign, new):
         (folder / "logs").mkdir(parents=True)
     (other / "assay.json").write_bytes(replace(Holder.this_process(), **change).content)
-    with ray_files.held(new):
+    with ray_files.hold_folder(new):
         assert (other.exists(), foreign.exists(), new.exists()) == (stays, True, True)
     assert (foreign.exists(), new.exists()) == (True, False)

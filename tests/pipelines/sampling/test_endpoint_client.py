@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import pytest
 
 from actors.errors import EndpointError, EngineError
-from pipelines.sampling.endpoint_client import OPENS_AT, Fault, Kind, Patience, wait_s
+from pipelines.sampling.endpoint_client import OPENS_AT, EndpointFault, FaultKind, Patience, wait_s
 
 T = TypeVar("T")
 
-DEAD = Fault(Kind.BUSY, "can't be reached: connection refused")
-BROKEN = Fault(Kind.FAILED, "answers 500: oh")
-FORBIDDEN = Fault(Kind.REFUSED, "answers 403: no")
-KEYLESS = Fault(Kind.UNUSABLE, "answers 401: no such key")
+DEAD = EndpointFault(FaultKind.BUSY, "can't be reached: connection refused")
+BROKEN = EndpointFault(FaultKind.FAILED, "answers 500: oh")
+FORBIDDEN = EndpointFault(FaultKind.REFUSED, "answers 403: no")
+KEYLESS = EndpointFault(FaultKind.UNUSABLE, "answers 401: no such key")
 PATIENCE_S = 300.0
 PROBE = -1
 
@@ -57,7 +57,7 @@ def virtually(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
 class Endpoint:
     """Takes so long for each request, and answers as `says`: by the request, how often it came before, and the time."""
 
-    says: Callable[[int, int, float], Fault | None]
+    says: Callable[[int, int, float], EndpointFault | None]
     latency_s: float = 1.0
     sent: list[tuple[int, float]] = field(default_factory=list)
     came: Counter[int] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Endpoint:
         fault = self.says(request, self.came[request] - 1, loop.time())
         await asyncio.sleep(0.01 if fault is DEAD else self.latency_s)
         if fault is not None:
-            raise Fault(fault.kind, fault.text, fault.retry_after_s)
+            raise EndpointFault(fault.kind, fault.text, fault.retry_after_s)
         return request
 
 
@@ -127,7 +127,7 @@ def test_a_dead_endpoint_is_probed_and_given_up_however_many_wait(waiting: int) 
 
 
 def test_an_endpoint_that_dies_in_between_costs_what_was_under_way() -> None:
-    def says(request: int, before: int, now: float) -> Fault | None:
+    def says(request: int, before: int, now: float) -> EndpointFault | None:
         return DEAD if 20 <= now < 220 else None
 
     endpoint = Endpoint(says)
@@ -146,21 +146,21 @@ def test_one_that_dies_for_good_ends_everybody_with_the_cause() -> None:
     assert {str(error) for error in found if isinstance(error, Exception)} == {
         "the endpoint http://there/v1 answers 500: oh; that is so for 300 s (--endpoint-patience-s)"
     }
-    assert not any(isinstance(error, Fault) for error in found), "nothing of that is an outcome"
+    assert not any(isinstance(error, EndpointFault) for error in found), "nothing of that is an outcome"
     assert took < 20 + PATIENCE_S + 20
 
 
 @pytest.mark.parametrize("fault", [FORBIDDEN, KEYLESS], ids=["refuses all", "the key is gone"])
-def test_one_that_begins_to_refuse_everything_gives_no_outcomes(fault: Fault) -> None:
+def test_one_that_begins_to_refuse_everything_gives_no_outcomes(fault: EndpointFault) -> None:
     endpoint = Endpoint(lambda request, before, now: fault if now >= 20 else None)
     found, _ = virtually(asked(endpoint, 3000))
     assert {type(error) for error in found if isinstance(error, Exception)} == {EngineError}
     assert len(endpoint.sent) < 64 * 25 + 64 * 5
 
 
-@pytest.mark.parametrize("kind", [Kind.UNUSABLE, Kind.REFUSED, Kind.GARBLED])
-def test_what_cant_be_asked_as_it_is_given_is_told_after_one_question(kind: Kind) -> None:
-    endpoint = Endpoint(lambda *_: Fault(kind, "answers 404: no such model"))
+@pytest.mark.parametrize("kind", [FaultKind.UNUSABLE, FaultKind.REFUSED, FaultKind.GARBLED])
+def test_what_cant_be_asked_as_it_is_given_is_told_after_one_question(kind: FaultKind) -> None:
+    endpoint = Endpoint(lambda *_: EndpointFault(kind, "answers 404: no such model"))
     found, _ = virtually(asked(endpoint, 50))
     assert {str(error) for error in found} == {"the endpoint http://there/v1 answers 404: no such model"}
     assert {type(error) for error in found} == {EndpointError}
@@ -169,13 +169,15 @@ def test_what_cant_be_asked_as_it_is_given_is_told_after_one_question(kind: Kind
 
 @pytest.mark.parametrize("others", [0, 300])
 @pytest.mark.parametrize(
-    ("kind", "most"), [(Kind.REFUSED, 2), (Kind.FAILED, 20), (Kind.GARBLED, 20), (Kind.TIMED_OUT, 3)], ids=str
+    ("kind", "most"),
+    [(FaultKind.REFUSED, 2), (FaultKind.FAILED, 20), (FaultKind.GARBLED, 20), (FaultKind.TIMED_OUT, 3)],
+    ids=str,
 )
-def test_a_request_that_is_not_answered_by_itself_has_an_outcome(kind: Kind, most: int, others: int) -> None:
+def test_a_request_that_is_not_answered_by_itself_has_an_outcome(kind: FaultKind, most: int, others: int) -> None:
     """Also if it is all that is left of a run."""
-    endpoint = Endpoint(lambda request, *_: Fault(kind, "won't") if request == 0 else None)
+    endpoint = Endpoint(lambda request, *_: EndpointFault(kind, "won't") if request == 0 else None)
     (first, *rest), took = virtually(asked(endpoint, 1 + others))
-    assert isinstance(first, Fault)
+    assert isinstance(first, EndpointFault)
     assert rest == list(range(1, 1 + others))
     assert endpoint.came[0] == most
     assert endpoint.came[PROBE] <= 3
@@ -185,7 +187,7 @@ def test_a_request_that_is_not_answered_by_itself_has_an_outcome(kind: Kind, mos
 def test_many_that_are_broken_on_are_outcomes_too() -> None:
     endpoint = Endpoint(lambda request, *_: BROKEN if request != PROBE else None)
     found, _ = virtually(asked(endpoint, 200))
-    assert {type(error) for error in found} == {Fault}
+    assert {type(error) for error in found} == {EndpointFault}
     assert max(endpoint.came[request] for request in range(200)) <= 21
 
 
@@ -197,7 +199,9 @@ def test_a_probe_isnt_what_ends_a_request_that_may_still_be_answered() -> None:
 
 
 def test_nothing_is_sent_again_before_the_endpoint_wants_it() -> None:
-    endpoint = Endpoint(lambda request, before, now: Fault(Kind.BUSY, "answers 429", 42.0) if before == 0 else None)
+    endpoint = Endpoint(
+        lambda request, before, now: EndpointFault(FaultKind.BUSY, "answers 429", 42.0) if before == 0 else None
+    )
     found, _ = virtually(asked(endpoint, 10))
     assert found == list(range(10))
     for request in (PROBE, *range(10)):
@@ -209,9 +213,9 @@ def test_a_limit_of_requests_a_second_is_met() -> None:
     """Ten a second of 512 that want to: what is sent in vain stays within a few times what is answered."""
     seconds: Counter[int] = Counter()
 
-    def says(request: int, before: int, now: float) -> Fault | None:
+    def says(request: int, before: int, now: float) -> EndpointFault | None:
         seconds[int(now)] += 1
-        return Fault(Kind.BUSY, "answers 429: slow down") if seconds[int(now)] > 10 else None
+        return EndpointFault(FaultKind.BUSY, "answers 429: slow down") if seconds[int(now)] > 10 else None
 
     endpoint = Endpoint(says, 0.2)
     found, took = virtually(asked(endpoint, 3000, at_a_time=512))

@@ -17,11 +17,11 @@ from actors.errors import EndpointError, EngineError, OutputError, RunStopped
 from actors.records import Message, Reason, Role, ScoreRequest
 from actors.scorers.policy import Drawn
 from actors.settings.replica import PolicySettings
-from pipelines.prepare.policy_prompts import AskedRow
-from pipelines.sampling.endpoint_client import Fault, Kind
+from pipelines.prepare.policy_prompts import PromptRow
+from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import fault_of
 from pipelines.sampling.generate import Asked, FromEndpoint, served_by
-from pipelines.sampling.sample_prompts import recorded
+from pipelines.sampling.sample_prompts import sampling_identity
 from pipelines.scored_corpus.manifest import differences
 from tests.pipelines.sampling.test_sample_prompts import drawn, prompts, told
 from tests.support.corpora import lines, scored, write
@@ -145,11 +145,11 @@ def test_the_model_that_an_endpoint_serves_is_in_the_identity(
     endpoint: Endpoint, address: str, name: str | None, tmp_path: Path
 ) -> None:
     own = told(tmp_path, tmp_path / "out", policy=address, policy_name=name)
-    before, again = (recorded(own, None) for _ in range(2))
+    before, again = (sampling_identity(own, None) for _ in range(2))
     assert before["policy"]["served"] == {"id": "parrot", "root": "models/parrot"}
     assert before == again
     endpoint.root = "models/another"
-    assert differences(before, recorded(own, None))
+    assert differences(before, sampling_identity(own, None))
 
 
 def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpoint: Endpoint, address: str) -> None:
@@ -176,7 +176,7 @@ def answered(policy: str, *texts: str, **options: Any) -> list[tuple[Drawn, ...]
     """What an endpoint gives, without a run around it."""
     drawer = FromEndpoint(PolicySettings(policy=policy, **options), at_a_time=4, timeout_s=60.0, patience_s=0.5)
     rows = [
-        Asked(text, AskedRow(ScoreRequest((Message(Role.USER, text),), ())), (seed,)) for seed, text in enumerate(texts, 1)
+        Asked(text, PromptRow(ScoreRequest((Message(Role.USER, text),), ())), (seed,)) for seed, text in enumerate(texts, 1)
     ]
 
     async def draw() -> list[tuple[Drawn, ...]]:
@@ -231,28 +231,36 @@ def test_causes_are_told_apart() -> None:
     request = httpx.Request("POST", "http://there/v1/chat/completions")
     errors: Any = openai
 
-    def status(code: int, **headers: str) -> Fault:
+    def status(code: int, **headers: str) -> EndpointFault:
         response = httpx.Response(
             code, headers={name.replace("_", "-"): text for name, text in headers.items()}, request=request
         )
         return fault_of(errors.APIStatusError("words", response=response, body=None))
 
-    def lost(cause: Exception, deeper: Exception | None = None) -> Fault:
+    def lost(cause: Exception, deeper: Exception | None = None) -> EndpointFault:
         error = errors.APIConnectionError(request=request)
         error.__cause__, cause.__cause__ = cause, deeper
         return fault_of(error)
 
     kinds = {code: status(code).kind for code in (400, 401, 403, 404, 408, 413, 422, 429, 500, 503)}
     assert kinds == {
-        400: Kind.REFUSED, 401: Kind.UNUSABLE, 403: Kind.REFUSED, 404: Kind.UNUSABLE, 408: Kind.BUSY, 413: Kind.REFUSED,
-        422: Kind.REFUSED, 429: Kind.BUSY, 500: Kind.FAILED, 503: Kind.FAILED,
-    }  # fmt: skip
-    assert (status(503, retry_after="7").kind, status(503, retry_after="7").retry_after_s) == (Kind.BUSY, 7.0)
+        400: FaultKind.REFUSED,
+        401: FaultKind.UNUSABLE,
+        403: FaultKind.REFUSED,
+        404: FaultKind.UNUSABLE,
+        408: FaultKind.BUSY,
+        413: FaultKind.REFUSED,
+        422: FaultKind.REFUSED,
+        429: FaultKind.BUSY,
+        500: FaultKind.FAILED,
+        503: FaultKind.FAILED,
+    }
+    assert (status(503, retry_after="7").kind, status(503, retry_after="7").retry_after_s) == (FaultKind.BUSY, 7.0)
     assert status(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT").retry_after_s == 0
     assert status(429, retry_after="soon").retry_after_s == 0
     refused = lost(httpx.ConnectError("all attempts failed"), ConnectionRefusedError(111, "Connection refused"))
-    assert (refused.kind, refused.text) == (Kind.BUSY, "can't be reached: connection refused")
-    assert lost(httpx.ConnectError("x"), socket.gaierror(socket.EAI_NONAME, "not known")).kind is Kind.UNUSABLE
-    assert lost(httpx.ConnectError("x"), socket.gaierror(socket.EAI_AGAIN, "try again")).kind is Kind.BUSY
-    assert lost(httpx.RemoteProtocolError("disconnected")).kind is Kind.FAILED
-    assert fault_of(errors.APITimeoutError(request=request)).kind is Kind.TIMED_OUT
+    assert (refused.kind, refused.text) == (FaultKind.BUSY, "can't be reached: connection refused")
+    assert lost(httpx.ConnectError("x"), socket.gaierror(socket.EAI_NONAME, "not known")).kind is FaultKind.UNUSABLE
+    assert lost(httpx.ConnectError("x"), socket.gaierror(socket.EAI_AGAIN, "try again")).kind is FaultKind.BUSY
+    assert lost(httpx.RemoteProtocolError("disconnected")).kind is FaultKind.FAILED
+    assert fault_of(errors.APITimeoutError(request=request)).kind is FaultKind.TIMED_OUT

@@ -14,7 +14,7 @@ import pytest
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.corpus.corpus_files import Range
 from pipelines.sampling.sample_prompts import SampleSummary, sample
-from pipelines.scored_corpus.parts import Parts, gaps, joined
+from pipelines.scored_corpus.parts import Parts, gaps, merge_ranges
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import SampleSettings
@@ -268,8 +268,8 @@ def test_what_is_judged_is_never_drawn_again_in_turns(corpus: Path, calm: Calm, 
 
 def test_what_two_passes_have_done_is_joined_where_it_overlaps() -> None:
     done = [Range(0, 8), Range(2, 4), Range(6, 10), Range(10, 12), Range(20, 21)]
-    assert joined(done) == [Range(0, 10), Range(10, 12), Range(20, 21)]
-    assert gaps(joined(done), 30) == [Range(12, 20), Range(21, 30)]
+    assert merge_ranges(done) == [Range(0, 10), Range(10, 12), Range(20, 21)]
+    assert gaps(merge_ranges(done), 30) == [Range(12, 20), Range(21, 30)]
 
 
 def test_engines_that_die_cost_nothing(corpus: Path, calm: Calm, tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.corpus.corpus_files import InputFile, Kind, find
+from pipelines.corpus.corpus_files import FileKind, InputFile, find
 from pipelines.corpus.readers import PREPARED, RECORD, RESERVED
 from pipelines.scored_corpus.columns import Columns, carried_columns, check_carried, scalar_column
 
 any_speed = settings(deadline=None)
-JSON_FILE = InputFile(0, "x", "/x", Kind.JSONL, 0, "", 0)
+JSON_FILE = InputFile(0, "x", "/x", FileKind.JSONL, 0, "", 0)
 
 
 def json_columns(*sample: Mapping[str, Any], prefix: str = "") -> Columns:

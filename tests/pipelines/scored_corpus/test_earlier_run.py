@@ -13,8 +13,8 @@ from actors.errors import OutputError, SourceError
 from pipelines.cli.status import status
 from pipelines.filtering.filter_corpus import keep
 from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.resolve_run import plan
-from pipelines.runtime.run_timing import work_of
+from pipelines.prepare.resolve_run import resolve
+from pipelines.runtime.run_timing import read_run_work
 from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scored_corpus.parts import Parts
 from pipelines.scoring import score_corpus
@@ -36,7 +36,7 @@ def asked(corpus: Path, output: Path, **options: Any) -> ScoreSettings:
 
 
 def opened(own: ScoreSettings) -> Run:
-    planned = plan(own)
+    planned = resolve(own)
     return open_run(own, planned, manifest_of(planned, own))
 
 
@@ -222,7 +222,7 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
     run = opened(asked(corpus, tmp_path / "out"))
     write(tmp_path / "out" / "sessions" / run.parts.note_name("0" * 20, ".json"), note)
     score(asked(corpus, tmp_path / "out"), monkeypatch)
-    assert work_of(run.parts).why == (
+    assert read_run_work(run.parts).why == (
         f"a session's note can't be read ({tmp_path}/out/sessions/{run.parts.note_name('0' * 20, '.json')}): "
         "nobody knows how long it took"
     )
@@ -231,4 +231,4 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
 def test_notes_of_another_run_tell_nothing_of_this(tmp_path: Path, corpus: Path) -> None:
     run = opened(asked(corpus, tmp_path / "out"))
     write(tmp_path / "out" / "sessions" / Parts("", "f" * 16).note_name("0" * 20, ".json"), b"")
-    assert work_of(run.parts).why is None
+    assert read_run_work(run.parts).why is None

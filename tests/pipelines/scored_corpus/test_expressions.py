@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from actors.errors import ExpressionError
-from pipelines.filtering.filter_step import Judge
+from pipelines.filtering.filter_step import ResponseEvaluator
 from pipelines.scored_corpus.columns import Columns, scalar_column
 from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.settings.run_settings import ChoiceSettings
@@ -433,7 +433,7 @@ def test_a_value_that_its_column_cant_hold_is_named_and_never_null(first: object
 
 def test_what_a_ranking_and_a_filter_need_is_in_the_record_too() -> None:
     columns = Columns(pa.schema([("record", pa.large_binary()), ("n", pa.int64())]), ("score",), "")
-    judge = Judge.of(ChoiceSettings(by="n", top_fraction=0.5), "", columns.ours_first)
+    judge = ResponseEvaluator.of(ChoiceSettings(by="n", top_fraction=0.5), "", columns.ours_first)
     assert {"record", "n"} <= judge.columns
     table = pa.table(
         {

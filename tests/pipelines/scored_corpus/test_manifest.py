@@ -16,10 +16,10 @@ from actors.engine.protocol import Task
 from actors.errors import OutputError
 from actors.reward_model import RewardModel
 from actors.settings.replica import ReadSettings
-from pipelines.corpus.corpus_files import InputFile, Kind, find
+from pipelines.corpus.corpus_files import FileKind, InputFile, find
 from pipelines.corpus.readers import RECORD
 from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.resolve_run import Plan
+from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.manifest import NAME, Manifest, read_manifest
@@ -46,7 +46,7 @@ JSON_COLUMNS = pa.schema([(RECORD, pa.large_binary()), ("id", pa.int64())])
 PARQUET_COLUMNS = pa.schema([pa.field("x", pa.list_(pa.int8()), nullable=False), ("t", pa.timestamp("us", "UTC"))])
 
 
-def file(name: str, kind: Kind = Kind.JSONL, content: str = "", folder: str = "/data") -> InputFile:
+def file(name: str, kind: FileKind = FileKind.JSONL, content: str = "", folder: str = "/data") -> InputFile:
     return InputFile(0, name, f"{folder}/{name}", kind, 10, content or f"content of {name}", 10)
 
 
@@ -67,7 +67,7 @@ def manifest(
     settings = build(ScoreSettings, {"inputs": ("x",), "output": "out", "model": "m", **options})
     columns = Columns(carried, ("score",), settings.prefix)
     preparation = Preparation(model, settings.render, shape, settings.corpus.turns, columns)
-    return manifest_of(Plan(tuple(files), preparation, part_rows=64, block_bytes=2**20), settings)
+    return manifest_of(ResolvedRun(tuple(files), preparation, part_rows=64, block_bytes=2**20), settings)
 
 
 # --- the file ------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def manifest(
 @pytest.mark.parametrize("carried", [JSON_COLUMNS, PARQUET_COLUMNS, pa.schema([])], ids=["json", "parquet", "none"])
 @pytest.mark.parametrize("summary", [None, {"rows": 3, "quantiles": {"reward": [0.1, 1e-300]}}])
 def test_a_manifest_comes_back_as_it_was(tmp_path: Path, carried: pa.Schema, summary: dict[str, Any] | None) -> None:
-    unread = replace(file("ü \udcff.jsonl.gz", Kind.JSONL_GZIP), index=2, extent=None)
+    unread = replace(file("ü \udcff.jsonl.gz", FileKind.JSONL_GZIP), index=2, extent=None)
     written = manifest((A, B, unread), carried=carried, prefix="j_", engine_args={"seed": 1}, weights={"score": 0.5})
     replace(written, summary=summary).write(str(tmp_path))
     found = read_manifest(str(tmp_path))
@@ -417,11 +417,11 @@ def test_a_file_that_has_grown_since_isnt_taken_in_again() -> None:
 @pytest.mark.parametrize(
     ("carried", "kind", "message"),
     [
-        (JSON_COLUMNS, Kind.PARQUET, "a run over JSON can't take /data/x in"),
-        (PARQUET_COLUMNS, Kind.ARRAY, "a run over Parquet can't take /data/x in"),
+        (JSON_COLUMNS, FileKind.PARQUET, "a run over JSON can't take /data/x in"),
+        (PARQUET_COLUMNS, FileKind.ARRAY, "a run over Parquet can't take /data/x in"),
     ],
 )
-def test_json_and_parquet_dont_go_into_one_folder(carried: pa.Schema, kind: Kind, message: str) -> None:
+def test_json_and_parquet_dont_go_into_one_folder(carried: pa.Schema, kind: FileKind, message: str) -> None:
     with pytest.raises(OutputError, match=message):
         manifest(carried=carried).with_appended([file("x", kind)], ())
 
@@ -429,9 +429,9 @@ def test_json_and_parquet_dont_go_into_one_folder(carried: pa.Schema, kind: Kind
 def test_new_parquet_columns_would_be_lost() -> None:
     names = [*PARQUET_COLUMNS.names, "wit"]
     with pytest.raises(OutputError, match="columns that the run doesn't: wit"):
-        manifest(carried=PARQUET_COLUMNS).with_appended([file("x", Kind.PARQUET)], names)
+        manifest(carried=PARQUET_COLUMNS).with_appended([file("x", FileKind.PARQUET)], names)
 
 
-@pytest.mark.parametrize(("carried", "kind"), [(JSON_COLUMNS, Kind.JSONL_ZSTD), (PARQUET_COLUMNS, Kind.PARQUET)])
-def test_files_of_the_same_sort_do(carried: pa.Schema, kind: Kind) -> None:
+@pytest.mark.parametrize(("carried", "kind"), [(JSON_COLUMNS, FileKind.JSONL_ZSTD), (PARQUET_COLUMNS, FileKind.PARQUET)])
+def test_files_of_the_same_sort_do(carried: pa.Schema, kind: FileKind) -> None:
     assert manifest(carried=carried).with_appended([file("x", kind)], ()).files[-1].kind is kind

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.corpus.corpus_files import InputFile, Kind, Range
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, told_strays
 from pipelines.scored_corpus.summary import connected
@@ -302,10 +302,10 @@ def test_parts_are_listed_in_order_and_other_files_arent(parts: Parts) -> None:
 
 
 FILES = [
-    InputFile(0, "lines", "/lines", Kind.JSONL, 30, "", 30),
-    InputFile(1, "gzip", "/gzip", Kind.JSONL_GZIP, 9, "", None),
-    InputFile(2, "array", "/array", Kind.ARRAY, 9, "", None),
-    InputFile(3, "rows", "/rows", Kind.PARQUET, 100, "", 7),
+    InputFile(0, "lines", "/lines", FileKind.JSONL, 30, "", 30),
+    InputFile(1, "gzip", "/gzip", FileKind.JSONL_GZIP, 9, "", None),
+    InputFile(2, "array", "/array", FileKind.ARRAY, 9, "", None),
+    InputFile(3, "rows", "/rows", FileKind.PARQUET, 100, "", 7),
 ]
 
 
@@ -381,32 +381,32 @@ def test_repair_keeps_the_oldest_of_what_overlaps(
 # --- auditing ------------------------------------------------------------------------------------------------------
 
 
-def of_kind(kind: Kind, ranges: list[Range]) -> list[Part]:
+def of_kind(kind: FileKind, ranges: list[Range]) -> list[Part]:
     """Parts with as many rows as their ranges hold."""
     return [part(start, end, rows=end - start if kind.by_ordinal else 1) for start, end in ranges]
 
 
-def check(kind: Kind, extent: int | None, parts: list[Part]) -> Counts:
+def check(kind: FileKind, extent: int | None, parts: list[Part]) -> Counts:
     return audit([InputFile(0, "shard-a", "/shard-a", kind, 99, "", extent)], {0: extent}, sorted(parts))
 
 
-KINDS = st.sampled_from(Kind)
+KINDS = st.sampled_from(FileKind)
 
 
 @any_speed
 @given(KINDS, tilings())
-def test_a_tiling_is_accepted_and_counted(kind: Kind, tiling: tuple[list[Range], int]) -> None:
+def test_a_tiling_is_accepted_and_counted(kind: FileKind, tiling: tuple[list[Range], int]) -> None:
     ranges, extent = tiling
     parts = of_kind(kind, ranges)
     assert check(kind, extent, parts) == Counts(sum(one.counts.rows for one in parts), len(parts))
 
 
-def moved(one: Part, start: int, end: int, kind: Kind) -> Part:
+def moved(one: Part, start: int, end: int, kind: FileKind) -> Part:
     (other,) = of_kind(kind, [Range(one.range.start + start, one.range.end + end)])
     return other
 
 
-DAMAGES: dict[str, Callable[[Part, Kind], list[Part]]] = {
+DAMAGES: dict[str, Callable[[Part, FileKind], list[Part]]] = {
     "dropped": lambda one, kind: [],
     "duplicated": lambda one, kind: [one, one._replace(counts=one.counts + Counts(0, 1))],
     "shifted on": lambda one, kind: [moved(one, 1, 1, kind)],
@@ -421,7 +421,7 @@ DAMAGES: dict[str, Callable[[Part, Kind], list[Part]]] = {
 @any_speed
 @given(KINDS, tilings(least=1), st.data())
 def test_anything_else_is_refused_by_name(
-    damage: str, kind: Kind, tiling: tuple[list[Range], int], choice: st.DataObject
+    damage: str, kind: FileKind, tiling: tuple[list[Range], int], choice: st.DataObject
 ) -> None:
     ranges, extent = tiling
     parts = of_kind(kind, ranges)
@@ -431,16 +431,16 @@ def test_anything_else_is_refused_by_name(
         check(kind, extent, damaged)
 
 
-@pytest.mark.parametrize("kind", [Kind.PARQUET, Kind.ARRAY])
+@pytest.mark.parametrize("kind", [FileKind.PARQUET, FileKind.ARRAY])
 @pytest.mark.parametrize("rows", [4, 6])
-def test_a_part_of_ordinals_has_as_many_rows_as_its_range(kind: Kind, rows: int) -> None:
+def test_a_part_of_ordinals_has_as_many_rows_as_its_range(kind: FileKind, rows: int) -> None:
     assert check(kind, 5, [part(0, 5, rows=5)]).rows == 5
     with pytest.raises(AuditError, match=f"shard-a: .*5 positions hold {rows} rows"):
         check(kind, 5, [part(0, 5, rows=rows)])
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_an_empty_file_needs_no_part_and_takes_none(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", FileKind)
+def test_an_empty_file_needs_no_part_and_takes_none(kind: FileKind) -> None:
     assert check(kind, 0, []) == Counts()
     with pytest.raises(AuditError, match="shard-a"):
         check(kind, 0, [part(0, 1)])
@@ -448,7 +448,7 @@ def test_an_empty_file_needs_no_part_and_takes_none(kind: Kind) -> None:
 
 def test_a_file_without_a_known_end_isnt_proven() -> None:
     with pytest.raises(AuditError, match="shard-a: it wasn't read to its end"):
-        check(Kind.JSONL_GZIP, None, [part(0, 10)])
+        check(FileKind.JSONL_GZIP, None, [part(0, 10)])
 
 
 def test_parts_of_an_unknown_file_are_refused() -> None:

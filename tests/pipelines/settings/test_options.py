@@ -13,7 +13,7 @@ from actors.settings.base import Settings
 from actors.settings.replica import EngineSettings, JudgeSettings
 from deploy.command import _from_file
 from pipelines.cli.flags import given, settings_options
-from pipelines.settings.options import build, from_yaml, leaves, validated
+from pipelines.settings.options import build, from_yaml, leaves, validate
 from pipelines.settings.recipe import Recipe, read_recipe
 from pipelines.settings.run_settings import FilterSettings, ScoreSettings, Turns
 
@@ -132,7 +132,7 @@ def test_settings_cant_be_changed_afterwards() -> None:
 @pytest.mark.parametrize("nothing", [None, 5, "x", [], [("score", 1)]])
 def test_settings_come_from_a_mapping(nothing: object) -> None:
     with pytest.raises(SettingsError, match=r"^the settings = .*: should be a valid dictionary"):
-        validated(Recipe, nothing)
+        validate(Recipe, nothing)
 
 
 # --- recipes -------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_what_is_no_yaml_is_told_with_its_file_and_line(tmp_path: Path, wrong: s
     with pytest.raises(SettingsError, match=r"the recipe .*mine\.yaml is no YAML: line [23]"):
         read_recipe(str(path))
     with pytest.raises(SettingsError, match=r"the rubric .*mine\.yaml can't be read: line [23]"):
-        validated(JudgeSettings, {"rubric": str(path)})
+        validate(JudgeSettings, {"rubric": str(path)})
     with pytest.raises(SettingsError, match=r"mine\.yaml is no YAML: line [23]"):
         _from_file(str(path), None, {})
 

@@ -15,7 +15,7 @@ from actors.records import Message, Role
 from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels
 from pipelines.export.trainers.nemo_attributes import ORDER
 from pipelines.formats import SHAPES, parse, requests
-from pipelines.scored_corpus.candidates import Candidate, Pair
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 Said = tuple[tuple[Message, ...], str]
 """A context and the response to it."""
@@ -41,7 +41,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "open-instruct": ("chosen_score", "rejected_score"),
 }
 """What a format says of the rewards."""
-MEANT: dict[str, Callable[[Pair], Any]] = {
+MEANT: dict[str, Callable[[PreferencePair], Any]] = {
     "margin": lambda pair: pair.chosen.reward - pair.rejected.reward,
     **dict.fromkeys(["score_chosen", "chosen_reward"], lambda pair: pair.chosen.reward),
     **dict.fromkeys(["score_rejected", "rejected_reward"], lambda pair: pair.rejected.reward),
@@ -72,7 +72,7 @@ def meant(name: str, candidate: Candidate) -> Said:
     return context, candidate.text
 
 
-def faithful_pair(name: str, pair: Pair, rows: Sequence[Mapping[str, Any]]) -> None:
+def faithful_pair(name: str, pair: PreferencePair, rows: Sequence[Mapping[str, Any]]) -> None:
     """Assert that the rows say what the pair is."""
     assert list(said(name, rows)) == [meant(name, pair.chosen), meant(name, pair.rejected)]
     for key in NUMBERS.get(name, ()):
@@ -122,14 +122,14 @@ def candidates(draw: st.DrawFn) -> Candidate:
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> Pair:
+def pairs(draw: st.DrawFn) -> PreferencePair:
     one, text, reward = draw(candidates()), draw(TEXTS), draw(NUMBER)
     better, worse = sorted([one, replace(one, text=text, reward=reward)], key=lambda candidate: -candidate.reward)
-    return Pair(better, worse)
+    return PreferencePair(better, worse)
 
 
 @given(pair=pairs())
-def test_pairs_come_back_as_they_were(pair: Pair) -> None:
+def test_pairs_come_back_as_they_were(pair: PreferencePair) -> None:
     held = [made for made in PAIR_FORMATS.values() if made.check(pair) is None]
     assert len(held) >= 4, "what messages can say, no format of messages may refuse"
     for made in held:
@@ -175,20 +175,22 @@ LONG = (
 RATED = dict(zip(ATTRIBUTES, (4.0, 3.0, 4.0, 1.0, 0.0), strict=True))
 BEST = Candidate("0:0", "chosen", "", LONG, "6", 2.0, RATED)
 WORST = replace(BEST, name="rejected", text="7", reward=-1.0, scores={**RATED, "correctness": 0.0})
-PAIR = Pair(BEST, WORST)
+PAIR = PreferencePair(BEST, WORST)
 
 
-def in_context(pair: Pair, context: tuple[Message, ...]) -> Pair:
-    return Pair(replace(pair.chosen, context=context), replace(pair.rejected, context=context))
+def in_context(pair: PreferencePair, context: tuple[Message, ...]) -> PreferencePair:
+    return PreferencePair(replace(pair.chosen, context=context), replace(pair.rejected, context=context))
 
 
-def rewards_exchanged(pair: Pair) -> Pair:
-    return Pair(replace(pair.chosen, reward=pair.rejected.reward), replace(pair.rejected, reward=pair.chosen.reward))
+def rewards_exchanged(pair: PreferencePair) -> PreferencePair:
+    return PreferencePair(
+        replace(pair.chosen, reward=pair.rejected.reward), replace(pair.rejected, reward=pair.chosen.reward)
+    )
 
 
-WRONG: dict[str, Callable[[Pair], Pair]] = {
-    "sides exchanged": lambda pair: Pair(pair.rejected, pair.chosen),
-    "texts exchanged": lambda pair: Pair(
+WRONG: dict[str, Callable[[PreferencePair], PreferencePair]] = {
+    "sides exchanged": lambda pair: PreferencePair(pair.rejected, pair.chosen),
+    "texts exchanged": lambda pair: PreferencePair(
         replace(pair.chosen, text=pair.rejected.text), replace(pair.rejected, text=pair.chosen.text)
     ),
     "a lost system turn": lambda pair: in_context(pair, pair.chosen.context[1:]),
@@ -252,7 +254,7 @@ def real(path: Path, shape: str) -> Iterator[tuple[dict[str, Any], list[Candidat
 def test_nemo_aligners_own_preferences_come_out_alike(shared_data: Path) -> None:
     count = 0
     for row, (chosen, rejected) in real(shared_data / "formats/nemo-aligner_dummy-dpo.jsonl", "nemo-preference"):
-        pair = Pair(chosen, rejected)
+        pair = PreferencePair(chosen, rejected)
         (made,) = PAIR_FORMATS["nemo-aligner-dpo"].rows(pair)
         assert list(made) == list(row)
         faithful_pair("nemo-aligner-dpo", pair, [made])
@@ -284,7 +286,7 @@ def test_nemo_aligners_own_regression_rows_come_out_alike(shared_data: Path) -> 
 def test_llama_factorys_own_rows_come_out_alike(shared_data: Path) -> None:
     with_system = 0
     for row, (chosen, rejected) in real(shared_data / "formats/sharegpt_ranking_40.json", "sharegpt-preference"):
-        pair = Pair(chosen, rejected)
+        pair = PreferencePair(chosen, rejected)
         assert PAIR_FORMATS["llama-factory"].check(pair) is None
         (made,) = PAIR_FORMATS["llama-factory"].rows(pair)
         assert json.dumps(made) == json.dumps(row)

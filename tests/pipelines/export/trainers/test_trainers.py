@@ -11,7 +11,7 @@ from actors.errors import SettingsError
 from actors.models.attributes import SYSTEM_TURN
 from actors.records import Message, Role
 from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels, PairFormat, Refusal, ResponseFormat
-from pipelines.scored_corpus.candidates import Candidate, Pair
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
 
@@ -25,11 +25,11 @@ def response(text: str, context: str = "suau", reward: float = 1.0, **scores: fl
     return Candidate("0:1", "final", "0123456789abcdef", turns(context), text, reward, scores)
 
 
-def pair(context: str = "suau", chosen: str = "good", rejected: str = "bad") -> Pair:
-    return Pair(response(chosen, context, 2.5), response(rejected, context, 1.0))
+def pair(context: str = "suau", chosen: str = "good", rejected: str = "bad") -> PreferencePair:
+    return PreferencePair(response(chosen, context, 2.5), response(rejected, context, 1.0))
 
 
-def pair_rows(name: str, *given: Pair) -> list[dict[str, Any]]:
+def pair_rows(name: str, *given: PreferencePair) -> list[dict[str, Any]]:
     return [row for one in given for row in PAIR_FORMATS[name].rows(one)]
 
 
@@ -301,7 +301,7 @@ def test_a_token_of_nemos_template_is_refused_wherever_it_is(name: str, token: s
             for text, reward in ((good, 2.0), (bad, 1.0))
         ]
         if name in PAIR_FORMATS:
-            reasons.append(PAIR_FORMATS[name].check(Pair(*sides)))
+            reasons.append(PAIR_FORMATS[name].check(PreferencePair(*sides)))
         else:
             found = {RESPONSE_FORMATS[name].check(side) for side in sides}
             reasons.append(next(iter(found - {None}), None))

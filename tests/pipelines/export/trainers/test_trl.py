@@ -12,7 +12,7 @@ import pytest
 from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.records import Message, Role
 from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels
-from pipelines.scored_corpus.candidates import Candidate, Pair
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 SYSTEM, QUESTION, AGAIN = "Be brief.", "2 + 2?", "And 3 + 3?"
 LONG = (
@@ -24,12 +24,12 @@ LONG = (
 SHORT = LONG[1:2]
 
 
-def pair(context: tuple[Message, ...], chosen: str, rejected: str, rewards: tuple[float, float]) -> Pair:
+def pair(context: tuple[Message, ...], chosen: str, rejected: str, rewards: tuple[float, float]) -> PreferencePair:
     sides = [
         Candidate("0:0", "final", "", context, text, reward)
         for text, reward in zip((chosen, rejected), rewards, strict=True)
     ]
-    return Pair(*sides)
+    return PreferencePair(*sides)
 
 
 PAIRS = [pair(LONG, "6", "7", (2.0, -1.5)), pair(SHORT, "4", "five", (1.0, 0.5))]
@@ -62,7 +62,7 @@ def load(tmp_path: Path) -> Load:
     return loaded
 
 
-def rows_of(name: str, pairs: Sequence[Pair] = PAIRS) -> list[dict[str, Any]]:
+def rows_of(name: str, pairs: Sequence[PreferencePair] = PAIRS) -> list[dict[str, Any]]:
     return [row for one in pairs for row in PAIR_FORMATS[name].rows(one)]
 
 
