@@ -112,7 +112,22 @@ class _Commands(click.Group):
         return command
 
 
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("assay")
+        except metadata.PackageNotFoundError:
+            version = "from a checkout that isn't installed"
+        click.echo(f"assay {version}")
+        context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="print the version, and exit"
+)
 def cli() -> None:
     """Trustworthy rewards on massive corpora and online: score with any reward model, filter by the scores, serve them."""
 
