@@ -407,10 +407,10 @@ DEFECTS = (
     ),
     Defect(
         "RPO's scale upside down",
-        "pipelines/export/trainers/rpo_scale.py",
+        "pipelines/export/rpo_scale.py",
         "scale=_logit(TARGET) / median",
         "scale=median / _logit(TARGET)",
-        "tests/pipelines/export/trainers/test_rpo_scale.py::test_the_advice_for_a_few_margins",
+        "tests/pipelines/export/test_rpo_scale.py::test_the_advice_for_a_few_margins",
     ),
     # The endpoint.
     Defect(

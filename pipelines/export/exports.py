@@ -10,7 +10,9 @@ from pipelines import storage
 from pipelines.export import choose_candidates, export_job
 from pipelines.export.export_job import ExportedRows, ExportJob, ExportSummary, RowMaker
 from pipelines.export.pair_candidates import pairs
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels, PairFormat, ResponseFormat, scale_advice
+from pipelines.export.rpo_scale import scale_advice
+from pipelines.export.trainer_format import Labels, PairFormat, ResponseFormat
+from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, PreferencePair
 from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.settings.export_settings import (

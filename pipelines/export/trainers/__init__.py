@@ -1,31 +1,21 @@
-"""What is made of a scored corpus for training: rows in each trainer's exact shape, by pure functions.
+"""Rows in each trainer's exact shape, by pure functions: one trainer a file, found by being here.
+
+A file defines `PAIRS`, formats made of preference pairs, or `RESPONSES`, formats made of single responses, or both:
 
 made = PAIR_FORMATS["trl"]
 if (reason := made.check(pair)) is None:   # or why it can't be said in this format
     rows = made.rows(pair)                 # dicts, ready for JSON
 """
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 
-from pipelines.export.trainers import llama_factory, nemo_aligner, nemo_attributes, nemo_rl, open_instruct, openrlhf, trl
-from pipelines.export.trainers.conversations import Refusal
-from pipelines.export.trainers.row_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.export.trainers.rpo_scale import ScaleAdvice, scale_advice
+from pipelines.export.trainer_format import PairFormat, ResponseFormat
 
-_PAIRS = (*trl.PAIRS, *openrlhf.PAIRS, *nemo_rl.PAIRS, *nemo_aligner.PAIRS, *open_instruct.PAIRS, *llama_factory.PAIRS)
-_RESPONSES = (*nemo_attributes.RESPONSES, *trl.RESPONSES, *nemo_aligner.RESPONSES, *llama_factory.RESPONSES)
+_MODULES = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
 
-PAIR_FORMATS: Mapping[str, PairFormat] = {made.name: made for made in _PAIRS}
-RESPONSE_FORMATS: Mapping[str, ResponseFormat] = {made.name: made for made in _RESPONSES}
-
-__all__ = [
-    "PAIR_FORMATS",
-    "RESPONSE_FORMATS",
-    "Labels",
-    "PairFormat",
-    "Refusal",
-    "ResponseFormat",
-    "Row",
-    "ScaleAdvice",
-    "scale_advice",
-]
+PAIR_FORMATS: Mapping[str, PairFormat] = {made.name: made for module in _MODULES for made in getattr(module, "PAIRS", ())}
+RESPONSE_FORMATS: Mapping[str, ResponseFormat] = {
+    made.name: made for module in _MODULES for made in getattr(module, "RESPONSES", ())
+}

@@ -1,7 +1,9 @@
 """The rows of each trainer's format, written out by hand, and what a format refuses to hold."""
 
+import importlib
 import json
 import pickle
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +12,10 @@ import pytest
 from actors.errors import SettingsError
 from actors.models.attributes import SYSTEM_TURN
 from actors.records import Message, Role
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Labels, PairFormat, Refusal, ResponseFormat
+from pipelines.export import trainers
+from pipelines.export.trainer_format import Labels, PairFormat, ResponseFormat
+from pipelines.export.trainer_messages import Refusal
+from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
@@ -329,3 +334,13 @@ def test_formats_are_known_by_their_names_and_say_where_they_are_from() -> None:
 def test_formats_go_to_workers() -> None:
     for name, made in PAIR_FORMATS.items():
         assert list(pickle.loads(pickle.dumps(made)).rows(pair("u"))) == pair_rows(name, pair("u"))
+
+
+def test_every_file_holds_a_format_and_every_format_has_a_name_of_its_own() -> None:
+    modules = [
+        importlib.import_module(f"{trainers.__name__}.{module.name}") for module in pkgutil.iter_modules(trainers.__path__)
+    ]
+    formats = [made for module in modules for kind in ("PAIRS", "RESPONSES") for made in getattr(module, kind, ())]
+    assert all(hasattr(module, "PAIRS") or hasattr(module, "RESPONSES") for module in modules)
+    assert sorted([*PAIR_FORMATS, *RESPONSE_FORMATS]) == sorted(made.name for made in formats)
+    assert len(modules) >= 7
