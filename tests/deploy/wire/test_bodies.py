@@ -10,8 +10,8 @@ from fastapi.routing import APIRoute
 
 from actors.scorers.online import OnlineScorer
 from deploy import api
-from deploy.api.json_route import JsonRoute, count_values
 from deploy.settings import LimitSettings
+from deploy.wire.json_route import JsonRoute, count_values
 from tests.support.endpoints import ANSWERED, QUESTION, application, post, scorer
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
