@@ -22,7 +22,6 @@ from pipelines.datasets.score_rows import conformed
 from pipelines.export import export_job, exports
 from pipelines.export.export_job import ExportJob
 from pipelines.export.read_back import Reader
-from pipelines.formats import PROMPT_SHAPES
 from pipelines.prepare import resolve_run
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
@@ -48,18 +47,14 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check(settings, settings.draw.n)
     schema, first = look(dataset)
     check_names(schema)
-    rows = settings.rows
-    own_columns = resolve_run.own_columns_of(rows, unanswered=True)
-    shape = resolve_run.shape_of(rows, own_columns, first, PROMPT_SHAPES)
+    row_shape = resolve_run.row_shape_of(settings.rows, first, unanswered=True)
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
     _check_room(settings)
     reasoning = model.reasoning_by(settings.render)
     columns = resolve_run.columns_of(schema, model, settings.prefix, drawn=True, reasoning=reasoning)
     columns.check(())
-    preparation = Preparation(
-        model, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column, unanswered=True
-    )
+    preparation = Preparation(model, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, first)
     resolve_run.check_reasoning(preparation, first)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
@@ -76,7 +71,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
     stripped = strips_reasoning(preparation)
-    reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
+    reader = Reader(columns, row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
     return remember(sampled, columns.schema, reader)
 
 
