@@ -18,13 +18,13 @@ Command = Callable[..., None]
 
 
 def _pair_formats() -> list[str]:
-    from pipelines.export.trainers import PAIR_FORMATS
+    from pipelines.exports.trainers import PAIR_FORMATS
 
     return sorted(PAIR_FORMATS)
 
 
 def _export_formats() -> list[str]:
-    from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+    from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
     return sorted([*PAIR_FORMATS, *RESPONSE_FORMATS])
 

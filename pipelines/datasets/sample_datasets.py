@@ -19,9 +19,9 @@ from pipelines.datasets.known_datasets import reader_of, remember, schema_of
 from pipelines.datasets.sample_rows import RowSampleStep, ask_rows
 from pipelines.datasets.score_datasets import check_names, look
 from pipelines.datasets.score_rows import conformed
-from pipelines.export import export_job, exports
-from pipelines.export.export_job import ExportJob
-from pipelines.export.read_back import Reader
+from pipelines.exports import export_commands, export_job
+from pipelines.exports.export_job import ExportJob
+from pipelines.exports.read_back import Reader
 from pipelines.prepare import resolve_run
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
@@ -97,7 +97,7 @@ def choose(
     Ray brings together what belongs together in so many `partitions`; its own default, 200, is for large data. Raises a
     `UserError`.
     """
-    job = exports.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_own(options)}))
+    job = export_commands.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_own(options)}))
     return _made(scored, job, of, partitions)
 
 
@@ -105,7 +105,7 @@ def pairs(
     scored: Dataset, trainer: str = "trl", *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
     """Preference pairs in a trainer's format; options are those of `assay pairs`. Otherwise as `choose`."""
-    job = exports.pairing_job(build(PairSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
+    job = export_commands.pairing_job(build(PairSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
     return _made(scored, job, of, partitions)
 
 
@@ -113,7 +113,7 @@ def export(
     scored: Dataset, trainer: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
     """Rows for a trainer; options are those of `assay export`. Otherwise as `choose`."""
-    job = exports.exporting_job(build(ExportSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
+    job = export_commands.exporting_job(build(ExportSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
     return _made(scored, job, of, partitions)
 
 

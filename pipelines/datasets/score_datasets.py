@@ -27,7 +27,7 @@ from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.known_datasets import known_schema, reader_of, remember, schema_of
 from pipelines.datasets.parts_source import PartsSource
 from pipelines.datasets.score_rows import ROW_ID, RowStep, conformed, prepare_rows
-from pipelines.export.read_back import Reader
+from pipelines.exports.read_back import Reader
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run

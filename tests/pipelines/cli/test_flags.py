@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from actors.reward_model import families
 from pipelines.cli.app import cli
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES
 
 LISTED = [
