@@ -83,6 +83,7 @@ def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ())
     """Sample; `jobs` are done along the way."""
     from pipelines.cli import report
     from pipelines.exports import export_commands
+    from pipelines.runtime.progress import Lines
     from pipelines.sampling import sample_prompts
     from pipelines.scoring import score_corpus
 
