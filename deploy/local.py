@@ -12,6 +12,7 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 
 from actors.errors import RunStopped, SettingsError
+from deploy.api import paths
 from deploy.app import build
 from deploy.ray_serve import proxy
 from deploy.ray_serve.port import reserved
@@ -20,10 +21,6 @@ from deploy.web.auth import check_reach, read_keys
 from pipelines.runtime.session import check_stopped, ray_session
 
 NAME = "assay"
-_ROUTES = (
-    "POST /v1/rewards, /v1/chat/completions, /pooling, /classify, /score, /rerank, /get_reward, /compare, /v1/decisions",
-    "GET  /v1/models, /health, /ready, /metrics, /docs, and / for the page",
-)
 _EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is 3 + 4?"}], "responses": ["7", "9"]}]}
 
 
@@ -86,7 +83,7 @@ def _told(settings: EndpointSettings, url: str, *, keyed: bool) -> str:
     model = {} if len(settings.models) == 1 else {"model": settings.models[0].called[0]}
     key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if keyed else ""
     body = json.dumps(model | _EXAMPLE)
-    routes = "\n".join(f"  {route}" for route in _ROUTES)
+    routes = f"  POST {', '.join(paths('POST'))}\n  GET  {', '.join(paths('GET'))}, /docs, and / for the page"
     curl = f"curl {url}/v1/rewards -H 'Content-Type: application/json'{key} -d '{body}'"
     return f"\nready at {url}\n{routes}\n\n  {curl}\n\nCtrl-C stops it."
 

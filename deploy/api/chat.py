@@ -22,11 +22,11 @@ from actors.engine.protocol import Generation, Sampling
 from actors.records import Score, ScoreRequest
 from actors.scorers.online import Refused, Written
 from actors.text.reasoning import THINK
-from deploy.api.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
-from deploy.api.json_route import JsonRoute
 from deploy.errors import ApiError, BadRequest, reward_of, unscored
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
+from deploy.wire.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
+from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

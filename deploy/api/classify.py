@@ -11,12 +11,12 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from actors.scorers.online import RawOutputs, Rendered
-from deploy.api.bodies import Listed, Serving
-from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read
 from deploy.errors import BadRequest, reward_of
 from deploy.models.service import Service
 from deploy.models.work import off_loop
+from deploy.wire.bodies import Listed, Serving
+from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

@@ -18,11 +18,11 @@ from actors.errors import Rejected, Unreadable
 from actors.models.genrm_boxed import EVEN
 from actors.records import JudgeAnswer, Message, Reason, Response, Score, ScoreRequest, Status
 from actors.text.reasoning import with_reasoning
-from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns
-from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
+from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns
+from deploy.wire.json_route import JsonRoute
 from pipelines.formats.content import conversation, is_blank, refuse_answered, text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)

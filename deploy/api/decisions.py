@@ -20,11 +20,11 @@ from pydantic import AfterValidator, Field, field_validator
 
 from actors.records import Message, Reason, Role
 from actors.scorers.online import Choice, Refused, Unfit
-from deploy.api.bodies import Listed, RequestBody, Serving
-from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, unscored
 from deploy.models.service import ServedModel
 from deploy.models.work import RequestWork, off_loop
+from deploy.wire.bodies import Listed, RequestBody, Serving
+from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

@@ -5,9 +5,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from deploy.api.bodies import Serving
 from deploy.errors import ApiError
 from deploy.models.service import ServedModel
+from deploy.wire.bodies import Serving
 
 router = APIRouter(tags=["about the endpoint"])
 

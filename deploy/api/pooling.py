@@ -17,11 +17,11 @@ from pydantic import Field
 from actors.engine.protocol import activation
 from actors.records import ScoreRequest
 from actors.scorers.online import RawOutputs, Rendered
-from deploy.api.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
-from deploy.api.json_route import JsonRoute
 from deploy.errors import BadRequest, refused
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
+from deploy.wire.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
+from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

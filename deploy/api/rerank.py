@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter
 from pydantic import Field
 
-from deploy.api.bodies import Listed, RequestBody, Serving, answered, document
-from deploy.api.json_route import JsonRoute
 from deploy.api.score import PAIR_NEUTRAL, scores_of
 from deploy.errors import BadRequest, reward_of
 from deploy.models.work import off_loop
+from deploy.wire.bodies import Listed, RequestBody, Serving, answered, document
+from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

@@ -12,10 +12,10 @@ from pydantic import Field
 from actors.errors import Rejected
 from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
 from actors.scorers.online import RequestScores
-from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns, asked
-from deploy.api.json_route import JsonRoute
 from deploy.metrics.counters import tokens_of
 from deploy.models.work import off_loop
+from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns, asked
+from deploy.wire.json_route import JsonRoute
 from pipelines.formats.content import conversation, refuse_answered, text
 
 router = APIRouter(tags=["rewards"], route_class=JsonRoute)

@@ -8,12 +8,12 @@ from pydantic import AliasChoices, Field
 
 from actors.records import Message, Score, ScoreRequest
 from actors.scorers.online import RawOutputs
-from deploy.api.bodies import Listed, RequestBody, Serving, answered, document, together
-from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
+from deploy.wire.bodies import Listed, RequestBody, Serving, answered, document, together
+from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

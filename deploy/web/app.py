@@ -11,7 +11,7 @@ from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from deploy import api
+from deploy.api import ROUTERS
 from deploy.errors import ApiError, BadRequest
 from deploy.models.service import Service
 from deploy.web.auth import Keys
@@ -51,7 +51,7 @@ def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> 
     )
     app.state.service = service
     app.state.ready, app.state.metrics = Shared(ready, _FRESH_S), Shared(metrics, _FRESH_S)
-    for router in api.ROUTERS:
+    for router in ROUTERS:
         app.include_router(router)
     for path, name in _FILES.items():
         app.add_api_route(path, _file(name), include_in_schema=False)

@@ -8,8 +8,8 @@ asked = requests(shape, row, turns="final")    # RowRequests: what to score, and
 from pipelines.formats.content import with_policy_system
 from pipelines.formats.lines import MAX_DEPTH, parse
 from pipelines.formats.own_columns import OwnColumns, check_column, judged_by
-from pipelines.formats.prompts import CANDIDATE, PROMPT_READER, PROMPT_SHAPES
-from pipelines.formats.registry import ROW_READER, SHAPES, Turns, detect, explain_detection, requests
+from pipelines.formats.prompts import CANDIDATE, PROMPT_READER
+from pipelines.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, explain_detection, requests
 from pipelines.formats.row_shape import RowShape
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape

@@ -1,38 +1,33 @@
-"""All shapes by name, which one a file has, and how a row of it is read."""
+"""All shapes by name, which one a file has, and how a row of it is read.
 
+A shape is found by being in `shapes/`: a module there defines `SHAPE`, `PROMPT_SHAPE` or both.
+"""
+
+import importlib
+import pkgutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.records import Reason
+from pipelines.formats import shapes
 from pipelines.formats.rows import RowRequests
 from pipelines.formats.shape import Shape
-from pipelines.formats.shapes.alpaca import ALPACA
-from pipelines.formats.shapes.helpsteer2 import HELPSTEER2
-from pipelines.formats.shapes.helpsteer3 import HELPSTEER3
-from pipelines.formats.shapes.input_output import INPUT_OUTPUT
-from pipelines.formats.shapes.judgebench import JUDGEBENCH
-from pipelines.formats.shapes.messages import MESSAGES
-from pipelines.formats.shapes.nemo_preference import NEMO_PREFERENCE
-from pipelines.formats.shapes.nemo_rl import NEMO_RL
-from pipelines.formats.shapes.nemo_text import NEMO_TEXT
-from pipelines.formats.shapes.preference import PREFERENCE
-from pipelines.formats.shapes.prompt_completion import PROMPT_COMPLETION
-from pipelines.formats.shapes.prompt_response import PROMPT_RESPONSE
-from pipelines.formats.shapes.rm_bench import RM_BENCH
-from pipelines.formats.shapes.sharegpt import SHAREGPT
-from pipelines.formats.shapes.sharegpt_preference import SHAREGPT_PREFERENCE
-from pipelines.formats.shapes.steerlm import STEERLM
-from pipelines.formats.shapes.ultrafeedback import ULTRAFEEDBACK
 
-_ALL = (
-    *(MESSAGES, SHAREGPT, STEERLM, NEMO_TEXT),
-    *(PROMPT_RESPONSE, PROMPT_COMPLETION, INPUT_OUTPUT, ALPACA),
-    *(PREFERENCE, SHAREGPT_PREFERENCE, NEMO_PREFERENCE, NEMO_RL),
-    *(HELPSTEER2, HELPSTEER3, ULTRAFEEDBACK, JUDGEBENCH, RM_BENCH),
-)
-SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ALL}
+
+def _find(name: str) -> dict[str, Shape]:
+    """Each module's constant of that name, for the modules of `shapes` that have one, by the shape's name."""
+    modules = [
+        importlib.import_module(f"{shapes.__name__}.{module.name}") for module in pkgutil.iter_modules(shapes.__path__)
+    ]
+    return {shape.name: shape for module in modules if (shape := getattr(module, name, None)) is not None}
+
+
+SHAPES = _find("SHAPE")
+"""Shapes of rows whose responses are judged, by name."""
+PROMPT_SHAPES = _find("PROMPT_SHAPE")
+"""Shapes of rows whose prompt a policy answers, by name."""
 
 Turns = Literal["final", "all"]
 
@@ -63,23 +58,23 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
         return RowRequests.broken(error.reason)
 
 
-def detect(rows: Sequence[object], shapes: Mapping[str, Shape] = SHAPES) -> Shape:
-    """The one shape of a sample of rows, of those of scored rows or of `shapes`, or `SourceError`.
+def detect(rows: Sequence[object], known: Mapping[str, Shape] = SHAPES) -> Shape:
+    """The one shape of a sample of rows, of those of scored rows or of `known`, or `SourceError`.
 
     It must fit at least half of the sample, so that a few broken rows don't matter but a file of another kind isn't
     read for the sake of them; and of the rows with any shape at least nine in ten, with no other shape fitting more
     than one in ten: below that the file is a mixture, or holds its responses twice, and the user must choose.
     """
-    fits = [[shape for shape in shapes.values() if isinstance(row, dict) and shape.looks_like(row)] for row in rows]
+    fits = [[shape for shape in known.values() if isinstance(row, dict) and shape.looks_like(row)] for row in rows]
     fitting = sum(map(bool, fits))
     votes = Counter(shape.name for found in fits for shape in found).most_common()
     if not votes or 2 * fitting < len(rows):
-        raise SourceError(_none_fits(rows, fitting, shapes))
+        raise SourceError(_none_fits(rows, fitting, known))
     rivals = [name for name, count in votes[1:] if count > STRAY * fitting]
     if rivals or votes[0][1] < (1 - STRAY) * fitting:
         counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
         raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME")
-    return shapes[votes[0][0]]
+    return known[votes[0][0]]
 
 
 def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
@@ -97,11 +92,11 @@ def keys_seen(rows: Sequence[object]) -> str:
     return seen + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
-def _none_fits(rows: Sequence[object], fitting: int, shapes: Mapping[str, Shape]) -> str:
-    known = "".join(f"\n  {shape.name}: {shape.needs}" for shape in shapes.values())
-    columns = "--prompt-column and --response-column" if shapes is SHAPES else "--prompt-column"
+def _none_fits(rows: Sequence[object], fitting: int, known: Mapping[str, Shape]) -> str:
+    needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in known.values())
+    columns = "--prompt-column and --response-column" if known is SHAPES else "--prompt-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
         f"Keys seen: {keys_seen(rows)}. Name the fields with {columns}, or choose with "
-        f"--format NAME. Shapes, and what they need:{known}"
+        f"--format NAME. Shapes, and what they need:{needs}"
     )

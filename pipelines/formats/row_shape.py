@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from pipelines.formats.own_columns import OwnColumns, judged_by, without_principles
-from pipelines.formats.prompts import PROMPT_SHAPES
-from pipelines.formats.registry import SHAPES, Turns, requests
+from pipelines.formats.registry import PROMPT_SHAPES, SHAPES, Turns, requests
 from pipelines.formats.rows import RowRequests
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from pipelines.formats.content import answer, field, is_blank, text, with_row_system
+from pipelines.formats.prompts import unanswered
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
 
@@ -49,10 +50,17 @@ def _history(pairs: object) -> list[Message]:
     ]
 
 
-ALPACA = Shape(
+SHAPE = Shape(
     "alpaca",
     "an instruction with an input, and one response or a chosen and a rejected one (Alpaca, LLaMA-Factory)",
     "`instruction`, with `output`, or with `chosen` and `rejected`; `input`, `system` and `history` are optional",
     looks_like,
     read,
+)
+PROMPT_SHAPE = Shape(
+    "alpaca",
+    "an instruction with an input",
+    "`instruction`, and perhaps `input`",
+    lambda row: isinstance(row.get("instruction"), str),
+    lambda row: unanswered(lambda: asked(row)),
 )

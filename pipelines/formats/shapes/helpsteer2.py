@@ -42,7 +42,7 @@ def _asked(prompt: object) -> tuple[Message, ...]:
     return question(prompt) if isinstance(prompt, list) else conversation(embedded(text(prompt)))
 
 
-HELPSTEER2 = Shape(
+SHAPE = Shape(
     "helpsteer2",
     "a prompt and a rated response, or two compared ones (HelpSteer, HelpSteer2)",
     "`prompt`, with `response` and the five attributes from `helpfulness` to `verbosity`, or `response_1`, `response_2`",

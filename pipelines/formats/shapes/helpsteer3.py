@@ -46,7 +46,7 @@ def _exchange(row: Row, key: str) -> Exchange:
     return Exchange(refuse_answered(with_row_system(row, question(field(row, "context")))), answer(field(row, key)))
 
 
-HELPSTEER3 = Shape(
+SHAPE = Shape(
     "helpsteer3",
     "a conversation and the responses to it: compared, edited, or judged by a principle (HelpSteer3)",
     "`context`, a list of messages, with `response1` and `response2`, `original_response` and its edits, or "

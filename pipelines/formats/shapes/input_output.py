@@ -30,7 +30,7 @@ def _exchange(row: Row) -> Exchange:
     return reply(with_row_system(row, question(asked)), answered)
 
 
-INPUT_OUTPUT = Shape(
+SHAPE = Shape(
     "input-output",
     "an input and one output to it (Nemotron's post-training data, OpenRLHF)",
     "`input`, text or messages, and `output`; `system_prompt` is optional",

@@ -23,7 +23,7 @@ def _exchange(row: Row, key: str) -> Exchange:
     return Exchange(refuse_answered(with_row_system(row, question(field(row, "question")))), answer(field(row, key)))
 
 
-JUDGEBENCH = Shape(
+SHAPE = Shape(
     "judgebench",
     "JudgeBench: a question with responses A and B",
     "`question`, `response_A` and `response_B`",

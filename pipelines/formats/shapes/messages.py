@@ -1,6 +1,7 @@
 """OpenAI messages: {"messages": [{"role": ..., "content": ...}, ...]}."""
 
-from pipelines.formats.content import entries, is_conversation, systems
+from pipelines.formats.content import conversation, entries, is_conversation, systems, with_row_system
+from pipelines.formats.prompts import open_end, unanswered
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.turns import assistant_turns, final_turn, numbered
@@ -21,11 +22,23 @@ def read_turns(row: Row) -> RowRequests:
     return assistant_turns(numbered(entries(row.get("messages")), systems(row)))
 
 
-MESSAGES = Shape(
+def read_prompt(row: Row) -> RowRequests:
+    """The conversation up to the assistant's last turn, to be answered."""
+    return unanswered(lambda: with_row_system(row, conversation(open_end(entries(row.get("messages"))))))
+
+
+SHAPE = Shape(
     "messages",
     "a conversation in OpenAI's form; its last turn, or each turn of the assistant's, is judged",
     "`messages`, a list of {role, content}",
     looks_like,
     read,
     read_turns,
+)
+PROMPT_SHAPE = Shape(
+    "messages",
+    "a conversation in OpenAI's form, to be answered",
+    "`messages`, a list of {role, content}",
+    lambda row: is_conversation(row.get("messages")),
+    read_prompt,
 )

@@ -51,7 +51,7 @@ def _exchange(row: Row, key: str) -> Exchange:
     return Exchange(refuse_answered(context), text(without_end(answer(value))))
 
 
-NEMO_PREFERENCE = Shape(
+SHAPE = Shape(
     "nemo-preference",
     "NeMo-Aligner's rows for DPO and RPO (two responses) and for KTO (one)",
     "`prompt`, with `chosen_response` and `rejected_response`, or with `response` and `preference`",

@@ -36,7 +36,7 @@ def _exchange(row: Row, one: object) -> Exchange:
     return reply(with_row_system(row, question(field(row, "context"))), field(one, "completion"))
 
 
-NEMO_RL = Shape(
+SHAPE = Shape(
     "nemo-rl",
     "ranked completions of a conversation (NeMo-RL)",
     "`context`, a list of messages, and `completions`, a list of {rank, completion}",

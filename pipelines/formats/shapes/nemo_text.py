@@ -33,7 +33,7 @@ def _turns(row: Row) -> list[RowTurn]:
     return numbered(entries(turns), (system, *systems(row)))
 
 
-NEMO_TEXT = Shape(
+SHAPE = Shape(
     "nemo-text",
     "a conversation in NeMo's template (NeMo-Aligner's reward-model rows)",
     "`text` that begins with <extra_id_0>System",

@@ -82,7 +82,7 @@ def _whole(given: object, context: tuple[Message, ...]) -> bool:
     return True
 
 
-PREFERENCE = Shape(
+SHAPE = Shape(
     "preference",
     "a chosen and a rejected response to one prompt (TRL, ultrafeedback_binarized)",
     "`chosen` and `rejected`, text, a message or messages, and `prompt`, unless they hold the whole conversation",

@@ -17,7 +17,7 @@ def read(row: Row) -> RowRequests:
     return gather({ONLY_RESPONSE: lambda: reply(prompt(row), field(row, "completion"))})
 
 
-PROMPT_COMPLETION = Shape(
+SHAPE = Shape(
     "prompt-completion",
     "a prompt and one completion of it (TRL's rows for KTO and for fine-tuning)",
     "`prompt` and `completion`, text or messages",

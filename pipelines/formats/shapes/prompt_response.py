@@ -22,7 +22,7 @@ def read(row: Row) -> RowRequests:
     return gather({ONLY_RESPONSE: lambda: Exchange(refuse_answered(prompt(row)), answer(field(row, "response")))})
 
 
-PROMPT_RESPONSE = Shape(
+SHAPE = Shape(
     "prompt-response",
     "a prompt and one response to it, with an optional system prompt",
     "`prompt`, text or messages, and `response`, text or a message; `system` is optional",

@@ -40,7 +40,7 @@ def _exchange(row: Row, value: object) -> Exchange:
     return Exchange(refuse_answered(prompt(row)), text(value))
 
 
-RM_BENCH = Shape(
+SHAPE = Shape(
     "rm-bench",
     "several chosen and several rejected responses to one prompt (RM-Bench, RewardBench 2)",
     "`prompt`, text or messages, and `chosen` and `rejected`, lists of text",

@@ -67,7 +67,7 @@ def _turns(row: Row) -> list[RowTurn]:
     return numbered([openai(entry) for entry in found], systems(row))
 
 
-SHAREGPT = Shape(
+SHAPE = Shape(
     "sharegpt",
     "a conversation in ShareGPT's form; its last turn, or each turn of the assistant's, is judged",
     "`conversations`, a list of {from, value}",

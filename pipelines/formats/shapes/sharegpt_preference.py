@@ -35,7 +35,7 @@ def _exchange(row: Row, side: str) -> Exchange:
     return Exchange(refuse_answered(with_row_system(row, turns)), answer(openai(field(row, side))))
 
 
-SHAREGPT_PREFERENCE = Shape(
+SHAPE = Shape(
     "sharegpt-preference",
     "a conversation and a chosen and a rejected turn to go on with (LLaMA-Factory)",
     "`conversations` (or `messages`), a list of turns, and `chosen` and `rejected`, a turn each",

@@ -81,7 +81,7 @@ def _parts(turn: RowTurn) -> list[RowTurn]:
     return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, value | last)]
 
 
-STEERLM = Shape(
+SHAPE = Shape(
     "steerlm",
     "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
     "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",

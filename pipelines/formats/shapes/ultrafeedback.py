@@ -34,7 +34,7 @@ def _exchange(row: Row, one: object) -> Exchange:
     )
 
 
-ULTRAFEEDBACK = Shape(
+SHAPE = Shape(
     "ultrafeedback",
     "an instruction and several models' responses to it (UltraFeedback)",
     "`instruction`, and `completions`, a list of {model, response}",

@@ -18,8 +18,8 @@ from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import ModelSettings, RenderSettings
 from deploy.api import chat
-from deploy.api.json_route import DEEPEST
 from deploy.errors import unscored
+from deploy.wire.json_route import DEEPEST
 from tests.support.endpoints import ANSWERED, QUESTION, application, client, listening, post, scorer
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reason
-from pipelines.formats import SHAPES, Turns, detect, explain_detection, requests
-from pipelines.formats.prompts import PROMPT_SHAPES
+from pipelines.formats import PROMPT_SHAPES, SHAPES, Turns, detect, explain_detection, requests
 from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
 from tests.support.examples import examples
 

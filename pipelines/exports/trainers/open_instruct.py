@@ -1,0 +1,32 @@
+"""Rows for open-instruct, as its rejection sampling writes them and its DPO and reward modelling read them.
+
+Two whole conversations that differ in their last message. Its own files have a score for each model, by name: here it is
+the one reward, by that name. There is no reference completion, so its two columns, which no trainer reads, are left out.
+
+Source: allenai/open-instruct@e6c3044a, rejection_sampling/rejection_sampling.py and dataset_transformation.py.
+"""
+
+from collections.abc import Iterator
+
+from pipelines.exports.trainer_format import PairFormat, Row
+from pipelines.exports.trainer_messages import whole
+from pipelines.scored_corpus.candidates import PreferencePair
+
+
+def _conversations(pair: PreferencePair) -> Iterator[Row]:
+    yield {
+        "chosen": whole(pair.chosen),
+        "rejected": whole(pair.rejected),
+        "chosen_score": {"reward": pair.chosen.reward},
+        "rejected_score": {"reward": pair.rejected.reward},
+    }
+
+
+PAIRS = (
+    PairFormat(
+        "open-instruct",
+        "open-instruct's DPO and reward modelling: whole conversations",
+        "allenai/open-instruct@e6c3044a, open_instruct/rejection_sampling/rejection_sampling.py",
+        _conversations,
+    ),
+)

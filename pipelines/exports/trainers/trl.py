@@ -1,0 +1,85 @@
+"""Rows for TRL, all of them conversational: the trainer writes them out in the model's own chat template.
+
+DPOTrainer takes an explicit or an implicit prompt, RewardTrainer the whole conversations (and puts a prompt before the
+sides where there is one), KTOTrainer single responses, SFTTrainer conversations. A column `margin` is more than a note to
+RewardTrainer: where the rows have one, its loss is -log sigmoid(r_chosen - r_rejected - margin); DPOTrainer ignores it, as
+both ignore `score_chosen` and `score_rejected`.
+
+Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto}_trainer.py of 1.16, docs/source/dataset_formats.md.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
+from pipelines.exports.trainer_messages import Refusal, answer, messages, threads, unasked, whole
+from pipelines.scored_corpus.candidates import Candidate, PreferencePair
+
+_SOURCE = "huggingface/trl 1.16, docs/source/dataset_formats.md"
+
+
+def _explicit(pair: PreferencePair) -> Iterator[Row]:
+    prompt = messages(pair.chosen.context)
+    yield {"prompt": prompt, "chosen": [answer(pair.chosen)], "rejected": [answer(pair.rejected)], **_extras(pair)}
+
+
+def _implicit(pair: PreferencePair) -> Iterator[Row]:
+    yield {"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), **_extras(pair)}
+
+
+def _extras(pair: PreferencePair) -> Row:
+    by_label = {} if pair.label_margin is None else {"label_margin": pair.label_margin}
+    return {"margin": pair.margin, "score_chosen": pair.chosen.reward, "score_rejected": pair.rejected.reward, **by_label}
+
+
+def _reward(pair: PreferencePair) -> Iterator[Row]:
+    yield {"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), "margin": pair.margin}
+
+
+def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
+    for one in candidates:
+        yield {"prompt": messages(one.context), "completion": [answer(one)], "label": labels.desirable(one)}
+
+
+def _sft(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
+    """Of a conversation with several judged turns only the longest: most trainers learn all turns of the assistant's."""
+    for thread in threads(candidates):
+        yield {"messages": whole(thread[-1])}
+
+
+def _check(candidate: Candidate) -> Refusal | None:
+    """A prompt that ends with the assistant is a turn to be gone on with, to TRL; one that ends otherwise is an error."""
+    return unasked(candidate.context)
+
+
+def _check_pair(pair: PreferencePair) -> Refusal | None:
+    return _check(pair.chosen)
+
+
+PAIRS = (
+    PairFormat(
+        "trl",
+        "TRL's preference rows with an explicit prompt: DPOTrainer (RewardTrainer would use `margin` in its loss)",
+        _SOURCE,
+        _explicit,
+        _check_pair,
+    ),
+    PairFormat(
+        "trl-implicit",
+        "TRL's preference rows of whole conversations: DPOTrainer (RewardTrainer would use `margin` in its loss)",
+        _SOURCE,
+        _implicit,
+        _check_pair,
+    ),
+    PairFormat("trl-reward", "TRL's RewardTrainer, whose loss then has a margin", _SOURCE, _reward),
+)
+RESPONSES = (
+    ResponseFormat(
+        "kto", "TRL's KTOTrainer: responses that are desirable or not", _SOURCE, _kto, _check, needs_threshold=True
+    ),
+    ResponseFormat(
+        "sft",
+        "conversations as OpenAI's messages: TRL's SFTTrainer, open-instruct, NeMo-RL",
+        f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
+        _sft,
+    ),
+)

@@ -1,0 +1,63 @@
+"""A prompt alone, for a policy to answer: one field of text or messages, and perhaps a system prompt beside it."""
+
+from actors.errors import Rejected
+from actors.records import Message, Reason
+from pipelines.formats import extra_ids, llama_text
+from pipelines.formats.content import (
+    conversation,
+    field,
+    is_conversation,
+    question,
+    text,
+    with_opening_system,
+    with_row_system,
+)
+from pipelines.formats.prompts import open_end, unanswered
+from pipelines.formats.rows import Row, RowRequests
+from pipelines.formats.shape import Shape
+
+_FIELDS = ("prompt", "question", "problem", "query", "input")
+
+
+def _named(row: Row) -> RowRequests:
+    names = _prompts(row)
+
+    def read() -> tuple[Message, ...]:
+        prompt = field(row, names[0] if names else _FIELDS[0])
+        turns = question(open_end(prompt)) if isinstance(prompt, list) else _take_apart(text(prompt))
+        return with_row_system(row, turns)
+
+    return unanswered(read)
+
+
+def _take_apart(prompt: str) -> tuple[Message, ...]:
+    """The turns of a text. Raises `Rejected` for a template that isn't exactly of its form, and for what is left of one."""
+    if prompt.startswith(extra_ids.START):
+        system, entries = extra_ids.asked_talk(prompt)
+        turns = with_opening_system(system, conversation(entries))
+    elif llama_text.is_template(prompt):
+        turns = llama_text.asked_turns(prompt)
+    else:
+        turns = conversation(extra_ids.embedded(prompt))
+    if any(extra_ids.is_template(turn.content) or llama_text.is_template(turn.content) for turn in turns):
+        raise Rejected(Reason.CONTROL_TOKEN, "a token of a template where none belongs")
+    return turns
+
+
+def _prompts(row: Row) -> list[str]:
+    return [name for name in _FIELDS if isinstance(row.get(name), str) or is_conversation(row.get(name))]
+
+
+def _is_named(row: Row) -> bool:
+    """One such field: of two, nobody could tell which is the prompt."""
+    others = ("messages", "conversations", "instruction")
+    return len(_prompts(row)) == 1 and not any(row.get(name) is not None for name in others)
+
+
+PROMPT_SHAPE = Shape(
+    "prompt",
+    "a prompt, with an optional system prompt",
+    f"one of {', '.join(f'`{name}`' for name in _FIELDS)}, text or messages; `system` is optional",
+    _is_named,
+    _named,
+)
