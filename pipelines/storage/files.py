@@ -126,13 +126,13 @@ def absolute(path: str) -> str:
     path = _canonical(path)
     if is_remote(path):
         return path.rstrip("/")
-    found = os.path.abspath(Path(path).expanduser())
-    if _JOBS in found:
+    place = os.path.abspath(Path(path).expanduser())
+    if _JOBS in place:
         raise SettingsError(
             f"{path} lies in the folder that Ray unpacked for this job, and deletes when it likes; give an absolute path "
             "that every node sees, or an address such as s3://bucket/folder"
         )
-    return found
+    return place
 
 
 def _canonical(path: str) -> str:
@@ -166,14 +166,14 @@ def in_a_job() -> bool:
     return _JOBS in os.getcwd()
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(path: str, other: str) -> bool:
     """Whether two folders are the same, or one is inside the other."""
-    one, other = _canonical(one), _canonical(other)
-    if is_remote(one) or is_remote(other):
-        first, second = (absolute(path) + "/" for path in (one, other))
+    path, other = _canonical(path), _canonical(other)
+    if is_remote(path) or is_remote(other):
+        first, second = (absolute(first_path) + "/" for first_path in (path, other))
         return first.startswith(second) or second.startswith(first)
-    path, other_path = Path(one).resolve(), Path(other).resolve()
-    return path.is_relative_to(other_path) or other_path.is_relative_to(path)
+    first_path, other_path = Path(path).resolve(), Path(other).resolve()
+    return first_path.is_relative_to(other_path) or other_path.is_relative_to(first_path)
 
 
 def error_text(error: OSError) -> str:
