@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.storage import Found, error_text, is_remote
+from pipelines.storage import FileStatus, error_text, is_remote
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
 _START_BYTES = 65536  # read to tell a JSON array from lines: its first byte that isn't white space
@@ -125,11 +125,11 @@ class Corpus(NamedTuple):
 
 
 def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
-    """The files behind paths, globs and folders: `look_through` without what is left out."""
-    return look_through(inputs, first_index).files
+    """The files behind paths, globs and folders: `find_corpus` without what is left out."""
+    return find_corpus(inputs, first_index).files
 
 
-def look_through(inputs: Sequence[str], first_index: int = 0) -> Corpus:
+def find_corpus(inputs: Sequence[str], first_index: int = 0) -> Corpus:
     """The files behind paths, globs and folders, sorted by path. Raises `SourceError` for an input that matches nothing.
 
     Files of a folder whose names begin with `.` or `_`, such as `_SUCCESS`, are skipped and not reported.
@@ -178,7 +178,7 @@ def _unread_folders(expanded: Sequence["_Expansion"], paths: Sequence[str]) -> I
             yield folder
 
 
-def named_left_out(paths: Sequence[str]) -> str:
+def left_out_message(paths: Sequence[str]) -> str:
     """The message about files that are left out of a corpus."""
     few = ", ".join(paths[:_MAX_NAMED]) + (f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else "")
     return f"Left out, as Assay reads {_readable_suffixes()} of a folder, and of what a pattern matches no folder: {few}"
@@ -187,14 +187,14 @@ def named_left_out(paths: Sequence[str]) -> str:
 def check_unchanged(files: Iterable[InputFile]) -> None:
     """Raise `SourceError` for a file that has changed since it was found. A missing file passes: reading it will fail."""
     for file in files:
-        if is_there(file.path):
+        if file_exists(file.path):
             check_same(file)
 
 
-def is_there(path: str) -> bool:
+def file_exists(path: str) -> bool:
     """Whether the file exists. Raises `SourceError` if the storage doesn't answer."""
     try:
-        storage.look(path)
+        storage.file_status(path)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -202,7 +202,7 @@ def is_there(path: str) -> bool:
     return True
 
 
-def check_same(file: InputFile) -> Found:
+def check_same(file: InputFile) -> FileStatus:
     """The current status of a file. Raises `SourceError` if it is missing, or differs from what it was when it was found."""
     now = _status(file.path)
     unmodified = now.modified == file.modified if now.tag is None else tagged(now.tag) == file.fingerprint
@@ -214,7 +214,7 @@ def check_same(file: InputFile) -> Found:
     return now
 
 
-def check_untouched(before: Found) -> None:
+def check_untouched(before: FileStatus) -> None:
     """Raise `SourceError` if a file was written to since `before` was read, even if its content is the same again."""
     if _status(before.path) != before:
         raise SourceError(f"{before.path} was written to while it was read; {_RESTORE}")
@@ -256,10 +256,10 @@ def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range
     return [Unit(file, None, tuple(done))] if remaining else []
 
 
-def _status(path: str) -> Found:
+def _status(path: str) -> FileStatus:
     """The current status of a corpus file. Raises `SourceError`."""
     try:
-        return storage.look(path)
+        return storage.file_status(path)
     except FileNotFoundError:
         raise SourceError(f"{path} isn't there any more; once it is back, the same command goes on") from None
     except OSError as error:
@@ -321,7 +321,7 @@ def _inspect(path: str, index: int, name: str) -> InputFile:
     if kind is None:
         raise SourceError(f"{path} has no ending that Assay knows; it reads {_readable_suffixes()}")
     try:
-        status = storage.look(path)
+        status = storage.file_status(path)
         mark, size = fingerprint(status), status.size
         if kind is FileKind.ARRAY and not _first_bytes(path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)

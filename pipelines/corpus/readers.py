@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from actors.records import Reason
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, check_same, check_untouched
-from pipelines.storage import Found, is_remote, open_read
+from pipelines.storage import FileStatus, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
 PREPARED = "_prepared"  # the pickled row that `pipelines.prepare` adds
@@ -72,7 +72,7 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
         end_seen(unit.file, extent)
 
 
-def _unchanged(table: pa.Table, before: Found) -> pa.Table:
+def _unchanged(table: pa.Table, before: FileStatus) -> pa.Table:
     """The table, unless the file was written to while it was read.
 
     A store is asked only once, at the end of the unit, because each request is a round trip.
@@ -98,7 +98,7 @@ def bytes_per_position(file: InputFile) -> float:
 
 
 def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
-    """The rows of a JSON unit in order, those in `unit.done` too. Raises `SourceError` if the file can't be read to its end."""
+    """All rows of a JSON unit in order, also those in `unit.done`. Raises `SourceError` if the file can't be read."""
     file = unit.file
     try:
         with open_read(file.path) as stream:

@@ -22,7 +22,7 @@ from pipelines.formats.content import (
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.shapes import steerlm
-from pipelines.formats.shapes.alpaca import asked
+from pipelines.formats.shapes.alpaca import prompt_turns
 from pipelines.formats.shapes.sharegpt import is_talk, openai
 
 CANDIDATE = "candidate"
@@ -34,7 +34,7 @@ PROMPT_READER = 4
 _FIELDS = ("prompt", "question", "problem", "query", "input")
 
 
-def unanswered(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
+def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
     """A row that asks what `read` gives, and whose one response isn't there yet. `read` raises `Rejected`."""
     return gather({CANDIDATE: lambda: Exchange(read(), "")})
 
@@ -46,7 +46,7 @@ def open_end(turns: list[object]) -> list[object]:
 
 
 def _messages(row: Row) -> RowRequests:
-    return unanswered(lambda: with_row_system(row, conversation(open_end(entries(row.get("messages"))))))
+    return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(row.get("messages"))))))
 
 
 def _sharegpt(row: Row) -> RowRequests:
@@ -57,7 +57,7 @@ def _sharegpt(row: Row) -> RowRequests:
             turns = [openai(entry) for entry in entries(field(row, "conversations"))]
         return with_row_system(row, conversation(open_end(turns)))
 
-    return unanswered(read)
+    return prompt_request(read)
 
 
 def _named(row: Row) -> RowRequests:
@@ -68,16 +68,16 @@ def _named(row: Row) -> RowRequests:
         turns = question(open_end(prompt)) if isinstance(prompt, list) else _take_apart(text(prompt))
         return with_row_system(row, turns)
 
-    return unanswered(read)
+    return prompt_request(read)
 
 
 def _take_apart(prompt: str) -> tuple[Message, ...]:
     """The turns of a text. Raises `Rejected` for a template that isn't exactly of its form, and for what is left of one."""
     if prompt.startswith(extra_ids.START):
-        system, entries = extra_ids.asked_talk(prompt)
+        system, entries = extra_ids.split_prompt(prompt)
         turns = with_opening_system(system, conversation(entries))
     elif llama_text.is_template(prompt):
-        turns = llama_text.asked_turns(prompt)
+        turns = llama_text.split_prompt(prompt)
     else:
         turns = conversation(extra_ids.embedded(prompt))
     if any(extra_ids.is_template(turn.content) or llama_text.is_template(turn.content) for turn in turns):
@@ -117,7 +117,7 @@ PROMPT_SHAPES: dict[str, Shape] = {
             "an instruction with an input",
             "`instruction`, and perhaps `input`",
             lambda row: isinstance(row.get("instruction"), str),
-            lambda row: unanswered(lambda: asked(row)),
+            lambda row: prompt_request(lambda: prompt_turns(row)),
         ),
         Shape(
             "prompt",

@@ -28,7 +28,7 @@ def read(row: Row) -> RowRequests:
     return gather({name: partial(_exchange, row, key) for name, key in names.items()})
 
 
-def asked(row: Row) -> tuple[Message, ...]:
+def prompt_turns(row: Row) -> tuple[Message, ...]:
     """The instruction and its input, after what was said before."""
     parts = (field(row, "instruction"), row.get("input"))
     last = Message(Role.USER, text("\n".join(text(part) for part in parts if not is_blank(part))))
@@ -36,7 +36,7 @@ def asked(row: Row) -> tuple[Message, ...]:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(asked(row), answer(field(row, key)))
+    return Exchange(prompt_turns(row), answer(field(row, key)))
 
 
 def _history(pairs: object) -> list[Message]:
