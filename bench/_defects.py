@@ -323,8 +323,8 @@ DEFECTS = (
     Defect(
         "the worst of n kept",
         "pipelines/exports/choose_candidates.py",
-        "sorted(standings(candidates), key=lambda one: -one.candidate.reward)",
-        "sorted(standings(candidates), key=lambda one: one.candidate.reward)",
+        "sorted(rank_candidates(candidates), key=lambda ranked: -ranked.candidate.reward)",
+        "sorted(rank_candidates(candidates), key=lambda ranked: ranked.candidate.reward)",
         "tests/pipelines/exports/test_choose_candidates.py::test_the_best_one_and_of_equals_the_first",
     ),
     Defect(
@@ -337,8 +337,8 @@ DEFECTS = (
     Defect(
         "a drawn vote that goes to the lower reward",
         "pipelines/exports/choose_candidates.py",
-        "(-votes[at], at)",
-        "(-votes[at], -at)",
+        "(-votes[position], position)",
+        "(-votes[position], -position)",
         "tests/pipelines/exports/test_choose_candidates.py::test_the_one_that_most_judges_put_first",
     ),
     Defect(

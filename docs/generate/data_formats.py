@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
-from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS, PairFormat, Refusal, ResponseFormat
+from pipelines.exports.trainer_format import PairFormat, ResponseFormat
+from pipelines.exports.trainer_messages import Refusal
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES, Shape
 
 REFUSALS: Mapping[Refusal, str] = {

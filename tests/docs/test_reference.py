@@ -20,7 +20,8 @@ from docs.generate.markdown import Page, code, document, paragraphs, table, text
 from docs.generate.outcomes import REASONS, STATUSES
 from docs.generate.write import write
 from pipelines.cli import app
-from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Refusal
+from pipelines.exports.trainer_messages import Refusal
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES
 from tests.conftest import REPOSITORY
 
