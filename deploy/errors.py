@@ -45,7 +45,7 @@ class BadRequest(ApiError):
         super().__init__(400, message, code=code, param=param)
 
 
-def unscored(reason: Reason | None, place: str = "messages") -> ApiError:
+def no_score_error(reason: Reason | None, place: str = "messages") -> ApiError:
     """For routes that have one answer, and no place in it to say why there is none.
 
     `place` is the field at fault; of a list, with the position in it, which the message then says.
@@ -71,13 +71,13 @@ def unscored(reason: Reason | None, place: str = "messages") -> ApiError:
 def reward_of(score: Score, place: str = "messages") -> float:
     """The number. Raises `ApiError` if there is none, which says so of this place in the request."""
     if score.reward is None:
-        raise unscored(score.reason, place)
+        raise no_score_error(score.reason, place)
     return score.reward
 
 
-def refused(score: Score, place: str) -> ApiError | None:
+def score_error(score: Score, place: str) -> ApiError | None:
     """Why a score has no number, if it hasn't."""
-    return None if score.status is Status.SCORED else unscored(score.reason, place)
+    return None if score.status is Status.SCORED else no_score_error(score.reason, place)
 
 
 _OF_THE_MODEL = frozenset(

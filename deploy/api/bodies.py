@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from actors.errors import Rejected
 from actors.records import Message, Reason, Response, ScoreRequest, Shown
 from actors.text.reasoning import with_reasoning
-from deploy.errors import BadRequest, unscored
+from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import Service
 from pipelines.formats.content import conversation, final, refuse_answered, text
 
@@ -67,7 +67,7 @@ def _service(request: Request) -> Service:
 Serving = Annotated[Service, Depends(_service)]
 
 
-def asked(turns: Sequence[ChatMessage], principles: Sequence[str] = ()) -> ScoreRequest:
+def read_score_request(turns: Sequence[ChatMessage], principles: Sequence[str] = ()) -> ScoreRequest:
     """A conversation whose last turn is judged; or, in roles of NVIDIA's judges, whose responses are.
 
     Raises `Rejected`, or `ApiError` if a turn would be lost.
@@ -88,12 +88,12 @@ def asked(turns: Sequence[ChatMessage], principles: Sequence[str] = ()) -> Score
     return ScoreRequest(before, (Response("final", answer),), by)
 
 
-def asked_or_refused(turns: Sequence[ChatMessage], place: str = "messages") -> ScoreRequest:
+def read_score_request_or_refuse(turns: Sequence[ChatMessage], place: str = "messages") -> ScoreRequest:
     """The same for formats that have no place for a reason. Raises `ApiError`, which names the place."""
     try:
-        return asked(turns)
+        return read_score_request(turns)
     except Rejected as rejected:
-        raise unscored(rejected.reason, place) from None
+        raise no_score_error(rejected.reason, place) from None
 
 
 def check_alone(request: ScoreRequest, place: str = "messages") -> ScoreRequest:
@@ -103,7 +103,7 @@ def check_alone(request: ScoreRequest, place: str = "messages") -> ScoreRequest:
     return request
 
 
-def answered(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest:
+def document_request(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest:
     """The document of a position as the only response to a question of the user's, which stands at `asked_at`.
 
     Raises `ApiError`, which names the one at fault.
@@ -112,8 +112,8 @@ def answered(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest
     try:
         conversation([turn.model_dump() for turn in turns[:1]])
     except Rejected as rejected:
-        raise unscored(rejected.reason, asked_at) from None
-    return asked_or_refused(turns, document(at))
+        raise no_score_error(rejected.reason, asked_at) from None
+    return read_score_request_or_refuse(turns, document(at))
 
 
 def document(at: int) -> str:
@@ -121,7 +121,7 @@ def document(at: int) -> str:
     return f"documents[{at}]"
 
 
-def together(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
+def request_with_answers(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
     """Several responses to one context, in one request: so they go to one replica, which reads the context once."""
     return ScoreRequest(tuple(context), tuple(Response(f"response[{at}]", one) for at, one in enumerate(answers)))
 

@@ -22,9 +22,9 @@ from actors.engine.protocol import Generation, Sampling
 from actors.records import Score, ScoreRequest
 from actors.scorers.online import Refused, Written
 from actors.text.reasoning import THINK
-from deploy.api.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
+from deploy.api.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, check_alone, read_score_request_or_refuse
 from deploy.api.json_route import JsonRoute
-from deploy.errors import ApiError, BadRequest, reward_of, unscored
+from deploy.errors import ApiError, BadRequest, no_score_error, reward_of
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
 
@@ -118,7 +118,7 @@ class ChatRequest(RequestBody):
 async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse | StreamingResponse:
     """A conversation's rewards, or what a judge writes about it."""
     served = service.find(body.model)
-    request = await off_loop(lambda: asked_or_refused([*body.messages, *_from_metadata(body.metadata)]))
+    request = await off_loop(lambda: read_score_request_or_refuse([*body.messages, *_from_metadata(body.metadata)]))
     head = _Head(served.name)
     if served.model.task.pools:
         ((score,),) = [judged.scores for judged in await served.score([check_alone(request)])]
@@ -139,7 +139,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
         return _events(_as_asked(await _begun(_streamed(head, served, request, sampling)), body))
     written = await served.write(request, sampling)
     if isinstance(written, Refused):
-        raise unscored(written.reason)
+        raise no_score_error(written.reason)
     choices = [_choice(at, one, sampling) for at, one in enumerate(written)]
     tokens = sum(len(one.said.token_ids) for one in written)
     return JSONResponse(head.whole(choices, written[0].prompt_tokens, tokens))
@@ -268,7 +268,7 @@ async def _streamed(
     async with aclosing(served.stream(request, sampling)) as states:
         async for state in states:
             if isinstance(state, Refused):
-                raise unscored(state.reason)
+                raise no_score_error(state.reason)
             ended = state.said.finish_reason is not None
             reasoning, content = split_reasoning(state.said.text, ended=ended)
             delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}

@@ -22,7 +22,7 @@ from actors.records import Message, Reason, Role
 from actors.scorers.online import Choice, Refused, Unfit
 from deploy.api.bodies import Listed, RequestBody, Serving
 from deploy.api.json_route import JsonRoute
-from deploy.errors import BadRequest, unscored
+from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import ServedModel
 from deploy.models.work import RequestWork, off_loop
 
@@ -208,9 +208,9 @@ def _chosen(served: ServedModel, at: int, chosen: Choice | Refused | Unfit) -> C
     if isinstance(chosen, Unfit):
         raise BadRequest(f"{served.name}, questions[{at}]: {_TOLD[chosen]}", "questions", chosen)
     if isinstance(chosen, Refused):
-        raise unscored(chosen.reason, f"questions[{at}]")
+        raise no_score_error(chosen.reason, f"questions[{at}]")
     if not all(map(math.isfinite, chosen.logprobs)):
-        raise unscored(Reason.NOT_FINITE, f"questions[{at}]")
+        raise no_score_error(Reason.NOT_FINITE, f"questions[{at}]")
     return chosen
 
 

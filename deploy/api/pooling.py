@@ -17,9 +17,9 @@ from pydantic import Field
 from actors.engine.protocol import activation
 from actors.records import ScoreRequest
 from actors.scorers.online import RawOutputs, Rendered
-from deploy.api.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
+from deploy.api.bodies import Listed, RequestBody, Serving, Turns, check_alone, read_score_request_or_refuse
 from deploy.api.json_route import JsonRoute
-from deploy.errors import BadRequest, refused
+from deploy.errors import BadRequest, score_error
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
 
@@ -72,7 +72,7 @@ class PromptBody(RequestBody):
         if (self.messages is None) == (self.input is None):
             raise BadRequest("give either `input` or `messages`", "input")
         if self.messages is not None:
-            return [check_alone(asked_or_refused(self.messages))]
+            return [check_alone(read_score_request_or_refuse(self.messages))]
         return [Rendered(prompt, self.add_special_tokens) for prompt in as_prompts(self.input or [])]
 
 
@@ -103,7 +103,7 @@ async def read(served: ServedModel, prompts: Sequence[Rendered | ScoreRequest], 
     """The outputs for all prompts in this field. Raises `ApiError` if one has none: the format has no place for a reason."""
     found = await served.read(prompts)
     for at, one in enumerate(found):
-        if error := refused(one.score, field if len(found) == 1 else f"{field}[{at}]"):
+        if error := score_error(one.score, field if len(found) == 1 else f"{field}[{at}]"):
             raise error
     return found
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter
 from pydantic import Field
 
-from deploy.api.bodies import Listed, RequestBody, Serving, answered, document
+from deploy.api.bodies import Listed, RequestBody, Serving, document, document_request
 from deploy.api.json_route import JsonRoute
 from deploy.api.score import PAIR_NEUTRAL, scores_of
 from deploy.errors import BadRequest, reward_of
@@ -40,7 +40,7 @@ async def rerank(body: RerankRequest, service: Serving) -> dict[str, Any]:
         raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
     served.check_count(len(body.documents))
     served.check_characters(len(body.query) * len(body.documents))
-    asked = await off_loop(lambda: [answered(body.query, one, at, "query") for at, one in enumerate(body.documents)])
+    asked = await off_loop(lambda: [document_request(body.query, one, at, "query") for at, one in enumerate(body.documents)])
     scores = await scores_of(served, asked)
     rewards = [reward_of(score, document(at)) for at, score in enumerate(scores)]
     best = sorted(range(len(rewards)), key=lambda at: -rewards[at])[: body.top_n or len(rewards)]

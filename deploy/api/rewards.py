@@ -12,7 +12,7 @@ from pydantic import Field
 from actors.errors import Rejected
 from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
 from actors.scorers.online import RequestScores
-from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns, asked
+from deploy.api.bodies import Body, Listed, RequestBody, Serving, Turns, read_score_request
 from deploy.api.json_route import JsonRoute
 from deploy.metrics.counters import tokens_of
 from deploy.models.work import off_loop
@@ -145,7 +145,7 @@ def _asked(own: Conversation) -> _Asked:
 
 def _in_messages(own: Conversation) -> _Asked:
     try:
-        request = asked(own.messages, tuple(map(text, own.principles)))
+        request = read_score_request(own.messages, tuple(map(text, own.principles)))
     except Rejected as rejected:
         return _Asked(["final"], {"final": rejected.reason}, None)
     return _Asked([response.name for response in request.responses], {}, request)

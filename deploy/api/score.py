@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field
 
 from actors.records import Message, Score, ScoreRequest
 from actors.scorers.online import RawOutputs
-from deploy.api.bodies import Listed, RequestBody, Serving, answered, document, together
+from deploy.api.bodies import Listed, RequestBody, Serving, document, document_request, request_with_answers
 from deploy.api.json_route import JsonRoute
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
@@ -62,7 +62,9 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
             f"{len(queries)} queries and {len(documents)} documents: give one query, or as many of both", "queries"
         )
     pairs = list(zip(queries, documents, places, strict=True))
-    requests = await off_loop(lambda: [answered(query, one, at, place) for at, (query, one, place) in enumerate(pairs)])
+    requests = await off_loop(
+        lambda: [document_request(query, one, at, place) for at, (query, one, place) in enumerate(pairs)]
+    )
     scores = await scores_of(served, requests)
     data = [{"index": at, "object": "score", "score": reward_of(one, document(at))} for at, one in enumerate(scores)]
     return envelope("score", served, data, [RawOutputs((), one) for one in scores])
@@ -73,7 +75,9 @@ async def scores_of(served: ServedModel, pairs: list[ScoreRequest]) -> list[Scor
     groups: dict[tuple[Message, ...], list[int]] = {}
     for at, pair in enumerate(pairs):
         groups.setdefault(pair.context, []).append(at)
-    requests = [together(context, [pairs[at].responses[0].content for at in own]) for context, own in groups.items()]
+    requests = [
+        request_with_answers(context, [pairs[at].responses[0].content for at in own]) for context, own in groups.items()
+    ]
     found: dict[int, Score] = {}
     for own, judged in zip(groups.values(), await served.score(requests), strict=True):
         found |= dict(zip(own, judged.scores, strict=True))
