@@ -17,23 +17,24 @@ class CandidateBudget:
 
     settings: DrawSettings
 
-    def more(self, drawn: int, rewards: Sequence[float]) -> int:
+    def more(self, count: int, rewards: Sequence[float]) -> int:
         """How many candidates to generate next; 0 ends the prompt.
 
-        `drawn` counts all candidates so far, `rewards` holds those of the scored ones alone, and may be shorter. An adaptive
-        budget grows by half each round: few rounds, and at most a third of the candidates come after the stopping rule held.
+        `count` is the number of all candidates so far, `rewards` holds those of the scored ones alone, and may be shorter.
+        An adaptive budget grows by half each round: few rounds, and at most a third of the candidates come after the
+        stopping rule held.
         """
         limits = self.settings
         if not limits.adaptive:
-            return limits.n if drawn == 0 else 0
+            return limits.n if count == 0 else 0
         if limits.enough is not None and rewards and max(rewards) >= limits.enough:
             return 0
         if limits.min_gain is not None and len(rewards) >= FEWEST_FOR_SPREAD and expected_gain(rewards) < limits.min_gain:
             return 0
         # `enough` can be met by the first candidate, so it starts with one; `min_gain` alone can decide nothing before 4.
         first = FEWEST_FOR_SPREAD if limits.enough is None else 1
-        # By `drawn`, not by scored rewards: a prompt whose candidates all fail would otherwise take n rounds to its end.
-        return min(limits.n - drawn, max(1, drawn // 2) if drawn else first)
+        # By `count`, not by scored rewards: a prompt whose candidates all fail would otherwise take n rounds to its end.
+        return min(limits.n - count, max(1, count // 2) if count else first)
 
 
 def expected_gain(rewards: Sequence[float]) -> float:

@@ -112,12 +112,12 @@ def policy_engine(settings: Sampling) -> EngineSettings:
 class Engines:
     """The pools of a run, which end with the stack.
 
-    `noted` is called with what they wait for; `ledgers` count dead engines.
+    `note` is called with what they wait for; `ledgers` count dead engines.
     """
 
     stack: ExitStack
     settings: Sampling
-    noted: Callable[[str], None]
+    note: Callable[[str], None]
     ledgers: list[Any] = field(default_factory=list)
 
     def source(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
@@ -134,21 +134,21 @@ class Engines:
         return self._pool(BatchActor, model, self.settings.engine, replicas)
 
     def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
-        wait_for_room(engine, model, self.noted)
+        wait_for_room(engine, model, self.note)
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1])
         return self.stack.enter_context(pool(kind, arguments, size=replicas, options=actor_options(engine)))
 
 
-def sizes(settings: Sampling, writers: int, *, judged: bool = True) -> tuple[int, int]:
+def sizes(settings: Sampling, writers: int, *, with_judge: bool = True) -> tuple[int, int]:
     """Numbers of engines: for each of `writers` models that write, and for the judge.
 
     The judge gets a quarter of the GPUs, since it generates less; all of them without a writer here (an endpoint, a second
-    pass), and none if not `judged`. Numbers that the user gives are cut to what there is room for, unless the cluster grows:
-    a prompt keeps to one engine of the pool, and would wait for ever for one that never starts.
+    pass), and none without `with_judge`. Numbers that the user gives are cut to what there is room for, unless the cluster
+    grows: a prompt keeps to one engine of the pool, and would wait for ever for one that never starts.
     """
     gpus, policy = cluster_gpus(), engine_gpus(policy_engine(settings))
-    judge = engine_gpus(settings.engine) if judged else 0
+    judge = engine_gpus(settings.engine) if with_judge else 0
     writers = 0 if settings.policy.is_endpoint else writers
     set_writers, set_judges = settings.policy_engine.policy_replicas, pool_of(settings).replicas
     judges = set_judges or 1

@@ -168,12 +168,12 @@ class _Refining:
         return {"policy": drafter, "feedback": critic, "edit": editor, "tree": self.tree._asdict(), **prompts}
 
     @contextmanager
-    def flow(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
+    def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
         """See `score_corpus.Flows`."""
         distinct = {id(model): model for model in self.writers}  # a model with two roles gets its GPUs once
         writers, judges = policies.sizes(self.settings, len(distinct))
         with ExitStack() as stack:
-            engines = Engines(stack, self.settings, noted)
+            engines = Engines(stack, self.settings, note)
             sources = {number: engines.source(model.settings, model.policy, writers) for number, model in distinct.items()}
             drafter, critic, editor = (sources[id(model)] for model in self.writers)
             sampling = SampleStepSettings(

@@ -134,9 +134,9 @@ class RefineStep(SampleStep):
         edited = await self._write_edits(f"{work}/2", rows, usable, feedback)
         for (position, draft), critiques, edits in zip(usable, feedback, edited, strict=True):
             for number, (critique, edit) in enumerate(zip(critiques, edits, strict=True)):
-                drawn = replace(edit, parent=draft.name, feedback=critique.text or None)
-                texts[position].append(NamedCandidate(f"{draft.name}.edit[{number}]", drawn))
-        usage = sum((generation_usage(drawn) for drawn in (drafted, feedback, edited)), Usage())
+                with_origin = replace(edit, parent=draft.name, feedback=critique.text or None)
+                texts[position].append(NamedCandidate(f"{draft.name}.edit[{number}]", with_origin))
+        usage = sum((generation_usage(generated) for generated in (drafted, feedback, edited)), Usage())
         # Drafts and edits of a prompt are judged in one request: a judge that compares sees them together.
         return usage + await self.judge(f"{work}/3", rows, texts)
 
@@ -187,18 +187,20 @@ class RefineStep(SampleStep):
         return {"conversation": as_text(context), "turns": turns, "response": response.text}
 
 
-def _reject_reasoning(drawn: Drawn, reasoning: Reasoning) -> Drawn:
+def _reject_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
     """The text, with the reason `reasoning` if it holds reasoning that is rejected, or that has no answer after it."""
-    split = split_reasoning(drawn.text)
-    if drawn.reason is not None or not split.reasoned or reasoning is Reasoning.KEEP:
-        return drawn
-    return replace(drawn, reason=Reason.REASONING) if reasoning is Reasoning.REJECT or split.answer is None else drawn
+    split = split_reasoning(candidate.text)
+    if candidate.reason is not None or not split.reasoned or reasoning is Reasoning.KEEP:
+        return candidate
+    return (
+        replace(candidate, reason=Reason.REASONING) if reasoning is Reasoning.REJECT or split.answer is None else candidate
+    )
 
 
-def _without_reasoning(drawn: Drawn, reasoning: Reasoning) -> Drawn:
+def _without_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
     """The text as another model is shown it: its answer alone with `--reasoning strip`, otherwise unchanged."""
-    answer = split_reasoning(drawn.text).answer
-    return replace(drawn, text=answer) if reasoning is Reasoning.STRIP and answer is not None else drawn
+    answer = split_reasoning(candidate.text).answer
+    return replace(candidate, text=answer) if reasoning is Reasoning.STRIP and answer is not None else candidate
 
 
 @lru_cache(maxsize=16)

@@ -164,12 +164,12 @@ class _Sampling:
     settings: SampleSettings
 
     @contextmanager
-    def judging(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
+    def judging(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
         """Generate and judge, or judge the candidates of a first pass."""
         settings, first = self.settings, _first_pass(run)
         writers, judges = policies.sizes(settings, writers=0 if first else 1)
         with ExitStack() as stack:
-            engines = Engines(stack, settings, noted)
+            engines = Engines(stack, settings, note)
             source: CandidateSource | FirstPassCandidates = (
                 FirstPassCandidates(first, settings.prefix)
                 if first
@@ -179,11 +179,11 @@ class _Sampling:
             yield Flow(self._dataset(run, units, source, judge), engines.ledgers)
 
     @contextmanager
-    def drawing(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
+    def drawing(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
         """Generate alone: the candidates are committed unjudged."""
-        writers, _ = policies.sizes(self.settings, writers=1, judged=False)
+        writers, _ = policies.sizes(self.settings, writers=1, with_judge=False)
         with ExitStack() as stack:
-            engines = Engines(stack, self.settings, noted)
+            engines = Engines(stack, self.settings, note)
             source = engines.source(self.settings.policy, self.asking.policy, writers)
             yield Flow(self._dataset(run, units, source, None), engines.ledgers)
 
@@ -254,8 +254,8 @@ def _summarise(run: Run, summary: Summary, settings: SampleSettings, usage: Usag
                     (select sum(tokens) from drawn), (select avg(reward) from drawn), (select avg(best) from best)
                 """
             ).fetchone()
-    prompts, drawn, tokens, mean, best = outcome or (0, 0, 0, None, None)
-    return SampleSummary(summary, prompts, drawn, prompts * settings.draw.n, int(tokens or 0), mean, best, usage)
+    prompts, candidates, tokens, mean, best = outcome or (0, 0, 0, None, None)
+    return SampleSummary(summary, prompts, candidates, prompts * settings.draw.n, int(tokens or 0), mean, best, usage)
 
 
 class UsageCounter(PassedOn):

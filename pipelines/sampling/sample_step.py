@@ -130,15 +130,15 @@ class CandidateSampler:
                 CandidateRequest(row.row, row.prompt, self.seeds(row.row, more, len(row.candidates)))
                 for row, more in open_rows
             ]
-            drawn = await source.generate(f"{work}/{number}", requests)
+            generated = await source.generate(f"{work}/{number}", requests)
             new = [
                 [
                     NamedCandidate(f"{CANDIDATE}[{position}]", candidate)
-                    for position, candidate in enumerate(row_drawn, len(row.candidates))
+                    for position, candidate in enumerate(row_candidates, len(row.candidates))
                 ]
-                for (row, _), row_drawn in zip(open_rows, drawn, strict=True)
+                for (row, _), row_candidates in zip(open_rows, generated, strict=True)
             ]
-            usage += generation_usage(drawn) + await self.judge(f"{work}/{number}", [row for row, _ in open_rows], new)
+            usage += generation_usage(generated) + await self.judge(f"{work}/{number}", [row for row, _ in open_rows], new)
             number += 1
         return usage
 
@@ -156,11 +156,12 @@ class CandidateSampler:
         A candidate with a reason (cut off, empty, failed) isn't shown to the judge, and has that reason for a score.
         """
         requests = [_judge_request(row, candidates) for row, candidates in zip(rows, new, strict=True)]
-        judged = await self._scores(work, [request for request in requests if request.responses])
+        results = await self._scores(work, [request for request in requests if request.responses])
         added: list[Score] = []
-        # `judged` has an entry per request that was sent, and an entry a score per judged response: both are taken in order.
+        # `results` has an entry per request that was sent, and an entry a score per judged response: both are taken in
+        # order.
         for row, candidates, request in zip(rows, new, requests, strict=True):
-            scores = iter(next(judged) if request.responses else ())
+            scores = iter(next(results) if request.responses else ())
             row.candidates += candidates
             row.scores += [candidate.drawn.unjudged or next(scores) for candidate in candidates]
             added += row.scores[-len(candidates) :] if candidates else []  # [-0:] would be all of them
@@ -192,7 +193,7 @@ class CandidateSampler:
         positions = pa.array([position for position, *_ in responses], pa.int64())
         repeated = carried.select(columns.carried.names).take(positions)
         scored = [(row.row, name, row.prompt_hash, score) for _, row, name, score, _ in responses]
-        table = columns.table(repeated, scored, [drawn for *_, drawn in responses])
+        table = columns.table(repeated, scored, [candidate for *_, candidate in responses])
         return table, [score for *_, score in scored]
 
 
@@ -243,9 +244,9 @@ class _StoredCandidates:
         return [tuple(self.by_row[request.row]) for request in requests]
 
 
-def generation_usage(drawn: Sequence[Sequence[Drawn]]) -> Usage:
+def generation_usage(generated: Sequence[Sequence[Drawn]]) -> Usage:
     """The policy's prompt tokens for some rows' candidates."""
-    candidates = [candidate for row in drawn for candidate in row]
+    candidates = [candidate for row in generated for candidate in row]
     return Usage(
         sum(candidate.prompt_tokens for candidate in candidates), sum(candidate.cached_tokens for candidate in candidates)
     )
