@@ -13,10 +13,10 @@ from ray.data import Dataset
 
 from pipelines.datasets import sample_datasets, score_datasets
 from pipelines.datasets.score_datasets import read_scored
-from pipelines.ensemble import score_ensemble
-from pipelines.ensemble.score_ensemble import EnsembleSummary
-from pipelines.export import exports
-from pipelines.export.export_job import ExportSummary
+from pipelines.ensembles import score_ensemble
+from pipelines.ensembles.score_ensemble import EnsembleSummary
+from pipelines.exports import export_commands
+from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.sampling import refine_prompts, sample_prompts
@@ -64,7 +64,7 @@ def ensemble(
     """Score a corpus with several models and combine them: `ensemble("corpus.jsonl", "out/", models=["a", "org/b"])`.
 
     A model is its id, or its settings: `{"model": "a", "weights": {...}, "name": "x", "engine": {"tensor_parallel": 4}}`.
-    Raises what `pipelines.ensemble.score_ensemble.ensemble` raises.
+    Raises what `pipelines.ensembles.score_ensemble.ensemble` raises.
     """
     flat = {"inputs": _paths(inputs), "output": output, "models": models, **options}
     summary = score_ensemble.ensemble(build(EnsembleSettings, flat))
@@ -148,7 +148,7 @@ def choose(scored: str, output: str, keep: str, **options: Any) -> ExportSummary
 def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
 
-    Raises what `pipelines.export.exports.choose` and `pipelines.datasets.sample_datasets.choose` raise.
+    Raises what `pipelines.exports.export_commands.choose` and `pipelines.datasets.sample_datasets.choose` raise.
     """
     if isinstance(scored, Dataset):
         return sample_datasets.choose(scored, *arguments, **options)
@@ -162,7 +162,7 @@ def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> Exp
 def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Of a dataset: `pairs(dataset, "trl")`.
 
-    Raises what `pipelines.export.exports` and `pipelines.datasets.sample_datasets.pairs` raise.
+    Raises what `pipelines.exports.export_commands` and `pipelines.datasets.sample_datasets.pairs` raise.
     """
     if isinstance(scored, Dataset):
         return sample_datasets.pairs(scored, *arguments, **options)
@@ -176,7 +176,7 @@ def export(scored: str, output: str, trainer: str, **options: Any) -> ExportSumm
 def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Of a dataset: `export(dataset, "sft")`.
 
-    Raises what `pipelines.export.exports` and `pipelines.datasets.sample_datasets.export` raise.
+    Raises what `pipelines.exports.export_commands` and `pipelines.datasets.sample_datasets.export` raise.
     """
     if isinstance(scored, Dataset):
         return sample_datasets.export(scored, *arguments, **options)
@@ -191,15 +191,17 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
 
 
 def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> ExportSummary:
-    return exports.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
+    return export_commands.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
 
 
 def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary:
-    return exports.make_pairs(build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
+    return export_commands.make_pairs(
+        build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
+    )
 
 
 def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary:
-    return exports.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
+    return export_commands.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:

@@ -4,7 +4,7 @@ Serve then starts another replica. An engine is never mended: what it held is lo
 """
 
 import os
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -12,9 +12,10 @@ from ray.util.metrics import Gauge
 
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import Message, ScoreRequest
+from actors.records import ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import Choice, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
+from actors.scorers.calls import Call
+from actors.scorers.online import OnlineScorer, Refused, Written
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
@@ -28,27 +29,15 @@ class ServeActor:
         self._tokens = Gauge("assay_replica_tokens", "prompt tokens that wait for an engine or are in it", ("model",))
         self._tokens.set_default_tags({"model": model.model})
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
-        """See `OnlineScorer.score`."""
-        return await _or_die(self._scorer.score(requests))
-
-    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
-        """See `OnlineScorer.read`."""
-        return await _or_die(self._scorer.read(prompts))
-
-    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
-        """See `OnlineScorer.write`."""
-        return await _or_die(self._scorer.write(request, sampling))
+    async def answer(self, call: Call[T]) -> T:
+        """The scorer's answer."""
+        return await _or_die(call.run(self._scorer))
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
         """See `OnlineScorer.stream`."""
         with _death():
             async for written in self._scorer.stream(request, sampling):
                 yield written
-
-    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
-        """See `OnlineScorer.choose`."""
-        return await _or_die(self._scorer.choose(messages, labels))
 
     async def check_health(self) -> None:
         """Serve asks from time to time."""
@@ -73,7 +62,7 @@ def _death() -> Any:
         os._exit(1)
 
 
-async def _or_die(work: Coroutine[Any, Any, T]) -> T:
+async def _or_die(work: Awaitable[T]) -> T:
     with _death():
         return await work
     raise AssertionError("unreachable")

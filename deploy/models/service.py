@@ -14,6 +14,7 @@ from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
 from actors.records import Message, ScoreRequest
 from actors.reward_model import RewardModel
+from actors.scorers.calls import Call, ChooseCall, ReadCall, ScoreCall, WriteCall
 from actors.scorers.head_scorer import gather
 from actors.scorers.online import Choice, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
 from deploy.errors import UNKNOWN_MODEL, ApiError
@@ -32,22 +33,13 @@ timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 
 
 class Scoring(Protocol):
-    """What an endpoint needs of a model: an `OnlineScorer` in this process, or replicas of one elsewhere."""
+    """What an endpoint needs of a model: replicas that answer, wherever they are."""
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
-        """See `OnlineScorer.score`."""
-
-    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
-        """See `OnlineScorer.read`."""
-
-    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
-        """See `OnlineScorer.write`."""
+    async def answer(self, call: Call[T]) -> T:
+        """The answer of a replica, whole."""
 
     def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
         """See `OnlineScorer.stream`."""
-
-    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
-        """See `OnlineScorer.choose`."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class ServedModel:
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
         with self.budget.held(work_of(self.model.family, requests), self.limits):
-            judged = await self._answered(self.scoring.score(requests))
+            judged = await self._answered(self.scoring.answer(ScoreCall(requests)))
         self.meters.scored(self.name, [score for own in judged for score in own.scores])
         return judged
 
@@ -84,7 +76,7 @@ class ServedModel:
         self.check_count(len(prompts))
         self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
         with self.budget.held(work_of(self.model.family, prompts), self.limits):
-            found = await self._answered(self.scoring.read(prompts))
+            found = await self._answered(self.scoring.answer(ReadCall(prompts)))
         self.meters.scored(self.name, [one.score for one in found])
         return found
 
@@ -92,7 +84,7 @@ class ServedModel:
         """A judge's text. Raises `ApiError`."""
         self._check_principles([request])
         with self.budget.held(work_of_texts(request, sampling.n), self.limits):
-            written = await self._answered(self.scoring.write(request, sampling))
+            written = await self._answered(self.scoring.answer(WriteCall(request, sampling)))
         if not isinstance(written, Refused):
             self.meters.written(self.name, written[0].prompt_tokens, sum(len(one.said.token_ids) for one in written))
         return written
@@ -121,7 +113,7 @@ class ServedModel:
         async def choose_one(question: ChoiceQuestion) -> Choice | Refused | Unfit:
             async with turn:
                 messages, labels = question()
-                return await self.scoring.choose(messages, labels)
+                return await self.scoring.answer(ChooseCall(messages, labels))
 
         with self.budget.held(work, self.limits):
             chosen = await self._answered(gather(map(choose_one, questions)))

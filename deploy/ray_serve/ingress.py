@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray import serve
@@ -10,9 +10,10 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
 from actors.engine.protocol import Sampling
-from actors.records import Message, ScoreRequest
+from actors.records import ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import Choice, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
+from actors.scorers.calls import Call
+from actors.scorers.online import Refused, Written
 from deploy.errors import ApiError
 from deploy.metrics.prometheus import scrape
 from deploy.models.service import ServedModel, Service
@@ -20,6 +21,8 @@ from deploy.settings import EndpointSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
 from deploy.web.shared import Blocking
+
+T = TypeVar("T")
 
 _STATUS_TIMEOUT_S = 5.0
 _AT_WORK = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
@@ -32,21 +35,15 @@ class Replicas:
         self._handle = handle
         self._streams: Any = handle.options(stream=True)
 
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
-        """See `OnlineScorer.score`."""
-        return await _answer(self._handle.score.remote(requests))
-
-    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
-        """See `OnlineScorer.read`."""
-        return await _answer(self._handle.read.remote(prompts))
-
-    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
-        """See `OnlineScorer.write`."""
-        return await _answer(self._handle.write.remote(request, sampling))
-
-    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
-        """See `OnlineScorer.choose`."""
-        return await _answer(self._handle.choose.remote(messages, labels))
+    async def answer(self, call: Call[T]) -> T:
+        """The answer of one replica. Serve goes on with a request that nobody awaits any more, so it is told."""
+        response: Any = self._handle.answer.remote(call)
+        try:
+            answer: T = await response
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        return answer
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
         """See `OnlineScorer.stream`."""
@@ -56,15 +53,6 @@ class Replicas:
                 yield written
         finally:
             states.cancel()
-
-
-async def _answer(response: Any) -> Any:
-    """A replica's answer. Serve goes on with a request that nobody awaits any more, so it is told."""
-    try:
-        return await response
-    except asyncio.CancelledError:
-        response.cancel()
-        raise
 
 
 @serve.ingress()

@@ -221,13 +221,13 @@ def run(recipe: str, as_json: bool) -> None:
     runs, part by part; the other steps follow one after another.
     """
     from pipelines.cli import recipe_preflight, sampling_commands
-    from pipelines.export import exports
+    from pipelines.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
     steps = read_recipe(recipe).steps
     recipe_preflight.check_steps(steps)
     own_run = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
-    along = exports.export_while_scoring(own_run, steps)
+    along = export_commands.export_while_scoring(own_run, steps)
     run_with = {"jobs": list(along.values())}
     for name, step in steps.items():
         if name not in along and (done := recipe_preflight.read_finished_step(name, step)) is not None:
@@ -281,7 +281,7 @@ def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> 
 
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
     from pipelines.cli.report import show_ensemble
-    from pipelines.ensemble import score_ensemble
+    from pipelines.ensembles import score_ensemble
     from pipelines.runtime.progress import Lines
 
     with no_words_of_ray():

@@ -5,7 +5,7 @@ import enum
 import os
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -17,11 +17,65 @@ from pipelines.settings.options import Leaf, from_yaml, leaves
 Command = Callable[..., None]
 
 
+def _pair_formats() -> list[str]:
+    from pipelines.exports.trainers import PAIR_FORMATS
+
+    return sorted(PAIR_FORMATS)
+
+
+def _export_formats() -> list[str]:
+    from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+
+    return sorted([*PAIR_FORMATS, *RESPONSE_FORMATS])
+
+
+def _row_shapes() -> list[str]:
+    from pipelines.formats import SHAPES
+
+    return sorted(SHAPES)
+
+
+def _prompt_shapes() -> list[str]:
+    from pipelines.formats import PROMPT_SHAPES
+
+    return sorted(PROMPT_SHAPES)
+
+
+def _all_shapes() -> list[str]:
+    """`sample` judges the rows' own responses where no policy is given."""
+    return sorted({*_prompt_shapes(), *_row_shapes()})
+
+
+def _families() -> list[str]:
+    from actors.reward_model import families
+
+    return sorted(families())
+
+
+VALUES: Mapping[str, Callable[[], list[str]]] = {
+    "pairs trainer": _pair_formats,
+    "export trainer": _export_formats,
+    "sample format": _all_shapes,
+    "refine format": _prompt_shapes,
+    "score format": _row_shapes,
+    "plan format": _row_shapes,
+    "ensemble format": _row_shapes,
+    "family": _families,
+}
+"""What an option takes that is found by being in a folder, by option or by command and option. Loaded when help is shown."""
+
+
 class OneValue(click.Option):
     """An option that takes one value: given twice, neither is dropped without a word."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{**options, "multiple": True})
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The help, with the values that there are where code says which: they are looked up only now."""
+        record = super().get_help_record(ctx)
+        names = VALUES.get(f"{ctx.info_name} {self.name}") or VALUES.get(f"{self.name}")
+        return (record[0], f"{record[1]}; there are {', '.join(names())}") if record and names else record
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """The value, or None. Raises `click.UsageError` if there are several."""

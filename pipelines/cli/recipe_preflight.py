@@ -9,9 +9,9 @@ from typing import Any
 
 from actors.errors import SettingsError
 from pipelines import storage
-from pipelines.ensemble import score_ensemble
-from pipelines.export import export_job, exports
-from pipelines.export.export_job import ExportJob, ExportSummary
+from pipelines.ensembles import score_ensemble
+from pipelines.exports import export_commands, export_job
+from pipelines.exports.export_job import ExportJob, ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import KeepSummary
 from pipelines.prepare import resolve_run
@@ -21,9 +21,9 @@ from pipelines.scored_corpus.columns import Columns
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 _JOBS: Mapping[str, Callable[[Any], ExportJob]] = {
-    "choose": exports.choosing_job,
-    "pairs": exports.pairing_job,
-    "export": exports.exporting_job,
+    "choose": export_commands.choosing_job,
+    "pairs": export_commands.pairing_job,
+    "export": export_commands.exporting_job,
 }
 
 

@@ -11,8 +11,8 @@ from actors.records import Reason, Reasoning
 from pipelines.cli.plan_report import show_facts
 from pipelines.cli.status import RunStatus
 from pipelines.corpus.corpus_files import named_left_out
-from pipelines.ensemble.score_ensemble import EnsembleSummary
-from pipelines.export.export_job import ExportSummary
+from pipelines.ensembles.score_ensemble import EnsembleSummary
+from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.runtime.progress import duration
 from pipelines.sampling.refine_prompts import RefineSummary

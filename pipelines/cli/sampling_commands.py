@@ -82,13 +82,13 @@ def export(as_json: bool, **options: Any) -> None:
 def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
     """Sample; `jobs` are done along the way."""
     from pipelines.cli import report
-    from pipelines.export import exports
+    from pipelines.exports import export_commands
     from pipelines.runtime.progress import Lines
     from pipelines.sampling import sample_prompts
     from pipelines.scoring import score_corpus
 
     if settings.policy.policy is None:
-        own, choosing = _score_settings(settings), exports.jobs_of_run(settings)
+        own, choosing = _score_settings(settings), export_commands.jobs_of_run(settings)
         with no_words_of_ray():
             scored = score_corpus.score(own, Lines(), jobs=[*choosing, *jobs])
         tell(scored, as_json, functools.partial(report.show_scored, scored, own), scored)
@@ -115,11 +115,13 @@ def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary
         click.echo(json.dumps(summary.as_json()))
     else:
         from pipelines.cli import report
-        from pipelines.export import exports
+        from pipelines.exports import export_commands
 
         show()
         for job, found in scored.made:
-            report.show_made(job.output, found, _WHAT[job.kind.name], exports.advice(job.settings.get("trainer"), found))
+            report.show_made(
+                job.output, found, _WHAT[job.kind.name], export_commands.advice(job.settings.get("trainer"), found)
+            )
     scored.check_scored()
 
 
@@ -139,25 +141,25 @@ def _score_settings(settings: SampleSettings) -> ScoreSettings:
 
 def do_choose(settings: ChooseSettings, as_json: bool) -> None:
     """Choose, and say what was."""
-    from pipelines.export import exports
+    from pipelines.exports import export_commands
 
-    _told(settings.output, exports.choose(settings), as_json, "choose")
+    _told(settings.output, export_commands.choose(settings), as_json, "choose")
 
 
 def do_pairs(settings: PairSettings, as_json: bool) -> None:
     """Make pairs, and say how many."""
-    from pipelines.export import exports
+    from pipelines.exports import export_commands
 
-    summary = exports.make_pairs(settings)
-    _told(settings.output, summary, as_json, "pairs", exports.advice(settings.trainer, summary))
+    summary = export_commands.make_pairs(settings)
+    _told(settings.output, summary, as_json, "pairs", export_commands.advice(settings.trainer, summary))
 
 
 def do_export(settings: ExportSettings, as_json: bool) -> None:
     """Export, and say how much."""
-    from pipelines.export import exports
+    from pipelines.exports import export_commands
 
-    summary = exports.export(settings)
-    _told(settings.output, summary, as_json, "export", exports.advice(settings.trainer, summary))
+    summary = export_commands.export(settings)
+    _told(settings.output, summary, as_json, "export", export_commands.advice(settings.trainer, summary))
 
 
 def _told(output: str, summary: Any, as_json: bool, what: str, advice: dict[str, Any] | None = None) -> None:

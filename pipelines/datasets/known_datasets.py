@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from ray.data import Dataset
 
-from pipelines.export.read_back import Reader
+from pipelines.exports.read_back import Reader
 
 _SCHEMAS: "WeakKeyDictionary[Dataset, pa.Schema]" = WeakKeyDictionary()
 _READERS: "WeakKeyDictionary[Dataset, Reader]" = WeakKeyDictionary()

@@ -19,10 +19,9 @@ from pipelines.datasets.known_datasets import reader_of, remember, schema_of
 from pipelines.datasets.sample_rows import RowSampleStep, ask_rows
 from pipelines.datasets.score_datasets import check_names, look
 from pipelines.datasets.score_rows import conformed
-from pipelines.export import export_job, exports
-from pipelines.export.export_job import ExportJob
-from pipelines.export.read_back import Reader
-from pipelines.formats import PROMPT_SHAPES
+from pipelines.exports import export_commands, export_job
+from pipelines.exports.export_job import ExportJob
+from pipelines.exports.read_back import Reader
 from pipelines.prepare import resolve_run
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
@@ -48,18 +47,14 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check(settings, settings.draw.n)
     schema, first = look(dataset)
     check_names(schema)
-    rows = settings.rows
-    own_columns = resolve_run.own_columns_of(rows, unanswered=True)
-    shape = resolve_run.shape_of(rows, own_columns, first, PROMPT_SHAPES)
+    row_shape = resolve_run.row_shape_of(settings.rows, first, unanswered=True)
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
     _check_room(settings)
     reasoning = model.reasoning_by(settings.render)
     columns = resolve_run.columns_of(schema, model, settings.prefix, drawn=True, reasoning=reasoning)
     columns.check(())
-    preparation = Preparation(
-        model, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column, unanswered=True
-    )
+    preparation = Preparation(model, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, first)
     resolve_run.check_reasoning(preparation, first)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
@@ -76,7 +71,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
     stripped = strips_reasoning(preparation)
-    reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
+    reader = Reader(columns, row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
     return remember(sampled, columns.schema, reader)
 
 
@@ -102,7 +97,7 @@ def choose(
     Ray brings together what belongs together in so many `partitions`; its own default, 200, is for large data. Raises a
     `UserError`.
     """
-    job = exports.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_own(options)}))
+    job = export_commands.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_own(options)}))
     return _made(scored, job, of, partitions)
 
 
@@ -110,7 +105,7 @@ def pairs(
     scored: Dataset, trainer: str = "trl", *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
     """Preference pairs in a trainer's format; options are those of `assay pairs`. Otherwise as `choose`."""
-    job = exports.pairing_job(build(PairSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
+    job = export_commands.pairing_job(build(PairSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
     return _made(scored, job, of, partitions)
 
 
@@ -118,7 +113,7 @@ def export(
     scored: Dataset, trainer: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
     """Rows for a trainer; options are those of `assay export`. Otherwise as `choose`."""
-    job = exports.exporting_job(build(ExportSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
+    job = export_commands.exporting_job(build(ExportSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
     return _made(scored, job, of, partitions)
 
 

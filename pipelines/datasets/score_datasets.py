@@ -27,7 +27,7 @@ from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.known_datasets import known_schema, reader_of, remember, schema_of
 from pipelines.datasets.parts_source import PartsSource
 from pipelines.datasets.score_rows import ROW_ID, RowStep, conformed, prepare_rows
-from pipelines.export.read_back import Reader
+from pipelines.exports.read_back import Reader
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run
@@ -57,16 +57,14 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     settings = build(DatasetSettings, {"model": model, **options})
     schema, sample = look(dataset)
     check_names(schema)
-    own_columns = resolve_run.own_columns_of(settings.rows)
-    shape = resolve_run.shape_of(settings.rows, own_columns, sample)
+    row_shape = resolve_run.row_shape_of(settings.rows, sample)
     resolved = resolve_model(
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
     )
     reasoning = resolved.reasoning_by(settings.render)
     columns = resolve_run.columns_of(schema, resolved, settings.prefix, reasoning=reasoning)
     columns.check(())
-    rows = settings.rows
-    preparation = Preparation(resolved, settings.render, shape.name, rows.turns, columns, own_columns, rows.principle_column)
+    preparation = Preparation(resolved, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, sample)
     resolve_run.check_reasoning(preparation, sample)
     resolve_run.check_comparable(preparation, sample)
@@ -80,7 +78,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
     stripped = strips_reasoning(preparation)
-    reader = Reader(columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
+    reader = Reader(columns, row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
     return remember(scored, columns.schema, reader)
 
 

@@ -16,7 +16,7 @@ from pipelines.settings.run_settings import JudgingSettings
 
 def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
     """The manifest of a run that is about to start; `more` decides its numbers, too."""
-    model = plan.preparation.model
+    model, rows = plan.preparation.model, plan.preparation.row_shape
     identity = {
         "model": model.model,
         "revision": model.revision,
@@ -32,11 +32,11 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
         **_judge(model),
         "engine": settings.engine.engine,
         **engine_arguments.arguments_identity(settings.engine),
-        "shape": plan.preparation.shape,
-        "own_columns": plan.preparation.own_columns and plan.preparation.own_columns.recorded(),
-        **({"principle_column": column} if (column := plan.preparation.principle_column) else {}),
-        **({"prompt_reader": PROMPT_READER} if plan.preparation.unanswered else {"row_reader": ROW_READER}),
-        "turns": plan.preparation.turns.value,
+        "shape": rows.name,
+        "own_columns": rows.own_columns and rows.own_columns.recorded(),
+        **({"principle_column": column} if (column := rows.principle_column) else {}),
+        **({"prompt_reader": PROMPT_READER} if rows.unanswered else {"row_reader": ROW_READER}),
+        "turns": rows.turns,
         "render": settings.render.model_dump(mode="json", exclude={"reasoning"}),
         "reasoning": (model.reasoning_by(settings.render) or Reasoning.REJECT).value,
         "limit": settings.corpus.limit,

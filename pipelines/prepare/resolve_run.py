@@ -15,7 +15,17 @@ from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
 from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, limited, look_through
 from pipelines.corpus.readers import BLANK, raw_rows
-from pipelines.formats import PROMPT_SHAPES, SHAPES, OwnColumns, Shape, check_column, detect, explain_detection, parse
+from pipelines.formats import (
+    PROMPT_SHAPES,
+    SHAPES,
+    OwnColumns,
+    RowShape,
+    Shape,
+    check_column,
+    detect,
+    explain_detection,
+    parse,
+)
 from pipelines.prepare.score_requests import Preparation
 from pipelines.scored_corpus.columns import REASONED, Columns, carried_columns
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
@@ -57,7 +67,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     corpus = settings.corpus
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
-    own_columns = own_columns_of(corpus, unanswered=unanswered)
+    own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
     files, left_out = look_through(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
     shape = shape_of(corpus, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
@@ -70,9 +80,8 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
-    preparation = Preparation(
-        model, settings.render, shape.name, corpus.turns, columns, own_columns, corpus.principle_column, unanswered
-    )
+    row_shape = RowShape(shape.name, corpus.turns.value, own_columns, corpus.principle_column, unanswered)
+    preparation = Preparation(model, settings.render, row_shape, columns)
     check_principles(preparation, sample)
     check_reasoning(preparation, sample)
     if not unanswered:
@@ -143,15 +152,16 @@ def check_reasoning(preparation: Preparation, sample: Sequence[object]) -> None:
 
 def check_principles(preparation: Preparation, sample: Sequence[object]) -> None:
     """Raise `SettingsError` if the model goes by principles, and none of the rows has one: all would be rejected."""
-    if preparation.principle_column is not None and not preparation.model.family.takes_principles:
+    principle_column = preparation.row_shape.principle_column
+    if principle_column is not None and not preparation.model.family.takes_principles:
         raise SettingsError(
-            f"--principle-column {preparation.principle_column}: {preparation.model.model} wouldn't read it, because "
+            f"--principle-column {principle_column}: {preparation.model.model} wouldn't read it, because "
             + ("--principles are given too" if preparation.model.read.principles else "it judges by no principle")
         )
     if not sample:
         return
-    if preparation.principle_column is not None:
-        check_column(sample, preparation.principle_column)
+    if principle_column is not None:
+        check_column(sample, principle_column)
     if not preparation.model.family.needs_principles:
         return
     asked = (request for row in sample for request in preparation.requests(row).requests)
@@ -175,6 +185,13 @@ def rows_and_bytes(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[
     sizes = [size for size in first if size] or [1]
     mean = sum(sizes) / len(sizes)
     return sum(file.size for file in files) / mean, mean
+
+
+def row_shape_of(rows: RowSettings, sample: Sequence[object], *, unanswered: bool = False) -> RowShape:
+    """How rows are read, as the settings say or as a sample shows it. Raises a `UserError` if no shape fits."""
+    own_columns = own_columns_of(rows, unanswered=unanswered)
+    shape = shape_of(rows, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
+    return RowShape(shape.name, rows.turns.value, own_columns, rows.principle_column, unanswered)
 
 
 def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns | None:

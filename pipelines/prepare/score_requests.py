@@ -15,32 +15,21 @@ from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
-from pipelines.formats import OwnColumns, RowRequests, RowShape, Unjudgeable, parse
+from pipelines.formats import RowRequests, RowShape, Unjudgeable, parse
 from pipelines.scored_corpus.columns import Columns, scalar_column
-from pipelines.settings.run_settings import Turns
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Everything that decides how a row becomes prompts. Travels to every worker; `own_columns` stand for the shape."""
+    """Everything that decides how a row becomes prompts: how it is read, and how it is rendered. Travels to every worker."""
 
     model: RewardModel
     render: RenderSettings
-    shape: str
-    turns: Turns
+    row_shape: RowShape
     columns: Columns
-    own_columns: OwnColumns | None = None
-    principle_column: str | None = None
-    unanswered: bool = False
-    """Whether rows are prompts that a policy is going to answer."""
-
-    @property
-    def row_shape(self) -> RowShape:
-        """How rows are read."""
-        return RowShape(self.shape, self.turns.value, self.own_columns, self.principle_column, self.unanswered)
 
     def requests(self, row: object) -> RowRequests:
-        """What a row asks for; of a prompt, a request with a response that isn't there yet."""
+        """The requests of a row; of a prompt, a request with a response that isn't there yet."""
         return self.row_shape.requests(row)
 
 

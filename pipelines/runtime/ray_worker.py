@@ -47,9 +47,9 @@ MODULES = (
     "ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator",
     "ray.data._internal.stats",
     "ray.autoscaler._private.util",
-    "pipelines.export.export_job",
+    "pipelines.exports.export_job",
     "pipelines.filtering.filter_step",
-    "pipelines.ensemble.combine_step",
+    "pipelines.ensembles.combine_step",
 )
 """What workers of ours import sooner or later, the most urgent first. None of it may bring torch or vLLM."""
 

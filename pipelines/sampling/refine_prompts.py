@@ -21,8 +21,8 @@ from actors.errors import SettingsError
 from actors.scorers.policy import Policy
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Unit
-from pipelines.export.export_job import ExportJob
-from pipelines.export.exports import jobs_of_run
+from pipelines.exports.export_commands import jobs_of_run
+from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation

@@ -25,8 +25,8 @@ from actors.records import Reason
 from actors.scorers.policy import Policy
 from pipelines import storage
 from pipelines.corpus.corpus_files import Unit
-from pipelines.export.export_job import ExportJob
-from pipelines.export.exports import jobs_of_run
+from pipelines.exports.export_commands import jobs_of_run
+from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation, prepare_prompts

@@ -66,7 +66,7 @@ class Summary:
     left_out: Sequence[str] = field(default=(), compare=False)
     """Files in the input's folders that weren't read."""
     made: Sequence[Any] = ()
-    """What was made of the corpus while it was scored: of each job a `pipelines.export.export_job.FinishedExport`."""
+    """What was made of the corpus while it was scored: of each job a `pipelines.exports.export_job.FinishedExport`."""
 
     def check_scored(self) -> None:
         """Raise `NothingScored`, with the counted reasons, if there are responses and none of them has a reward."""

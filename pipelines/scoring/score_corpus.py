@@ -39,8 +39,8 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range, Unit, check_unchanged, cut, is_there, named_left_out
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.estimate import compare_run
-from pipelines.export import export_job
-from pipelines.export.export_job import ExportJob, FinishedExport, StartedExport
+from pipelines.exports import export_job
+from pipelines.exports.export_job import ExportJob, FinishedExport, StartedExport
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.score_requests import Preparation, prepare

@@ -179,7 +179,14 @@ def cluster() -> Iterator[Any]:
 
 def test_a_spot_worker_that_is_taken_gets_no_more_work(cluster: Any, metadata: Metadata) -> None:
     head, worker = cluster.head_node.node_id, next(iter(cluster.worker_nodes)).node_id
-    command = [sys.executable, str(REPOSITORY / "deploy" / "spot.py"), "--metadata", metadata.address, "--every", "0.1"]
+    command = [
+        sys.executable,
+        str(REPOSITORY / "deploy" / "ray_serve" / "spot.py"),
+        "--metadata",
+        metadata.address,
+        "--every",
+        "0.1",
+    ]
     with subprocess.Popen([*command, "--address", cluster.address, "--node-id", worker]) as watcher:
         wait(lambda: metadata.asked >= 3)
         assert watcher.poll() is None, "nobody said that it is taken"

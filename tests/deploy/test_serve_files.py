@@ -44,7 +44,10 @@ def _keys(value: Any, place: str = "") -> set[str]:
 
 
 def test_the_dashboard_shows_what_is_measured() -> None:
-    code = "".join(file.read_text() for file in (DEPLOY / "metrics.py", REPOSITORY / "actors" / "serve_actor.py"))
+    code = "".join(
+        file.read_text()
+        for file in (DEPLOY / "metrics" / "counters.py", REPOSITORY / "actors" / "workers" / "serve_actor.py")
+    )
     measured = set(re.findall(r'"(assay_\w+)"', code))
     board = (DEPLOY / "dashboards" / "endpoint.json").read_text()
     assert json.loads(board)["panels"]

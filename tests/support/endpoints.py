@@ -23,6 +23,7 @@ from ray.serve.config import HTTPOptions
 
 from actors.engine.fork_server import SWITCH, share
 from actors.reward_model import resolve_model
+from actors.scorers.calls import InProcess
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
 from deploy.app import build
@@ -55,7 +56,7 @@ def scorer(
 def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = None, keys: Sequence[str] = ()) -> Any:
     """The ASGI application over models in this process."""
     own = limits or LimitSettings()
-    models = [ServedModel((one.model.model,), one.model, one, own) for one in scorers]
+    models = [ServedModel((one.model.model,), one.model, InProcess(one), own) for one in scorers]
 
     async def ready() -> str | None:
         return None

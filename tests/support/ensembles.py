@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.ensemble.score_ensemble import combine
+from pipelines.ensembles.score_ensemble import combine
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.member_runs import folder_of

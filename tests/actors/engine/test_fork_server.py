@@ -17,7 +17,7 @@ from tests.support.engines import running, until
 
 SLEEPER = """
 import signal
-from actors import fork_server
+from actors.engine import fork_server
 
 fork_server._CORE, fork_server._CPU_WORKER = [], "signal"  # a server that imports nothing
 process = fork_server.ForkedProcess(target=signal.pause)
@@ -146,7 +146,7 @@ def test_forked_processes_end_with_the_server_and_it_with_the_process_that_start
 
 
 def test_no_server_is_started_where_it_is_switched_off() -> None:
-    script = "from actors import fork_server; fork_server.start(); print(fork_server._SERVER._forkserver_pid)"
+    script = "from actors.engine import fork_server; fork_server.start(); print(fork_server._SERVER._forkserver_pid)"
     environment = os.environ | {fork_server.SWITCH: "0"}
     printed = subprocess.run(
         [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
@@ -156,7 +156,7 @@ def test_no_server_is_started_where_it_is_switched_off() -> None:
 
 USER_OF_A_SHARED_SERVER = """
 import os
-from actors import fork_server
+from actors.engine import fork_server
 
 fork_server._CORE, fork_server._CPU_WORKER = [], "signal"  # a server that imports nothing
 print(fork_server.call(os.getppid), flush=True)

@@ -17,6 +17,7 @@ import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Playwright, Request, Response, expect, sync_playwright
 
 from actors.reward_model import resolve_model
+from actors.scorers.calls import InProcess
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from deploy.models.service import ServedModel, Service
@@ -80,7 +81,7 @@ def serving(scorers: dict[str, OnlineScorer], *keys: str) -> Iterator[str]:
     async def metrics() -> str:
         return ""
 
-    models = [ServedModel((name,), scorer.model, scorer, LIMITS) for name, scorer in scorers.items()]
+    models = [ServedModel((name,), scorer.model, InProcess(scorer), LIMITS) for name, scorer in scorers.items()]
     app = create_app(Service(models, LIMITS), Keys(keys), ready, metrics)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as listening:  # from here on whoever comes waits until it is up

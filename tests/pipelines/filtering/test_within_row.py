@@ -11,8 +11,8 @@ import pytest
 from actors.errors import SettingsError
 from actors.reward_model import resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
-from pipelines.export import export_job, exports
-from pipelines.export.export_job import ExportSummary
+from pipelines.exports import export_commands, export_job
+from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import ResponseEvaluator
 from pipelines.prepare import resolve_run
@@ -47,9 +47,9 @@ def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) ->
         return {"scored": corpus, "output": str(tmp_path / name), **more}
 
     jobs: dict[str, Callable[[dict[str, Any]], ExportSummary]] = {
-        "choose": lambda own: exports.choose(ChooseSettings(**own, keep="best")),
-        "pairs": lambda own: exports.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
-        "export": lambda own: exports.export(ExportSettings(**own, fake_ok=True, trainer="openrlhf")),
+        "choose": lambda own: export_commands.choose(ChooseSettings(**own, keep="best")),
+        "pairs": lambda own: export_commands.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
+        "export": lambda own: export_commands.export(ExportSettings(**own, fake_ok=True, trainer="openrlhf")),
     }
     for name, job in jobs.items():
         with pytest.raises(SettingsError, match=rf"--per prompt: .*{OUTSIDE}; give --per row"):
@@ -73,7 +73,7 @@ def test_the_best_of_each_row_are_chosen(corpus: str) -> None:
 def test_a_recipes_steps_are_refused_ahead(corpus: str) -> None:
     manifest = read_manifest(corpus)
     assert manifest is not None
-    job = exports.pairing_job(PairSettings(scored="later", output="pairs"))
+    job = export_commands.pairing_job(PairSettings(scored="later", output="pairs"))
     with pytest.raises(SettingsError, match=OUTSIDE):
         export_job.check_ahead(job, manifest.columns)
     with pytest.raises(SettingsError, match=OUTSIDE):

@@ -141,7 +141,7 @@ def test_an_empty_system_column_reaches_the_workers(tmp_path: Path) -> None:
     _, made = planned(
         tmp_path, [{"q": "q", "a": "a", "system": 3}], prompt_column="q", response_column="a", system_column=""
     )
-    assert made.preparation.own_columns == OwnColumns("q", "a", "")
+    assert made.preparation.row_shape.own_columns == OwnColumns("q", "a", "")
 
 
 def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None:
@@ -235,7 +235,7 @@ def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path)
     assert asked.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")
     recorded = manifest_of(made, told).identity["own_columns"]
     assert recorded == json.loads(json.dumps(recorded)) == {"prompt": "q", "response": names, "system": None}
-    assert OwnColumns.read(recorded) == made.preparation.own_columns
+    assert OwnColumns.read(recorded) == made.preparation.row_shape.own_columns
 
 
 def test_a_parquet_table_has_its_system_prompts_beside_the_columns(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from actors.reward_model import RewardModel
 from actors.settings.replica import ReadSettings
 from pipelines.corpus.corpus_files import FileKind, InputFile, find
 from pipelines.corpus.readers import RECORD
+from pipelines.formats import RowShape
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation
@@ -66,7 +67,7 @@ def manifest(
 ) -> Manifest:
     settings = build(ScoreSettings, {"inputs": ("x",), "output": "out", "model": "m", **options})
     columns = Columns(carried, ("score",), settings.prefix)
-    preparation = Preparation(model, settings.render, shape, settings.corpus.turns, columns)
+    preparation = Preparation(model, settings.render, RowShape(shape, settings.corpus.turns.value), columns)
     return manifest_of(ResolvedRun(tuple(files), preparation, part_rows=64, block_bytes=2**20), settings)
 
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError
-from pipelines.export import export_job, exports
-from pipelines.export.export_job import ExportJob
+from pipelines.exports import export_commands, export_job
+from pipelines.exports.export_job import ExportJob
 from pipelines.runtime.progress import Silent
 from pipelines.sampling.sample_prompts import SampleSummary, sample
 from pipelines.scoring.score_corpus import score
@@ -50,7 +50,7 @@ def steps_of(output: Path, **places: Path) -> dict[str, Any]:
 
 
 def streamed(asked: SampleSettings, steps: Mapping[str, Any], progress: Any = None) -> SampleSummary:
-    return sample(asked, progress, list(exports.export_while_scoring(asked, steps).values()))
+    return sample(asked, progress, list(export_commands.export_while_scoring(asked, steps).values()))
 
 
 def made_in(folder: Path) -> dict[str, bytes]:
@@ -67,9 +67,9 @@ def test_what_is_made_along_the_way_is_what_is_made_afterwards(corpus: Path, tmp
     steps = steps_of(out, choose=tmp_path / "best", pairs=tmp_path / "pairs", export=tmp_path / "sft")
     found = streamed(told(corpus, out), steps)
     afterwards = {
-        "choose": exports.choose(steps["choose"].model_copy(update={"output": str(tmp_path / "best2")})),
-        "pairs": exports.make_pairs(steps["pairs"].model_copy(update={"output": str(tmp_path / "pairs2")})),
-        "export": exports.export(steps["export"].model_copy(update={"output": str(tmp_path / "sft2")})),
+        "choose": export_commands.choose(steps["choose"].model_copy(update={"output": str(tmp_path / "best2")})),
+        "pairs": export_commands.make_pairs(steps["pairs"].model_copy(update={"output": str(tmp_path / "pairs2")})),
+        "export": export_commands.export(steps["export"].model_copy(update={"output": str(tmp_path / "sft2")})),
     }
     assert {done.job.kind.name: done.summary for done in found.scored.made} == afterwards
     assert afterwards["choose"].rows == 2 * PROMPTS
@@ -147,7 +147,7 @@ def test_a_scored_corpus_too(tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(100)]
     asked = settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", part_rows=10)
     steps = {"pairs": PairSettings(scored=f"{tmp_path}/out/", output=str(tmp_path / "pairs"), per="row", fake_ok=True)}
-    found = score(asked, jobs=list(exports.export_while_scoring(asked, steps).values()))
+    found = score(asked, jobs=list(export_commands.export_while_scoring(asked, steps).values()))
     ((job, summary),) = found.made
     assert (job.name, summary.candidates, summary.groups) == ("pairs", 200, 100)
     assert len(rows_in(tmp_path / "pairs")) == summary.rows > 0
@@ -160,10 +160,10 @@ def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path,
         "pairs": PairSettings(scored=str(tmp_path / "out"), output="y", per="prompt"),
         "export": ExportSettings(scored=str(tmp_path / "out"), output="z", trainer="sft"),
     }
-    assert set(exports.export_while_scoring(asked, steps)) == {"export"}
-    assert exports.export_while_scoring(None, steps) == {}
+    assert set(export_commands.export_while_scoring(asked, steps)) == {"export"}
+    assert export_commands.export_while_scoring(None, steps) == {}
     with pytest.raises(SettingsError, match="candidates of one prompt may be in any row"):
-        sample(asked, jobs=[ExportJob(exports.PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)])  # type: ignore[arg-type]
+        sample(asked, jobs=[ExportJob(export_commands.PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ Source: OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py; openrlhf/utils/p
 from collections.abc import Iterator
 
 from actors.records import Role
-from pipelines.export.trainer_format import PairFormat, Row
-from pipelines.export.trainer_messages import Refusal, answer, messages
+from pipelines.exports.trainer_format import PairFormat, Row
+from pipelines.exports.trainer_messages import Refusal, answer, messages
 from pipelines.scored_corpus.candidates import PreferencePair
 
 

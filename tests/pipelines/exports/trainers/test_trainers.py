@@ -12,10 +12,10 @@ import pytest
 from actors.errors import SettingsError
 from actors.models.attributes import SYSTEM_TURN
 from actors.records import Message, Role
-from pipelines.export import trainers
-from pipelines.export.trainer_format import Labels, PairFormat, ResponseFormat
-from pipelines.export.trainer_messages import Refusal
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.exports import trainers
+from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
+from pipelines.exports.trainer_messages import Refusal
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}

@@ -11,8 +11,8 @@ import pytest
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.records import Message, Role
-from pipelines.export.trainer_format import Labels
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.exports.trainer_format import Labels
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 SYSTEM, QUESTION, AGAIN = "Be brief.", "2 + 2?", "And 3 + 3?"

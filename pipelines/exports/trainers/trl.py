@@ -10,8 +10,8 @@ Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto}_trainer.py of 1.16, d
 
 from collections.abc import Iterator, Sequence
 
-from pipelines.export.trainer_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.export.trainer_messages import Refusal, answer, messages, threads, unasked, whole
+from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
+from pipelines.exports.trainer_messages import Refusal, answer, messages, threads, unasked, whole
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SOURCE = "huggingface/trl 1.16, docs/source/dataset_formats.md"

@@ -8,8 +8,8 @@ Source: NVIDIA-NeMo/RL@7ea279ab, preference_datasets/preference_dataset.py and d
 
 from collections.abc import Iterator
 
-from pipelines.export.trainer_format import PairFormat, Row
-from pipelines.export.trainer_messages import answer, messages
+from pipelines.exports.trainer_format import PairFormat, Row
+from pipelines.exports.trainer_messages import answer, messages
 from pipelines.scored_corpus.candidates import PreferencePair
 
 

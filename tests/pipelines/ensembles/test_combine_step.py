@@ -14,9 +14,9 @@ import pytest
 from actors.errors import AuditError, RunStopped, SourceError
 from actors.records import Reason, Score
 from pipelines.cli.status import status
-from pipelines.ensemble import score_ensemble
-from pipelines.ensemble.score_ensemble import combine
-from pipelines.ensemble.z_scores import responses_needed
+from pipelines.ensembles import score_ensemble
+from pipelines.ensembles.score_ensemble import combine
+from pipelines.ensembles.z_scores import responses_needed
 from pipelines.filtering.filter_corpus import keep
 from pipelines.runtime.progress import Silent
 from pipelines.scored_corpus.manifest import read_manifest
@@ -371,7 +371,7 @@ def test_every_part_says_what_it_was_made_of(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.ensemble.z_scores._MEMORY", "1KB")
+    monkeypatch.setattr("pipelines.ensembles.z_scores._MEMORY", "1KB")
     members(tmp_path, some_rows(60, seed=3, members=2), AB)
     with pytest.raises(RunStopped, match=r"the rewards can't be compared in .*assay-ensemble-"):
         combined(tmp_path, AB)

@@ -20,10 +20,10 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
-from pipelines.ensemble.align import MemberRun, align_members
-from pipelines.ensemble.combine_step import CombineStep, write_parts
-from pipelines.ensemble.members import KEPT_FREE, Member, check_same_files, members, outputs
-from pipelines.ensemble.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
+from pipelines.ensembles.align import MemberRun, align_members
+from pipelines.ensembles.combine_step import CombineStep, write_parts
+from pipelines.ensembles.members import KEPT_FREE, Member, check_same_files, members, outputs
+from pipelines.ensembles.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
 from pipelines.prepare import resolve_run
 from pipelines.runtime.progress import EnsembleProgress, Silent
 from pipelines.runtime.workers import workers

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from pipelines.export.trainer_format import PairFormat, ResponseFormat
+from pipelines.exports.trainer_format import PairFormat, ResponseFormat
 
 _MODULES = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
 

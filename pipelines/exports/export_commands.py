@@ -7,12 +7,12 @@ from typing import Any
 
 from actors.errors import SettingsError
 from pipelines import storage
-from pipelines.export import choose_candidates, export_job
-from pipelines.export.export_job import ExportedRows, ExportJob, ExportSummary, RowMaker
-from pipelines.export.pair_candidates import pairs
-from pipelines.export.rpo_scale import scale_advice
-from pipelines.export.trainer_format import Labels, PairFormat, ResponseFormat
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.exports import choose_candidates, export_job
+from pipelines.exports.export_job import ExportedRows, ExportJob, ExportSummary, RowMaker
+from pipelines.exports.pair_candidates import pairs
+from pipelines.exports.rpo_scale import scale_advice
+from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, PreferencePair
 from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.settings.export_settings import (

@@ -9,7 +9,7 @@ template's tokens would be read as turns that nobody spoke: both are refused.
 from collections.abc import Sequence
 
 from actors.records import Message, Role
-from pipelines.export.trainer_messages import Refusal, more_speakers, with_first_system
+from pipelines.exports.trainer_messages import Refusal, more_speakers, with_first_system
 from pipelines.formats.extra_ids import START, is_template
 
 _NAMES = {Role.USER: "User", Role.ASSISTANT: "Assistant"}

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 
 from actors.models.attributes import ATTRIBUTES, SYSTEM_TURN, UNTRAINED
 from actors.records import Message, Role
-from pipelines.export.nemo_template import check, name, prompt
-from pipelines.export.trainer_format import Labels, ResponseFormat, Row
-from pipelines.export.trainer_messages import Refusal, threads, with_first_system
+from pipelines.exports.nemo_template import check, name, prompt
+from pipelines.exports.trainer_format import Labels, ResponseFormat, Row
+from pipelines.exports.trainer_messages import Refusal, threads, with_first_system
 from pipelines.scored_corpus.candidates import Candidate
 
 ORDER = (*UNTRAINED, *ATTRIBUTES)

@@ -16,9 +16,9 @@ Source: NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py; docs/us
 
 from collections.abc import Iterator, Sequence
 
-from pipelines.export.nemo_template import END, check, prompt
-from pipelines.export.trainer_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.export.trainer_messages import Refusal, answer, messages
+from pipelines.exports.nemo_template import END, check, prompt
+from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
+from pipelines.exports.trainer_messages import Refusal, answer, messages
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SOURCE = "NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py"

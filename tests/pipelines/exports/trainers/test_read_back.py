@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from actors.models.attributes import ATTRIBUTES, SYSTEM_TURN
 from actors.records import Message, Role
-from pipelines.export.trainer_format import Labels
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.export.trainers.nemo_attributes import ORDER
+from pipelines.exports.trainer_format import Labels
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.exports.trainers.nemo_attributes import ORDER
 from pipelines.formats import SHAPES, parse, requests
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 

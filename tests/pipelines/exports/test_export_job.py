@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.cli.app import cli
-from pipelines.export import export_job, exports
-from pipelines.export.export_job import ExportSummary
-from pipelines.export.read_back import Reader
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.exports import export_commands, export_job
+from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.read_back import Reader
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.formats.content import question
 from pipelines.runtime.workers import workers
@@ -45,15 +45,17 @@ ANSWERED = RowShape("prompt-response")
 
 
 def choose(folder: str, output: Path, **asked: Any) -> ExportSummary:
-    return exports.choose(ChooseSettings(scored=folder, output=str(output), **asked))
+    return export_commands.choose(ChooseSettings(scored=folder, output=str(output), **asked))
 
 
 def pair(folder: str, output: Path, **asked: Any) -> ExportSummary:
-    return exports.make_pairs(PairSettings(scored=folder, output=str(output), **{"fake_ok": True, **asked}))
+    return export_commands.make_pairs(PairSettings(scored=folder, output=str(output), **{"fake_ok": True, **asked}))
 
 
 def export(folder: str, output: Path, trainer: str, **asked: Any) -> ExportSummary:
-    return exports.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **{"fake_ok": True, **asked}))
+    return export_commands.export(
+        ExportSettings(scored=folder, output=str(output), trainer=trainer, **{"fake_ok": True, **asked})
+    )
 
 
 def document(folder: Path, kind: str = "choose") -> dict[str, Any]:
@@ -341,7 +343,7 @@ def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("row", "earlier"),
     [
-        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_system", lambda row, turns: turns)),
+        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_row_system", lambda row, turns: turns)),
         ({"q": [user("q"), said("x")], "a": ["a", "b"]}, ("refuse_answered", lambda turns: turns)),
     ],
     ids=["another prompt", "no response now"],
@@ -475,7 +477,7 @@ def test_a_folder_that_another_run_writes_is_refused(tmp_path: Path, kind: Any) 
 
 def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = Ticket(str(tmp_path / "out"), "of the lost lease")
-    monkeypatch.setattr("pipelines.export.export_job.ticket", lambda folder: lost)
+    monkeypatch.setattr("pipelines.exports.export_job.ticket", lambda folder: lost)
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
         choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["choose.json"]
@@ -782,7 +784,7 @@ def test_margins_of_many_pairs_are_some_of_all(tmp_path: Path, monkeypatch: pyte
     folder = drawn(tmp_path / "in", *[[0.0, float(at + 1)] for at in range(40)])
     summary = pair(folder, tmp_path / "out", trainer="nemo-aligner-rpo", per="row")
     assert len(summary.measures) <= 10 < summary.rows == 40
-    told = exports.advice("nemo-aligner-rpo", summary)
+    told = export_commands.advice("nemo-aligner-rpo", summary)
     assert told is not None
     assert told["pairs"] == 40
     first, last = (sum(low < margin <= low + 20 for margin in summary.measures) for low in (0, 20))

@@ -12,8 +12,8 @@ Source: hiyouga/LLaMA-Factory@ff6d4d12, data/README.md and src/llamafactory/data
 from collections.abc import Iterator, Sequence
 
 from actors.records import Message, Role
-from pipelines.export.trainer_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.export.trainer_messages import Refusal, out_of_turn
+from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
+from pipelines.exports.trainer_messages import Refusal, out_of_turn
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SPEAKERS = {Role.SYSTEM: "system", Role.USER: "human", Role.ASSISTANT: "gpt"}

@@ -26,7 +26,7 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
 from pipelines.corpus.corpus_files import Range
-from pipelines.export.read_back import Found, Reader
+from pipelines.exports.read_back import Found, Reader
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.export.pair_candidates import pairs
+from pipelines.exports.pair_candidates import pairs
 from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
 from pipelines.settings.export_settings import PairingSettings, PairsOf
 from tests.support.candidates import candidate, candidates

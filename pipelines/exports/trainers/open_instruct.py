@@ -8,8 +8,8 @@ Source: allenai/open-instruct@e6c3044a, rejection_sampling/rejection_sampling.py
 
 from collections.abc import Iterator
 
-from pipelines.export.trainer_format import PairFormat, Row
-from pipelines.export.trainer_messages import whole
+from pipelines.exports.trainer_format import PairFormat, Row
+from pipelines.exports.trainer_messages import whole
 from pipelines.scored_corpus.candidates import PreferencePair
 
 

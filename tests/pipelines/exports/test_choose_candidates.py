@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import SettingsError
-from pipelines.export.choose_candidates import check, choose, standings
+from pipelines.exports.choose_candidates import check, choose, standings
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.settings.export_settings import ChoiceOfCandidates
 from tests.support.candidates import candidate, candidates

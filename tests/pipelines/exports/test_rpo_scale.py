@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.export.rpo_scale import scale_advice
+from pipelines.exports.rpo_scale import scale_advice
 from pipelines.scored_corpus.summary import QUANTILES
 
 

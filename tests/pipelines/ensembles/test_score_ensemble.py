@@ -12,8 +12,8 @@ import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.status import status
 from pipelines.corpus.corpus_files import FileKind, InputFile
-from pipelines.ensemble.members import check_same_files, members, outputs
-from pipelines.ensemble.score_ensemble import EnsembleSummary, ensemble
+from pipelines.ensembles.members import check_same_files, members, outputs
+from pipelines.ensembles.score_ensemble import EnsembleSummary, ensemble
 from pipelines.filtering.filter_corpus import keep
 from pipelines.runtime.progress import Silent
 from pipelines.scored_corpus.manifest import read_manifest

@@ -1,0 +1,99 @@
+"""What an endpoint asks of a model, as values: they travel whole from a route to the replica that answers them.
+
+A verb more is a method of `OnlineScorer`, a class here, and what the endpoint counts of it (`deploy.models.service`).
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from actors.engine.protocol import Sampling
+from actors.records import Message, ScoreRequest
+from actors.scorers.online import Choice, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Verbs(Protocol):
+    """What a call may ask: see the methods of `OnlineScorer`."""
+
+    def score(self, requests: Sequence[ScoreRequest]) -> Awaitable[list[RequestScores]]:
+        """See `OnlineScorer.score`."""
+
+    def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> Awaitable[list[RawOutputs]]:
+        """See `OnlineScorer.read`."""
+
+    def write(self, request: ScoreRequest, sampling: Sampling) -> Awaitable[list[Written] | Refused]:
+        """See `OnlineScorer.write`."""
+
+    def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Awaitable[Choice | Refused | Unfit]:
+        """See `OnlineScorer.choose`."""
+
+
+class Call(Protocol[T_co]):
+    """A question to a model, picklable, with the type of its answer."""
+
+    def run(self, scorer: Verbs) -> Awaitable[T_co]:
+        """Ask it. Raises what the scorer's method raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCall:
+    """One score for each response of each request."""
+
+    requests: Sequence[ScoreRequest]
+
+    def run(self, scorer: Verbs) -> Awaitable[list[RequestScores]]:
+        """See `Call.run`."""
+        return scorer.score(self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCall:
+    """A head's raw outputs for each prompt."""
+
+    prompts: Sequence[Rendered | ScoreRequest]
+
+    def run(self, scorer: Verbs) -> Awaitable[list[RawOutputs]]:
+        """See `Call.run`."""
+        return scorer.read(self.prompts)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCall:
+    """A judge's texts about all responses of a request."""
+
+    request: ScoreRequest
+    sampling: Sampling
+
+    def run(self, scorer: Verbs) -> Awaitable[list[Written] | Refused]:
+        """See `Call.run`."""
+        return scorer.write(self.request, self.sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseCall:
+    """The log-probability of each label as the answer to a conversation."""
+
+    messages: Sequence[Message]
+    labels: Sequence[str]
+
+    def run(self, scorer: Verbs) -> Awaitable[Choice | Refused | Unfit]:
+        """See `Call.run`."""
+        return scorer.choose(self.messages, self.labels)
+
+
+class InProcess:
+    """A scorer of this process behind the interface of replicas elsewhere."""
+
+    def __init__(self, scorer: OnlineScorer) -> None:
+        self._scorer = scorer
+
+    async def answer(self, call: Call[T]) -> T:
+        """The scorer's answer."""
+        return await call.run(self._scorer)
+
+    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+        """See `OnlineScorer.stream`."""
+        return self._scorer.stream(request, sampling)
