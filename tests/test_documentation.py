@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import json
 import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from actors.settings.rubric import RubricSettings
 from deploy import api
 from pipelines.cli.app import cli
 from pipelines.cli.flags import given
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import SHAPES
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build, validate
@@ -39,16 +40,16 @@ COMMANDS = list(commands())
 RUN_BY = {
     "score": "tests/end_to_end/test_command_line.py",
     "filter": "tests/end_to_end/test_real_engine.py",
-    "ensemble": "tests/pipelines/ensemble/test_score_ensemble.py",
+    "ensemble": "tests/pipelines/ensembles/test_score_ensemble.py",
     "run": "tests/end_to_end/test_command_line.py",
     "status": "tests/end_to_end/test_long_work.py",
     "models": "tests/end_to_end/test_command_line.py",
     "check": "tests/end_to_end/test_command_line.py",
     "sample": "tests/end_to_end/test_best_of_n.py",
     "refine": "tests/end_to_end/test_best_of_n.py",
-    "choose": "tests/pipelines/export/test_export_job.py",
-    "pairs": "tests/pipelines/export/test_export_job.py",
-    "export": "tests/pipelines/export/test_export_job.py",
+    "choose": "tests/pipelines/exports/test_export_job.py",
+    "pairs": "tests/pipelines/exports/test_export_job.py",
+    "export": "tests/pipelines/exports/test_export_job.py",
     "plan": "tests/pipelines/estimate/test_forecast.py",
     "submit": "tests/end_to_end/test_job_submit.py",
     "serve": "tests/support/endpoints.py",
@@ -255,6 +256,28 @@ def test_tables_name_all_that_there_is() -> None:
     assert [name for name in (*SHAPES, *families()) if f"`{name}`" not in shown["score-and-filter"]] == []
     assert [name for name in (*PAIR_FORMATS, *RESPONSE_FORMATS) if f"`{name}`" not in shown["training-exports"]] == []
     assert [path for path in api.paths("POST") if f"{path}`" not in shown["serving"]] == []
+
+
+def test_the_package_map_is_that_of_the_contracts() -> None:
+    (shown,) = [block.text for block in blocks() if block.text.startswith("deploy  ")]
+    layers: dict[str, list[str]] = {}
+    for name, layer in re.findall(r"^(\w*) *?(?: {2}(\w+(?: \| \w+)*))?(?: {2,}.*)?$", shown, re.MULTILINE):
+        if name:
+            layers[name] = []
+        elif layer:
+            layers[[*layers][-1]].append(layer)
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert layers == {one["containers"][0]: one["layers"] for one in contracts if "containers" in one}
+
+
+def test_files_and_modules_named_in_the_text_are_there() -> None:
+    packages = "actors|bench|deploy|examples|pipelines|tests|tiny_models"
+    for page in pages():
+        for span in inline(page):
+            if re.fullmatch(rf"(?:{packages})/[\w./-]*", span):
+                assert (REPOSITORY / span).exists(), f"{page.name}: {span}"
+            if re.fullmatch(r"(?:tests|deploy|actors|pipelines)(?:\.\w+)+", span):
+                assert importlib.util.find_spec(span.split(":")[0]), f"{page.name}: {span}"
 
 
 def test_the_layout_arithmetic_shown_is_what_the_command_says() -> None:
