@@ -21,7 +21,7 @@ def run(*words: object) -> str:
 
 
 def test_the_guide_has_the_table_of_the_code() -> None:
-    assert run("--table") == "\n".join(table()) + "\n"
+    assert run("--table") == "\n".join(layout_table()) + "\n"
     assert run("--table") in (REPOSITORY / "docs" / "guides" / "planning.md").read_text()
 
 
