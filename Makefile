@@ -41,18 +41,19 @@ export DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export VLLM_NO_USAGE_STATS := 1
 
-.PHONY: help setup demo test test-all test-failed check format chaos bench clean
+.PHONY: help setup demo test test-all test-failed check format docs chaos bench clean
 
 help:
 	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
 	@echo 'make test    the tests without the long ones; ARGS= goes to pytest'
 	@echo 'make test-all     the long ones, too: kills, clusters that grow, several nodes, shared GPUs'
 	@echo 'make test-failed  those of the tests that failed the last time, once more'
-	@echo 'make check   format, lint, types, import layers; make format repairs the first two'
+	@echo 'make check   format, lint, types, import layers, documentation; make format repairs the first two'
+	@echo 'make docs    the documentation, into site/; its reference is generated from the code'
 	@echo 'make chaos   the tests that kill processes'
 	@echo 'make bench   measurements; ARGS= goes to bench'
 	@echo 'make setup   only install, into $(VENV) (EXTRA=$(EXTRA))'
-	@echo 'make clean   remove $(VENV), demo/ and caches'
+	@echo 'make clean   remove $(VENV), demo/, site/ and caches'
 
 demo: $(READY)
 	@mkdir -p demo
@@ -94,6 +95,14 @@ check: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	@$(MAKE) docs
+
+# Built without a network, and read without one. What mkdocs warns of is an error: a dead link, an anchor that isn't there.
+docs: export HF_HUB_OFFLINE := 1
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(READY)
+	$(VENV)/bin/python -m docs.generate
+	$(VENV)/bin/mkdocs build --strict
 
 format: $(READY)
 	$(VENV)/bin/ruff format .
@@ -129,5 +138,5 @@ install-gpu:
 	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,dev]'
 
 clean:
-	rm -rf $(VENV) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) demo site docs/reference build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -203,8 +203,8 @@ DEFECTS = (
     Defect(
         "a compressed file's rows that are done read again",
         "pipelines/corpus/readers.py",
-        "if current is not None and current.start <= row.start:",
-        "if current is not None and current.start < row.start:",
+        "if skipped is not None and skipped.start <= row.start:",
+        "if skipped is not None and skipped.start < row.start:",
         "tests/pipelines/corpus/test_readers.py::test_tables_hold_the_rows_that_arent_done",
     ),
     Defect(
@@ -323,8 +323,8 @@ DEFECTS = (
     Defect(
         "the worst of n kept",
         "pipelines/exports/choose_candidates.py",
-        "sorted(standings(candidates), key=lambda one: -one.candidate.reward)",
-        "sorted(standings(candidates), key=lambda one: one.candidate.reward)",
+        "sorted(rank_candidates(candidates), key=lambda ranked: -ranked.candidate.reward)",
+        "sorted(rank_candidates(candidates), key=lambda ranked: ranked.candidate.reward)",
         "tests/pipelines/exports/test_choose_candidates.py::test_the_best_one_and_of_equals_the_first",
     ),
     Defect(
@@ -337,8 +337,8 @@ DEFECTS = (
     Defect(
         "a drawn vote that goes to the lower reward",
         "pipelines/exports/choose_candidates.py",
-        "(-votes[at], at)",
-        "(-votes[at], -at)",
+        "(-votes[position], position)",
+        "(-votes[position], -position)",
         "tests/pipelines/exports/test_choose_candidates.py::test_the_one_that_most_judges_put_first",
     ),
     Defect(

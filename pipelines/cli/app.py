@@ -18,7 +18,7 @@ from actors.errors import AssayError, AuditError, UserError
 from pipelines.cli.flags import OneValue, given, json_option, no_words_of_ray, settings_options
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
-from pipelines.storage import in_a_job
+from pipelines.storage import is_in_job
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 def _goes_on() -> str:
     """What goes on with this command: the same one; --overwrite would start it again."""
-    if in_a_job():
+    if is_in_job():
         return "the same job, submitted again, goes on from there"
     program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
     return f"this goes on from there:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
@@ -112,7 +112,22 @@ class _Commands(click.Group):
         return command
 
 
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("assay")
+        except metadata.PackageNotFoundError:
+            version = "from a checkout that isn't installed"
+        click.echo(f"assay {version}")
+        context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="print the version, and exit"
+)
 def cli() -> None:
     """Trustworthy rewards on massive corpora and online: score with any reward model, filter by the scores, serve them."""
 

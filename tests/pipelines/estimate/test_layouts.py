@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from actors.errors import SettingsError
 from pipelines.cli.app import cli
-from pipelines.estimate.layouts import layout_of, table
+from pipelines.estimate.layouts import layout_of, layout_table
 from pipelines.settings.estimate_settings import LayoutSettings
 from tests.conftest import REPOSITORY
 
@@ -21,7 +21,7 @@ def run(*words: object) -> str:
 
 
 def test_the_guide_has_the_table_of_the_code() -> None:
-    assert run("--table") == "\n".join(table()) + "\n"
+    assert run("--table") == "\n".join(layout_table()) + "\n"
     assert run("--table") in (REPOSITORY / "docs" / "guides" / "planning.md").read_text()
 
 

@@ -1,0 +1,89 @@
+"""The pages of what goes in and what is made for trainers: shapes of rows, and trainers' formats."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from docs.generate.markdown import Page, anchored, code, document, heading, table, text
+from pipelines.exports.trainer_format import PairFormat, ResponseFormat
+from pipelines.exports.trainer_messages import Refusal
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.formats import PROMPT_SHAPES, SHAPES, Shape
+
+REFUSALS: Mapping[Refusal, str] = {
+    Refusal.TOOL_TURN: "a turn of a tool, which the format has no place for",
+    Refusal.LATER_SYSTEM_TURN: "a second system turn, or one that doesn't come first",
+    Refusal.NOT_ALTERNATING: "turns of user and assistant that don't alternate",
+    Refusal.NOT_ONE_TURN: "anything but one turn of the user's before the response",
+    Refusal.NO_USER_TURN: "no turn of a user",
+    Refusal.NO_QUESTION: "the turn before the response is the system's or the assistant's",
+    Refusal.CONTROL_TOKEN: "text that holds one of the control tokens that the trainer writes itself",
+    Refusal.MISSING_SCORE: "a named score that the format needs is missing",
+}
+
+
+def pages() -> Iterator[Page]:
+    """A page of the shapes, and one of the formats."""
+    yield Page("input-shapes.md", _shapes())
+    yield Page("trainer-formats.md", _formats())
+
+
+def _shapes() -> str:
+    rows = [(f"[{code(name)}](#{anchored(name)})", text(shape.about), text(shape.needs)) for name, shape in SHAPES.items()]
+    prompts = [(code(name), text(shape.about), text(shape.needs)) for name, shape in PROMPT_SHAPES.items()]
+    return document(
+        "# Input shapes",
+        "How a row holds a context and its responses. The shape of a corpus is found by looking at its first rows, or named "
+        "with `--format`; rows of any other shape are read by `--prompt-column` and `--response-column`.",
+        table(("shape", "what it is", "rows have"), rows),
+        *(_shape(shape) for shape in SHAPES.values()),
+        heading(2, "Shapes of prompts", "prompts"),
+        "What `assay sample` and `assay refine` answer:",
+        table(("shape", "what it is", "rows have"), prompts),
+    )
+
+
+def _shape(shape: Shape) -> str:
+    turns = "every assistant turn with `--turns all`" if shape.read_turns else "its responses as they are; no `--turns all`"
+    return document(
+        heading(2, code(shape.name), anchored(shape.name)),
+        f"{_capital(text(shape.about))}. Judged: {turns}.",
+        _keys(shape.looks_like),
+    ).rstrip()
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _keys(reads: Callable[..., Any]) -> str:
+    """What the docstring of a shape's module has after its first line: the keys of a row, as they stand in a file."""
+    _, _, rest = (sys.modules[reads.__module__].__doc__ or "").partition("\n\n")
+    return f"```text\n{rest.strip()}\n```" if rest.strip() else ""
+
+
+def _formats() -> str:
+    pairs = [_format(made) for made in PAIR_FORMATS.values()]
+    responses = [(*_format(made), _needs(made)) for made in RESPONSE_FORMATS.values()]
+    return document(
+        "# Trainer formats",
+        "What is made of a scored corpus for training, in each trainer's exact shape.",
+        heading(2, "Pairs", "pairs"),
+        "`assay pairs SCORED OUTPUT --for NAME`:",
+        table(("format", "what it is", "source"), pairs),
+        heading(2, "Responses", "responses"),
+        "`assay export SCORED OUTPUT --for NAME`:",
+        table(("format", "what it is", "source", "needs"), responses),
+        heading(2, "What is left out", "refusals"),
+        "A conversation that a format can't hold is left out, and counted by its reason. It is never changed until it fits.",
+        table(("reason", "what it says"), ((code(reason), text(meaning)) for reason, meaning in REFUSALS.items())),
+    )
+
+
+def _format(made: PairFormat | ResponseFormat) -> tuple[str, str, str]:
+    return code(made.name), text(made.about), text(made.source)
+
+
+def _needs(made: ResponseFormat) -> str:
+    scores = [f"the scores {', '.join(map(code, made.needs_scores))}"] if made.needs_scores else []
+    return "; ".join([*(["`--threshold`"] if made.needs_threshold else []), *scores])

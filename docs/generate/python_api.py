@@ -1,0 +1,70 @@
+"""The page of the Python API: what `pipelines` exports, with every way to call it."""
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from docs.generate.command_line import commands, page_of
+from docs.generate.markdown import Page, anchored, code, document, heading, paragraphs, table, text
+from pipelines import api
+
+_COMMAND = {"keep": "filter", "top_k": "filter", "top_fraction": "filter"}
+"""The commands of those functions that are called otherwise."""
+
+
+def functions() -> dict[str, Callable[..., Any]]:
+    """All that `pipelines` exports, by name."""
+    return {name: getattr(api, name) for name in api.__all__}
+
+
+def pages() -> Iterator[Page]:
+    """The page."""
+    found = functions()
+    rows = [
+        (f"[{code(name)}](#{anchored(name)})", text((inspect.getdoc(function) or "").split("\n\n")[0]))
+        for name, function in found.items()
+    ]
+    yield Page(
+        "python.md",
+        document(
+            "# Python",
+            "`from pipelines import score, keep` and so on: the commands by their names. With paths, each writes a folder "
+            "and returns a summary; with a `ray.data.Dataset` first and no output, it returns a Dataset. Options have the "
+            "names of the command's, with `_` for `-`.",
+            table(("function", "what it does"), rows),
+            *(_section(name, function) for name, function in found.items()),
+        ),
+    )
+
+
+def _section(name: str, function: Callable[..., Any]) -> str:
+    ways = typing.get_overloads(function) or [function]
+    signatures = "\n".join(f"{name}{_signature(way)}" for way in ways)
+    command = _COMMAND.get(name, name)
+    options = f"Options: those of [`assay {command}`]({page_of(command)})." if command in commands() else ""
+    return document(
+        heading(2, code(name), anchored(name)),
+        f"```python\n{signatures}\n```",
+        paragraphs(inspect.getdoc(function)),
+        options,
+    ).rstrip()
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """As it stands in the source, without the modules that its types are from."""
+    signature = inspect.signature(function)
+    parameters = [one.replace(annotation=_Named(one.annotation)) for one in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=_Named(signature.return_annotation)))
+
+
+class _Named:
+    """A type that is written by its short name."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    def __repr__(self) -> str:
+        if isinstance(self._kind, type) and not typing.get_args(self._kind):
+            return self._kind.__name__
+        return str(self._kind).replace("collections.abc.", "").replace("typing.", "")

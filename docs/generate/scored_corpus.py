@@ -1,0 +1,195 @@
+"""The page of a scored corpus: the columns of its parts, and the manifest of a run that is settled and never started."""
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from docs.generate.markdown import Page, code, document, heading, table, text
+from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.resolve_run import resolve
+from pipelines.scored_corpus.columns import REASONED, SUSPECT, Columns
+from pipelines.scored_corpus.manifest import NAME
+from pipelines.scored_corpus.summary import Summary
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import ScoreSettings
+
+ALWAYS = Columns(pa.schema([]), ("NAME",), "")
+EVERYTHING = Columns(
+    pa.schema([]),
+    ("NAME",),
+    "",
+    steps=True,
+    votes=True,
+    trace=True,
+    drawn=True,
+    refined=True,
+    flags=(REASONED, SUSPECT),
+)
+
+COLUMNS: Mapping[str, str] = {
+    "row": "the input row: its file, and its byte offset or its number there; of a dataset the MD5 of its content",
+    "response_name": "which of the row's responses: `final`, `chosen`, `turn[3]` ...",
+    "prompt_hash": "16 hexadecimal digits, equal for responses to the same prompt; null where no prompt could be read",
+    "candidate": "of `sample` and `refine`: the text that a policy wrote",
+    "finish_reason": "of `sample` and `refine`: `stop` if the candidate ended by itself",
+    "candidate_tokens": "of `sample` and `refine`: how many tokens were written",
+    "parent": "of `refine`: the name of the draft that an edit was made of",
+    "feedback": "of `refine`: the feedback that an edit was made by",
+    "reward": "the reward; null unless `status` is `scored`",
+    "scores": "the model's named outputs, one field each; null unless `status` is `scored`",
+    "steps": "of a model that judges steps: the reward of each",
+    "status": "`scored`, `rejected` or `failed`",
+    "reason": "why there is no reward; null if there is one",
+    "prompt_tokens": "tokens of all prompts about the response; responses that are shown together share them",
+    "truncated": "whether old turns were dropped to fit (`--too-long trim-turns`)",
+    "votes": "of a judge that writes: what each judgement came to",
+    "completion_tokens": "of a judge that writes: what it wrote about the response, in tokens",
+    "trace": "with `--trace`: what it wrote, about which responses as shown, and what was read in it or why nothing",
+    REASONED: "where reasoning is stripped or kept: whether there was some, in the response or in turns before it",
+    SUSPECT: "of `ensemble`: high reward and high disagreement; null where there are no z-scores",
+}
+
+MANIFEST: Mapping[str, str] = {
+    "assay": "the version of the manifest's own form",
+    "identity": "what decides the numbers (below): a run with another one is refused in this folder",
+    "files": "the input files, by whose numbers parts know them (below)",
+    "carried_columns": "the Arrow schema of what is carried over from the input, in base64",
+    "columns": "all columns of a part with their types, for people",
+    "outputs": "the names in `scores`",
+    "steps": "whether there is a column `steps`",
+    "votes": "whether there are `votes` and `completion_tokens`",
+    "trace": "whether there is a column `trace`",
+    "drawn": "whether a policy wrote the responses",
+    "refined": "whether some of them were made of others",
+    "within_row": "whether rewards of different rows can't be compared",
+    "flags": "columns of ours that only some corpora have: true, false or null",
+    "reserved": "names that are kept free for a corpus that is going to be made of this one",
+    "made_with": "what may change between runs into one folder; also in the metadata of every part (below)",
+    "run": "the name of the run, with which the names of its parts end",
+    "summary": "what came of it (below); null until the run is complete",
+}
+
+IDENTITY: Mapping[str, str] = {
+    "model": "as it was given",
+    "revision": "the commit on the hub; null for a folder or a built-in model",
+    "weights": "a hash of the checkpoint's weights, and of an adapter's",
+    "family": "how it is asked and read",
+    "template": "a hash of the chat template",
+    "tokenizer": "a hash of the tokenizer",
+    "config": "a hash of `config.json`",
+    "dtype": "precision",
+    "max_model_len": "longest prompt in tokens",
+    "reward_weights": "weights of the named outputs in the reward",
+    "read": "how a head's outputs are read, where that isn't as published",
+    "judge": "how a judge that writes is asked and read; only of these",
+    "engine": "`vllm` or `fake`",
+    "shape": "shape of the rows",
+    "own_columns": "the fields with prompt and response, where they were named",
+    "row_reader": "the version of how rows are read",
+    "turns": "which assistant turns are judged",
+    "render": "how a conversation becomes a prompt",
+    "reasoning": "what becomes of reasoning in what is judged",
+    "limit": "only so many input rows",
+    "max_record_bytes": "longer records are rejected unread",
+    "prefix": "put before the names of our columns",
+}
+
+FILES: Mapping[str, str] = {
+    "index": "the number that names of parts begin with",
+    "name": "its name in `row`",
+    "path": "where it was found",
+    "kind": "how it is read",
+    "size": "in bytes",
+    "fingerprint": "the store's tag, or a hash of the content; of a file above 64 MiB a hash of samples and the time",
+    "extent": "where it ends: a number of bytes or rows; null where only reading it to its end tells",
+    "modified": "when it was last written, in nanoseconds since 1970; no part of what the file is",
+}
+
+MADE_WITH: Mapping[str, str] = {
+    "assay": "version of Assay",
+    "vllm": "version of vLLM",
+    "ray": "version of Ray",
+    "tensor_parallel": "GPUs that share a layer",
+    "pipeline_parallel": "groups of GPUs that share the layers out",
+    "engine_args": "what was passed on to vLLM",
+    "model_runner": "which of vLLM's model runners was asked for",
+}
+
+SUMMARY: Mapping[str, str] = {
+    "rows": "input rows",
+    "responses": "scored, rejected and failed together",
+    "scored": "with a reward",
+    "rejected": "couldn't be judged as they are",
+    "failed": "the model was asked, and gave no usable answer",
+    "truncated": "old turns were dropped to fit",
+    "prompt_tokens": "what the model read",
+    "reasons": "how many of each reason",
+    "quantiles": "of the reward and each named output: minimum, 5 %, 25 %, median, 75 %, 95 %, maximum",
+    "flags": "how often each flag is true",
+    "completion_tokens": "what a judge wrote",
+    "orders": "of a judge that saw pairs in both orders: pairs, those that the order decided, and for the first shown",
+    "labels": "how rewards go with the labels `chosen` and `rejected`",
+    "work": "how long it took, and on how many engines",
+    "plan": "how that and the rest compare with the run's plan, if it had one",
+    "left_out": "files in the input's folders that weren't read",
+    "made": "what was chosen, paired or exported while the run went on",
+}
+
+
+@cache
+def manifest() -> Mapping[str, Any]:
+    """The manifest of a run by a built-in judge, as it is written: settled, and never started."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder, "corpus.jsonl")
+        corpus.write_text('{"prompt": "What is 3 + 4?", "response": "7"}\n')
+        flat = {"inputs": [str(corpus)], "output": folder, "model": "tiny-genrm", "trace": True, "reasoning": "strip"}
+        settings = build(ScoreSettings, flat)
+        manifest_of(resolve(settings), settings).write(folder)
+        written: Mapping[str, Any] = json.loads(Path(folder, NAME).read_text())
+        return written
+
+
+def pages() -> Iterator[Page]:
+    """The page. Raises `KeyError` for a column or a key that nothing is said of here."""
+    written = manifest()
+    summary = (field.name for field in dataclasses.fields(Summary))
+    yield Page(
+        "scored-corpus.md",
+        document(
+            "# Scored corpus",
+            "A scored corpus is a folder with `parts/*.parquet`, one row for each response judged, and `manifest.json`. "
+            "`pipelines.read_scored` reads it, and so does anything that reads Parquet: the parts whose names end with the "
+            "manifest's `run`.",
+            heading(2, "Columns of a part", "columns"),
+            "First come the input's: of JSON rows `record`, the row's own bytes, and its flat fields; of Parquet its "
+            "columns. Then come ours, under `--prefix`:",
+            table(("column", "type", "always", "what it is"), map(_column, EVERYTHING.ours)),
+            heading(2, "Manifest", "manifest"),
+            _keys(written, MANIFEST),
+            heading(3, "Identity", "identity"),
+            _keys(written["identity"], IDENTITY),
+            "Runs of `sample`, `refine` and `ensemble` have their own settings beside these; a run with `--adapter` or "
+            "`--principle-column` has that.",
+            heading(3, "Files", "files"),
+            _keys(written["files"][0], FILES),
+            heading(3, "Made with", "made-with"),
+            _keys(written["made_with"], MADE_WITH),
+            heading(3, "Summary", "summary"),
+            _keys(dict.fromkeys(summary), SUMMARY),
+        ),
+    )
+
+
+def _column(field: pa.Field) -> tuple[str, str, str, str]:
+    always = "yes" if field.name in ALWAYS.ours.names else ""
+    return code(field.name), code(field.type), always, text(COLUMNS[field.name])
+
+
+def _keys(written: Mapping[str, Any], said: Mapping[str, str]) -> str:
+    return table(("key", "what it is"), ((code(name), text(said[name])) for name in written))

@@ -1,0 +1,76 @@
+"""The files beside the code say the same as the code: one version everywhere, and the same checks wherever they are run."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import REPOSITORY
+
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+VERSION: str = PROJECT["version"]
+
+
+def document(path: str) -> Any:
+    return yaml.safe_load((REPOSITORY / path).read_text())
+
+
+def test_every_file_names_the_same_version_and_its_day() -> None:
+    citation = document("CITATION.cff")
+    changes = re.search(r"^## (\d\S+) \((\S+)\)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert changes is not None
+    assert changes.groups() == (VERSION, citation["date-released"].isoformat())
+    assert citation["version"] == VERSION
+    assert citation["license"] == PROJECT["license"]
+    assert set(re.findall(r"assay==(\S+)", (REPOSITORY / "deploy" / "Dockerfile").read_text())) == {VERSION}
+
+
+def test_what_is_pinned_for_developers_is_what_is_installed() -> None:
+    lines = [line for line in (REPOSITORY / "requirements-dev.txt").read_text().splitlines() if not line.startswith("#")]
+    installed = dict(line.lower().split("==") for line in lines)
+    exact = [one.split("==") for one in PROJECT["optional-dependencies"]["dev"] if "==" in one]
+    assert {name.partition("[")[0].lower(): pin for name, pin in exact}.items() <= installed.items()
+    assert lines == sorted(lines, key=str.lower)
+
+
+def test_hooks_run_the_tools_of_make_check() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    check = re.search(r"^check:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert check is not None
+    tools = set(re.findall(r"\$\(VENV\)/bin/(\w[\w-]*)", check[1])) | set(re.findall(r"\$\(MAKE\) (\w+)", check[1]))
+    hooks = [hook for repo in document(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
+    assert {hook["entry"].removeprefix("make ").removeprefix(".venv/bin/").split()[0] for hook in hooks} == tools
+    assert {hook["language"] for hook in hooks} == {"system"}
+
+
+def test_public_ci_runs_checks_and_tests_on_every_python() -> None:
+    job = document(".github/workflows/ci.yml")["jobs"]["test"]
+    first, last = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups()  # type: ignore[union-attr]
+    assert job["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in range(int(first), int(last))]
+    run = [step["run"].split()[:2] for step in job["steps"] if "run" in step]
+    assert run == [["make", "setup"], ["make", "check"], ["make", "test"]]
+
+
+@pytest.mark.parametrize(
+    "form", sorted((REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_a_form_for_issues_asks_what_it_needs(form: Path) -> None:
+    asked = yaml.safe_load(form.read_text())
+    if form.stem == "config":
+        assert asked == {"blank_issues_enabled": False}
+        return
+    fields = [field for field in asked["body"] if field["type"] != "markdown"]
+    assert asked["name"]
+    assert asked["description"]
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert any(field.get("validations", {}).get("required") for field in fields)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (REPOSITORY / page).read_text())
+    assert links
+    assert not [link for link in links if not (REPOSITORY / link).exists()]
