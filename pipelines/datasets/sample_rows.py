@@ -15,7 +15,7 @@ from pipelines.prepare.policy_prompts import PromptPreparation, read_prompt_rows
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.policies import Engines
-from pipelines.sampling.sample_step import CandidateSampler, Sampled
+from pipelines.sampling.sample_step import CandidateSampler, PromptCandidates
 from pipelines.settings.run_settings import DatasetSampleSettings
 
 
@@ -35,7 +35,7 @@ class RowSampleStep(CandidateSampler):
         writers, judges = policies.sizes(settings, writers=1)
         self._stack = ExitStack()  # never closed, but kept: Ray ends an actor's actors when it ends the actor
         engines = Engines(self._stack, settings, logging.getLogger(__name__).warning)
-        self._drawer = engines.drawer(settings.policy, asking.policy, writers)
+        self._source = engines.source(settings.policy, asking.policy, writers)
         pool = engines.judges(asking.preparation.model, judges)
         super().__init__(asking.preparation, CandidateBudget(settings.draw), settings.policy.policy_seed, pool)
         self._holder = ray.get_runtime_context().get_actor_id()
@@ -44,8 +44,8 @@ class RowSampleStep(CandidateSampler):
         """Sample a block; returns a row per candidate."""
         ids = block.column(ROW_ID).to_pylist()
         prompts = [prompt for prompt in read_prompt_rows(block) if prompt is not None]
-        rows = [Sampled(row_id, prompt) for row_id, prompt in zip(ids, prompts, strict=True)]
+        rows = [PromptCandidates(row_id, prompt) for row_id, prompt in zip(ids, prompts, strict=True)]
         work = f"{self._holder}-{hashlib.md5(''.join(ids).encode(), usedforsecurity=False).hexdigest()}"
-        self.sampled(work, rows, self._drawer)
+        self.sample(work, rows, self._source)
         table, _ = self.table(block, rows)
         return table

@@ -45,7 +45,7 @@ def test_every_command_is_on_its_page_with_every_option(reference: Mapping[str, 
 
 def test_an_option_has_its_type_its_default_and_its_help(reference: Mapping[str, str]) -> None:
     score, keep = reference["command-line/score.md"], reference["command-line/filter.md"]
-    assert "| `--turns` | `final`, `all` | `final` | judge the final assistant turn, or every one |" in score
+    assert "| `--turns` | `final`, `all` | `final` | judge the final assistant turn, or every assistant turn |" in score
     assert "| `--tensor-parallel` | integer | `1` |" in score
     assert "| `--overwrite` | flag |  |" in score
     assert "| `--response-column` | text, repeatable |" in score
