@@ -15,7 +15,7 @@ from ray.data import ActorPoolStrategy, Dataset
 from actors.errors import SettingsError, SourceError
 from actors.launch.placement import cluster_gpus, engine_gpus
 from actors.reward_model import resolve_model
-from pipelines.datasets.known_datasets import reader_of, remember, schema_of
+from pipelines.datasets.known_datasets import reader_of, register, schema_of
 from pipelines.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
 from pipelines.datasets.score_datasets import check_names, read_first_rows
 from pipelines.datasets.score_rows import conformed
@@ -77,7 +77,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     )
     stripped = strips_reasoning(preparation)
     reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
-    return remember(sampled, columns.schema, reader)
+    return register(sampled, columns.schema, reader)
 
 
 def _check_room(settings: DatasetSampleSettings) -> None:

@@ -24,7 +24,7 @@ from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.reward_model import resolve_model
 from pipelines import storage
 from pipelines.corpus.readers import PREPARED
-from pipelines.datasets.known_datasets import known_schema, reader_of, remember, schema_of
+from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.parts_source import PartsSource
 from pipelines.datasets.score_rows import ROW_ID, RowStep, conformed, prepare_rows
 from pipelines.export.read_back import Reader
@@ -81,7 +81,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     )
     stripped = strips_reasoning(preparation)
     reader = Reader(columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
-    return remember(scored, columns.schema, reader)
+    return register(scored, columns.schema, reader)
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:
@@ -95,7 +95,7 @@ def keep(dataset: Dataset, condition: str) -> Dataset:
     kept = dataset.map_batches(
         functools.partial(_filter_block, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
     )
-    return remember(kept, schema, reader_of(dataset))
+    return register(kept, schema, reader_of(dataset))
 
 
 def top_fraction(
@@ -136,7 +136,7 @@ def read_scored(folder: str, *, partial: bool = False) -> Dataset:
         dataset = ray.data.read_datasource(source, override_num_blocks=len(entries))
     else:
         dataset = ray.data.from_arrow(schema.empty_table())
-    return remember(dataset, schema, Reader.of(manifest))
+    return register(dataset, schema, Reader.of(manifest))
 
 
 def read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
@@ -200,15 +200,15 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
         ]
         boundary, winners = None, list[list[Any]]([[]] * len(blocks))
         if choice.top_k is not None:
-            winners = passes.winners(hands, choice, sources)
+            winners = passes.find_winners(hands, choice, sources)
         else:
-            boundary = passes.boundary(hands, choice, sources)
+            boundary = passes.find_boundary(hands, choice, sources)
         kept = [
             hands.start(_keep_chosen, boundary, evaluator, block, *tables, pieces=1)[0]
             for (evaluator, block, _), tables in zip(sources, winners, strict=True)
         ]
         chosen = ray.data.from_arrow_refs(kept) if kept else ray.data.from_arrow(schema.empty_table())
-    return remember(chosen, schema, reader_of(dataset))
+    return register(chosen, schema, reader_of(dataset))
 
 
 def _schema_of(table: pa.Table) -> pa.Schema:

@@ -42,14 +42,14 @@ class MemberRun:
         return {_file(file): grouped.get(file.index, []) for file in self.manifest.files}
 
 
-class Aligned(NamedTuple):
+class AlignedPart(NamedTuple):
     """The combined results for the responses in one part of the first member: a row per response, for `z_scores`."""
 
     part: Part
     table: pa.Table
 
 
-def align_members(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
+def align_members(runs: Sequence[MemberRun]) -> Iterator[AlignedPart]:
     """Align the responses of the members, part by part of the first one.
 
     Raises `AuditError` unless all members hold exactly the same responses; it names the first that differs.
@@ -64,7 +64,7 @@ def align_members(runs: Sequence[MemberRun]) -> Iterator[Aligned]:
             tables = [stream.take(part.counts.responses) for stream in streams]
             for run, table in zip(others, tables[1:], strict=True):
                 _check_same(first.name, tables[0], run.name, table)
-            yield Aligned(part, _combine(tables, within_row))
+            yield AlignedPart(part, _combine(tables, within_row))
         # The first member is used up here; this finds a member with more responses than it.
         for run, stream in zip(runs, streams, strict=True):
             if (left := stream.take(1)).num_rows:

@@ -80,7 +80,7 @@ def combine_scores(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.T
 
 
 def _scores(rewards: Numbers, z: Numbers, u: Numbers, z_of_u: Numbers) -> list[Numbers]:
-    """The scores that `members.outputs` names, in its order. NaN of one member makes the combined numbers NaN."""
+    """The scores that `members.score_fields` names, in its order. NaN of one member makes the combined numbers NaN."""
     combined = [[values.mean(0), values.min(0), values.max(0) - values.min(0)] for values in (rewards, z)]
     return [*rewards, *combined[0], *z, *combined[1], u, z_of_u]
 

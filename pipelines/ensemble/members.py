@@ -68,7 +68,7 @@ def check_same_files(files: Mapping[str, Sequence[InputFile]]) -> None:
                 )
 
 
-def outputs(names: Sequence[str]) -> tuple[str, ...]:
+def score_fields(names: Sequence[str]) -> tuple[str, ...]:
     """The fields of `scores`: the members' rewards, their mean, min and spread; the same of z-scores; the disagreement."""
     return (*names, *_COMBINED[:3], *(f"z_{name}" for name in names), *_COMBINED[3:])
 

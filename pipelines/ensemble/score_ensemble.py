@@ -22,7 +22,7 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.ensemble.align import MemberRun, align_members
 from pipelines.ensemble.combine_step import CombineStep, write_parts
-from pipelines.ensemble.members import KEPT_FREE, Member, check_same_files, members, outputs
+from pipelines.ensemble.members import KEPT_FREE, Member, check_same_files, members, score_fields
 from pipelines.ensemble.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
 from pipelines.prepare import resolve_run
 from pipelines.runtime.progress import EnsembleProgress, Silent
@@ -122,7 +122,9 @@ def _common_columns(members: Sequence[Columns]) -> Columns:
 
 
 def _combined_columns(columns: Columns, names: Sequence[str]) -> Columns:
-    return Columns(columns.carried, outputs(tuple(names)), columns.prefix, flags=(SUSPECT,), within_row=columns.within_row)
+    return Columns(
+        columns.carried, score_fields(tuple(names)), columns.prefix, flags=(SUSPECT,), within_row=columns.within_row
+    )
 
 
 def _earlier(folder: str, overwrite: bool) -> Manifest | None:

@@ -102,6 +102,7 @@ class Baselines:
 
         Other columns come back with `numbers`, and are the same in every table.
         """
+        # Tables have no order in SQL: `place` is the index of a response in the corpus.
         place = pa.array(range(self._count, self._count + table.num_rows), pa.int64())
         self._count += table.num_rows
         self._begun = True
@@ -112,6 +113,7 @@ class Baselines:
     def _insert(self) -> None:
         if self._waiting:
             self._connection.register("waiting", pa.concat_tables(self._waiting))
+            # `limit 0` takes the columns from the first table, so the schema isn't stated twice.
             self._connection.execute("create table if not exists responses as from waiting limit 0")
             self._connection.execute("insert into responses from waiting")
             self._connection.unregister("waiting")
@@ -132,6 +134,7 @@ class Baselines:
         )
         pairs = tuple(self._agreement(first, second) for first, second in self._pairs())
         (compared,) = self._row("select count(*) from disagreement")
+        # Left joins: responses without a z-score, or not scored by all members, stay, with nulls.
         # Ordered by place, so that `numbers` reads a range of row groups instead of the whole table.
         self._connection.execute(
             "create table numbers as select responses.* exclude (prompt), "
@@ -154,6 +157,7 @@ class Baselines:
         # The sample variance of z0, z1 ... within a row: SQL's aggregates work down columns only. It is null if a z is.
         mean = f"(({' + '.join(f'z{number}' for number in self._members)}) / {len(self._members)})"
         squares = " + ".join(f"(z{number} - {mean}) * (z{number} - {mean})" for number in self._members)
+        # Compared by the width of the rewards, not by their deviation: that would need a bound for each number of responses.
         z = self._each(
             f"case when high{{0}} - low{{0}} > {SAME_REWARD} then (r{{0}} - mean{{0}}) / deviation{{0}} end as z{{0}}, "
             f"high{{0}} - r{{0}} <= {SAME_REWARD} as top{{0}}"

@@ -165,7 +165,9 @@ class ResponseEvaluator:
         """The evaluator of tables in this process. It isn't picklable, so each worker compiles its own."""
         expressions = {_MET: self.condition.text if self.condition else "true"}
         if self.ranking:
+            # Cast to double: integers above 2**53 that differ may rank as equals, and their ties decide.
             row, name = (_quoted(self.prefix + column) for column in (ROW, RESPONSE))
+            # The newline ends a comment (`--`) that the expression may end with.
             expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
             # A hash of the response's id, not DuckDB's `hash`: MD5 is the same in every version and on every machine.
             expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
@@ -178,6 +180,7 @@ class ResponseEvaluator:
     def evaluate(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> EvaluatedRows:
         """Evaluate rows of a part, from index `first` on."""
         answers = evaluate(table)
+        # SQL's three values: a condition on a null score is null, and is not met.
         met = pc.fill_null(answers.column(_MET), False).to_numpy()
         if self.ranking:
             met = met & pc.equal(table.column(self.prefix + STATUS), Status.SCORED.value).to_numpy()
@@ -303,6 +306,7 @@ def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows)
     status, reason = (rows.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
     unscored = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
     why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, unscored)
+    # The first that holds: condition not met (or, with a ranking, not scored); no number to rank by; not selected.
     if selection is None:
         why_met = pa.nulls(len(status), pa.string())
     else:

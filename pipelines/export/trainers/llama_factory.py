@@ -12,7 +12,7 @@ Source: hiyouga/LLaMA-Factory@ff6d4d12, data/README.md and src/llamafactory/data
 from collections.abc import Iterator, Sequence
 
 from actors.records import Message, Role
-from pipelines.export.trainers.conversations import Refusal, out_of_turn
+from pipelines.export.trainers.conversations import Refusal, refuse_not_alternating
 from pipelines.export.trainers.row_format import Labels, PairFormat, ResponseFormat, Row
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
@@ -40,7 +40,7 @@ def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
 
 
 def _check(candidate: Candidate) -> Refusal | None:
-    return out_of_turn(candidate.context)
+    return refuse_not_alternating(candidate.context)
 
 
 def _check_pair(pair: PreferencePair) -> Refusal | None:
