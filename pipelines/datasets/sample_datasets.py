@@ -18,7 +18,7 @@ from actors.reward_model import resolve_model
 from pipelines.datasets.known_datasets import reader_of, register, schema_of
 from pipelines.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
 from pipelines.datasets.score_datasets import check_names, read_first_rows
-from pipelines.datasets.score_rows import conformed
+from pipelines.datasets.score_rows import conform
 from pipelines.export import export_job, exports
 from pipelines.export.export_job import ExportJob
 from pipelines.export.read_back import Reader
@@ -164,7 +164,7 @@ class _Group:
 
     def rows(self, group: pa.Table) -> pa.Table:
         """The rows made of a group."""
-        group = conformed(group, self.schema)
+        group = conform(group, self.schema)
         # In a fixed order, as that decides ties and seeds, and as the reader needs the responses of a row side by side.
         order = sorted(range(len(group)), key=self._sort_keys(group).__getitem__)
         rows = self.reader.candidates([group.take(pa.array(order, pa.int64())).select(self.reader.reads)])

@@ -67,8 +67,10 @@ def align_members(runs: Sequence[MemberRun]) -> Iterator[AlignedPart]:
             yield AlignedPart(part, _combine(tables, within_row))
         # The first member is used up here; this finds a member with more responses than it.
         for run, stream in zip(runs, streams, strict=True):
-            if (left := stream.take(1)).num_rows:
-                raise AuditError(f"{run.name} has {_named(left, 0)}, and that is more than the others have of {file.name}")
+            if (extra := stream.take(1)).num_rows:
+                raise AuditError(
+                    f"{run.name} has {_describe(extra, 0)}, and that is more than the others have of {file.name}"
+                )
 
 
 def _file(file: InputFile) -> tuple[str, int, str]:
@@ -119,11 +121,11 @@ def _check_same(name: str, table: pa.Table, other_name: str, other: pa.Table) ->
     index = next((index for index, (expected, actual) in pairs if expected != actual), shorter)
     raise AuditError(
         "the members don't hold the same responses: "
-        f"{name} has {_named(table, index)}, where {other_name} has {_named(other, index)}"
+        f"{name} has {_describe(table, index)}, where {other_name} has {_describe(other, index)}"
     )
 
 
-def _named(table: pa.Table, index: int) -> str:
+def _describe(table: pa.Table, index: int) -> str:
     if index >= table.num_rows:
         return "no more"
     row, response, prompt_hash = (table.column(name)[index].as_py() for name in _IDENTITY)

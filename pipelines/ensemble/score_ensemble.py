@@ -252,7 +252,7 @@ def _complete(
             places[part] = count
             count += table.num_rows
             base.add(table)
-        agreement = base.settle(responses_needed(step.combination.suspect_disagreement))
+        agreement = base.compute(responses_needed(step.combination.suspect_disagreement))
         groups = list(_groups(missing))
         done, total = 0, sum(part.counts.responses for part, _ in missing)
         with workers(len(groups)) as hands:

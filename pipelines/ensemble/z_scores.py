@@ -84,9 +84,9 @@ def responses_needed(z: float) -> int:
 
 
 class Baselines:
-    """A table of the rewards of all responses, in the order of the corpus; after `settle`, of their z-scores.
+    """A table of the rewards of all responses, in the order of the corpus; after `compute`, of their z-scores.
 
-    First `add` all responses, then `settle` once, then read `numbers`.
+    First `add` all responses, then `compute` once, then read `numbers`.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
@@ -119,7 +119,7 @@ class Baselines:
             self._connection.unregister("waiting")
         self._waiting = []
 
-    def settle(self, needed: int) -> EnsembleAgreement:
+    def compute(self, needed: int) -> EnsembleAgreement:
         """Compute the z-scores. `needed` is how many responses a prompt must have for one to be suspect."""
         self._insert()
         if not self._begun:
@@ -152,7 +152,7 @@ class Baselines:
             + self._each(
                 "avg(r{0}) as mean{0}, stddev_samp(r{0}) as deviation{0}, min(r{0}) as low{0}, max(r{0}) as high{0}"
             )
-            + f" from responses where {self._scored} group by prompt"
+            + f" from responses where {self._scored_filter} group by prompt"
         )
         # The sample variance of z0, z1 ... within a row: SQL's aggregates work down columns only. It is null if a z is.
         mean = f"(({' + '.join(f'z{number}' for number in self._members)}) / {len(self._members)})"
@@ -164,7 +164,7 @@ class Baselines:
         )
         self._connection.execute(
             f"create table measured as select *, sqrt(({squares}) / {len(self._members) - 1}) as u from "
-            f"(select place, prompt, {z} from responses join baseline using (prompt) where {self._scored})"
+            f"(select place, prompt, {z} from responses join baseline using (prompt) where {self._scored_filter})"
         )
 
     def numbers(self, first: int, count: int) -> pa.Table:
@@ -183,7 +183,7 @@ class Baselines:
         return itertools.combinations(self._members, 2)
 
     @property
-    def _scored(self) -> str:
+    def _scored_filter(self) -> str:
         return "r0 is not null"  # rewards are null for all members or for none
 
     def _each(self, text: str) -> str:

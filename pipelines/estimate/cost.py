@@ -135,7 +135,7 @@ def _speed(settings: BillSettings, ground: CostBasis, earlier: Manifest | None) 
     if settings.written_per_s is not None:
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
-        return _measured(earlier, str(settings.like), ground.engine_layout)
+        return _measured_speed(earlier, str(settings.like), ground.engine_layout)
     published = published_throughput(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
     if published is None:
         return None
@@ -144,7 +144,7 @@ def _speed(settings: BillSettings, ground: CostBasis, earlier: Manifest | None) 
     return EngineSpeed(published.read * ground.gpus, written, published.source, passes=True)
 
 
-def _measured(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
+def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
     """The speed of an engine in an earlier run, measured from the first engine's start of work on.
 
     Raises `SettingsError` if the run has no timing, or if its engines had another layout.

@@ -203,7 +203,7 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
         context.enable_progress_bars = False
         source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes)
         counted = ray.data.read_datasource(source, override_num_blocks=len(units)).map_batches(
-            functools.partial(_pickled, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
+            functools.partial(_pickle_tally, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
         )
         # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.
         for row in counted.iter_rows():
@@ -218,7 +218,7 @@ def tally_table(table: pa.Table, preparation: Preparation) -> Tally:
     return Tally().add(prepared_rows(prepare(table, preparation)), preparation.model)
 
 
-def _pickled(table: pa.Table, preparation: Preparation) -> pa.Table:
+def _pickle_tally(table: pa.Table, preparation: Preparation) -> pa.Table:
     return pa.table({"tally": pa.array([pickle.dumps(tally_table(table, preparation))], pa.binary())})
 
 

@@ -140,7 +140,7 @@ class ResponseEvaluator:
         comparable only `within_row`.
         """
         selects = any(limit is not None for limit in (choice.top_fraction, choice.quantile, choice.top_k))
-        ranking = Ranking.check(choice.by or _quoted(prefix + REWARD), schema) if selects else None
+        ranking = Ranking.check(choice.by or _quote(prefix + REWARD), schema) if selects else None
         ours = {prefix + name for name in (REWARD, SCORES, VOTES)}
         if ranking is not None and within_row and choice.per != "row" and ours.intersection(ranking.columns):
             raise SettingsError(
@@ -166,13 +166,13 @@ class ResponseEvaluator:
         expressions = {_MET: self.condition.text if self.condition else "true"}
         if self.ranking:
             # Cast to double: integers above 2**53 that differ may rank as equals, and their ties decide.
-            row, name = (_quoted(self.prefix + column) for column in (ROW, RESPONSE))
+            row, name = (_quote(self.prefix + column) for column in (ROW, RESPONSE))
             # The newline ends a comment (`--`) that the expression may end with.
             expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
             # A hash of the response's id, not DuckDB's `hash`: MD5 is the same in every version and on every machine.
             expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
         if self.group_by:
-            group = _quoted(self.group_by)
+            group = _quote(self.group_by)
             expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
         flat = {name for checked in (self.condition, self.ranking) if checked for name in checked.flat}
         return Evaluator(expressions, sorted(self.columns), sorted(flat))
@@ -315,5 +315,5 @@ def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows)
     return pc.if_else(pa.array(rows.met), why_met, why_not_met)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
