@@ -387,8 +387,8 @@ DEFECTS = (
     Defect(
         "chosen and rejected swapped in a trainer's rows",
         "pipelines/exports/trainers/trl.py",
-        '{"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), **_extras(pair)}',
-        '{"chosen": whole(pair.rejected), "rejected": whole(pair.chosen), **_extras(pair)}',
+        '{"chosen": whole_conversation(pair.chosen), "rejected": whole_conversation(pair.rejected), **_extras(pair)}',
+        '{"chosen": whole_conversation(pair.rejected), "rejected": whole_conversation(pair.chosen), **_extras(pair)}',
         "tests/pipelines/exports/trainers/test_trainers.py::test_a_pair_in_each_format",
     ),
     Defect(

@@ -15,7 +15,7 @@ _SCHEMAS: "WeakKeyDictionary[Dataset, pa.Schema]" = WeakKeyDictionary()
 _READERS: "WeakKeyDictionary[Dataset, Reader]" = WeakKeyDictionary()
 
 
-def remember(dataset: Dataset, schema: pa.Schema, reader: Reader | None) -> Dataset:
+def register(dataset: Dataset, schema: pa.Schema, reader: Reader | None) -> Dataset:
     """Register a dataset, and return it."""
     _SCHEMAS[dataset] = schema
     if reader is not None:

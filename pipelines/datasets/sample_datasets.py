@@ -15,10 +15,10 @@ from ray.data import ActorPoolStrategy, Dataset
 from actors.errors import SettingsError, SourceError
 from actors.launch.placement import cluster_gpus, engine_gpus
 from actors.reward_model import resolve_model
-from pipelines.datasets.known_datasets import reader_of, remember, schema_of
+from pipelines.datasets.known_datasets import reader_of, register, schema_of
 from pipelines.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
 from pipelines.datasets.score_datasets import check_names, read_first_rows
-from pipelines.datasets.score_rows import conformed
+from pipelines.datasets.score_rows import conform
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
 from pipelines.exports.read_back import Reader
@@ -71,8 +71,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
     stripped = strips_reasoning(preparation)
-    reader = Reader(columns, row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
-    return remember(sampled, columns.schema, reader)
+    reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
+    return register(sampled, columns.schema, reader)
 
 
 def _check_room(settings: DatasetSampleSettings) -> None:
@@ -159,7 +159,7 @@ class _Group:
 
     def rows(self, group: pa.Table) -> pa.Table:
         """The rows made of a group."""
-        group = conformed(group, self.schema)
+        group = conform(group, self.schema)
         # In a fixed order, as that decides ties and seeds, and as the reader needs the responses of a row side by side.
         order = sorted(range(len(group)), key=self._sort_keys(group).__getitem__)
         rows = self.reader.candidates([group.take(pa.array(order, pa.int64())).select(self.reader.reads)])

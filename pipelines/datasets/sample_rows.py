@@ -10,7 +10,7 @@ import pyarrow as pa
 import ray
 
 from pipelines.corpus.readers import PREPARED
-from pipelines.datasets.score_rows import ROW_ID, conformed, row_id
+from pipelines.datasets.score_rows import ROW_ID, conform, row_id
 from pipelines.prepare.policy_prompts import PromptPreparation, read_prompt_rows
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
@@ -21,7 +21,7 @@ from pipelines.settings.run_settings import DatasetSampleSettings
 
 def prepare_prompt_rows(table: pa.Table, asking: PromptPreparation) -> pa.Table:
     """Add to a block of the dataset a column of prepared prompts (pickled) and one of row ids."""
-    table = conformed(table, asking.preparation.columns.carried)
+    table = conform(table, asking.preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
     prompts = asking.rows([asking.preparation.requests(row) for row in rows])
     blobs = pa.array([pickle.dumps(row) for row in prompts], pa.large_binary())

@@ -24,9 +24,9 @@ from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.reward_model import resolve_model
 from pipelines import storage
 from pipelines.corpus.readers import PREPARED
-from pipelines.datasets.known_datasets import known_schema, reader_of, remember, schema_of
+from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.parts_source import PartsSource
-from pipelines.datasets.score_rows import ROW_ID, RowStep, conformed, prepare_rows
+from pipelines.datasets.score_rows import ROW_ID, RowStep, conform, prepare_rows
 from pipelines.exports.read_back import Reader
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
@@ -78,8 +78,8 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
     stripped = strips_reasoning(preparation)
-    reader = Reader(columns, row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
-    return remember(scored, columns.schema, reader)
+    reader = Reader(columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
+    return register(scored, columns.schema, reader)
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:
@@ -93,7 +93,7 @@ def keep(dataset: Dataset, condition: str) -> Dataset:
     kept = dataset.map_batches(
         functools.partial(_filter_block, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
     )
-    return remember(kept, schema, reader_of(dataset))
+    return register(kept, schema, reader_of(dataset))
 
 
 def top_fraction(
@@ -134,7 +134,7 @@ def read_scored(folder: str, *, partial: bool = False) -> Dataset:
         dataset = ray.data.read_datasource(source, override_num_blocks=len(entries))
     else:
         dataset = ray.data.from_arrow(schema.empty_table())
-    return remember(dataset, schema, Reader.of(manifest))
+    return register(dataset, schema, Reader.of(manifest))
 
 
 def read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
@@ -144,7 +144,7 @@ def read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
     except ValueError:  # Ray raises it for a dataset without rows
         return schema_of(dataset), []
     # Ray takes the schema from the first block or the files, where a column of only nulls has no type: rows may add types.
-    return _unified([schema_of(dataset), first.schema]), first.to_pylist()
+    return _unify([schema_of(dataset), first.schema]), first.to_pylist()
 
 
 def check_names(schema: pa.Schema) -> None:
@@ -153,7 +153,7 @@ def check_names(schema: pa.Schema) -> None:
         raise SourceError(f"the dataset has a column {min(collisions)!r}, a name that Assay needs while it works; rename it")
 
 
-def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
+def _unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
     try:
         return pa.unify_schemas(list(schemas), promote_options="permissive").remove_metadata()
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -161,7 +161,7 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def _filter_block(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
-    columns = conformed(table.select([name for name in needed.names if name in table.column_names]), needed)
+    columns = conform(table.select([name for name in needed.names if name in table.column_names]), needed)
     met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(columns).column(_MET)
     return table.filter(met)
 
@@ -176,7 +176,7 @@ class _Block:
 
     def evaluate(self, data: pa.Table) -> Iterator[EvaluatedRows]:
         """See `passes.SourceEvaluator`."""
-        yield self.evaluator.evaluate(self.number, 0, conformed(data, self.schema), self.evaluator.compile())
+        yield self.evaluator.evaluate(self.number, 0, conform(data, self.schema), self.evaluator.compile())
 
 
 def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> Dataset:
@@ -189,7 +189,7 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
     with _raising_our_errors():
         blocks = dataset.materialize().to_arrow_refs()
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
-        schema = _unified([planned_schema or pa.schema([]), *schemas])
+        schema = _unify([planned_schema or pa.schema([]), *schemas])
         evaluator = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
         hands = OnRay()
         evaluators = [_Block(evaluator, schema, number) for number in range(len(blocks))]
@@ -198,15 +198,15 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
         ]
         boundary, winners = None, list[list[Any]]([[]] * len(blocks))
         if choice.top_k is not None:
-            winners = passes.winners(hands, choice, sources)
+            winners = passes.find_winners(hands, choice, sources)
         else:
-            boundary = passes.boundary(hands, choice, sources)
+            boundary = passes.find_boundary(hands, choice, sources)
         kept = [
             hands.start(_keep_chosen, boundary, evaluator, block, *tables, pieces=1)[0]
             for (evaluator, block, _), tables in zip(sources, winners, strict=True)
         ]
         chosen = ray.data.from_arrow_refs(kept) if kept else ray.data.from_arrow(schema.empty_table())
-    return remember(chosen, schema, reader_of(dataset))
+    return register(chosen, schema, reader_of(dataset))
 
 
 def _schema_of(table: pa.Table) -> pa.Schema:
@@ -227,15 +227,15 @@ def _prefix(schema: pa.Schema, prefix: str | None) -> str:
     starts = [name.removesuffix(RESPONSE) for name in schema.names if name.endswith(RESPONSE)]
     prefixes = [start for start in starts if all(start + name in schema.names for name in _SELECTION_COLUMNS)]
     if prefix is None and len(prefixes) > 1:
-        raise SettingsError(f"the dataset was scored more than once; choose one with prefix=, of {_listed(prefixes)}")
+        raise SettingsError(f"the dataset was scored more than once; choose one with prefix=, of {_join_names(prefixes)}")
     if not prefixes or prefix not in (None, *prefixes):
-        needed = _listed([(prefix or "") + name for name in _SELECTION_COLUMNS])
+        needed = _join_names([(prefix or "") + name for name in _SELECTION_COLUMNS])
         raise SourceError(f"the best are chosen among scored responses, which have {needed}; the columns here are "
-                          f"{_listed(schema.names)}")  # fmt: skip
+                          f"{_join_names(schema.names)}")  # fmt: skip
     return prefixes[0] if prefix is None else prefix
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 

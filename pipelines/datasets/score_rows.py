@@ -18,7 +18,7 @@ ROW_ID = "_row"
 """Column of row ids between the steps of a dataset."""
 
 
-def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast a block to the schema of its dataset; missing columns are null. Raises `SourceError` if it doesn't fit."""
     if extra := [name for name in table.column_names if name not in schema.names]:
         raise SourceError(
@@ -42,7 +42,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def prepare_rows(table: pa.Table, preparation: Preparation) -> pa.Table:
     """Add to a block of the dataset a column of `PreparedRow`s (pickled) and one of row ids."""
-    table = conformed(table, preparation.columns.carried)
+    table = conform(table, preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
     prepared = render_table([preparation.requests(row) for row in rows], preparation)
     return table.append_column(PREPARED, prepared).append_column(

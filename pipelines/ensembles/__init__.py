@@ -1,4 +1,4 @@
-"""Several models on one corpus: each scores it, and their rewards, aligned row by row, become one scored corpus.
+"""Ensembles: several models score one corpus, and their rewards, aligned response by response, become one scored corpus.
 
-Knows nothing of sampling, of the command line, and of where a trainer takes the result.
+Independent of sampling, of the command line and of exports.
 """

@@ -1,4 +1,4 @@
-"""What becomes of the members' numbers of a response: a reward, its scores, whether it is suspect. And parts with these."""
+"""Combines the members' rewards of each response into a reward, scores and a flag `suspect`, and writes the parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CombineStep:
-    """What a worker needs. Rows are taken from the parts of the first member, and written to parts of the same ranges."""
+    """The settings that a worker needs. Rows come from the first member's parts, and go to parts of the same ranges."""
 
     source: Parts
     target: Parts
@@ -30,9 +30,9 @@ class CombineStep:
 
 
 def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> int:
-    """Write parts; `numbers` are those of their responses (`Baselines.numbers`). Returns how many responses they hold.
+    """Write parts; `numbers` (`Baselines.numbers`) has a row per response of them. Returns the number of responses.
 
-    Done again, it writes the same. A part that is there is left alone.
+    Idempotent: a retry writes the same, and a part that is committed already is left alone.
     """
     first = 0
     for part in parts:
@@ -46,19 +46,23 @@ def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> 
 
 
 def combine_scores(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.Table:
-    """The rows of the first member with what the members make of them together."""
-    rewards, z = (_matrix(numbers, [f"{what}{at}" for at in range(len(step.members))]) for what in "rz")
+    """The first member's rows with the combined results. `numbers` has a row per row, in the same order."""
+    # (members, responses) each; NaN where null.
+    rewards, z = (_matrix(numbers, [f"{letter}{number}" for number in range(len(step.members))]) for letter in "rz")
     u, z_of_u = _column(numbers, "u"), _column(numbers, "zu")
     scores = dict(zip(step.columns.outputs, _scores(rewards, z, u, z_of_u), strict=True))
     chosen = step.combination.combine
     reward = scores[chosen.value.replace("-", "_")]
     status, reason = numbers.column("status").combine_chunks(), numbers.column("reason").combine_chunks()
     if chosen.needs_baseline:
-        alone = pa.array(np.isnan(reward) & ~np.isnan(rewards[0]))
-        status = pc.if_else(alone, Status.REJECTED.value, status)
-        reason = pc.if_else(alone, Reason.NO_BASELINE.value, reason)
+        # Every member scored it, but there is no z-score: its prompt has no other response, or only equal ones. Looking at
+        # the first member is enough, as rewards are null for all members or for none (`align`).
+        no_baseline = pa.array(np.isnan(reward) & ~np.isnan(rewards[0]))
+        status = pc.if_else(no_baseline, Status.REJECTED.value, status)
+        reason = pc.if_else(no_baseline, Reason.NO_BASELINE.value, reason)
     unscored = np.isnan(reward)
     names, fields = list(scores), [_nullable(np.where(unscored, np.nan, values)) for values in scores.values()]
+    # Adv-RM's test: the reward is unusually high for the prompt, and so is the members' disagreement. NaN compares false.
     z_mean = scores["z_mean"]
     suspect = (z_mean > step.combination.suspect_reward) & (z_of_u > step.combination.suspect_disagreement)
     ours = [
@@ -76,16 +80,16 @@ def combine_scores(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.T
 
 
 def _scores(rewards: Numbers, z: Numbers, u: Numbers, z_of_u: Numbers) -> list[Numbers]:
-    """What `members.outputs` names, in its order. What can't be had of a member can't be had of all: NaN spreads."""
-    together = [[values.mean(0), values.min(0), values.max(0) - values.min(0)] for values in (rewards, z)]
-    return [*rewards, *together[0], *z, *together[1], u, z_of_u]
+    """The scores that `members.score_fields` names, in its order. NaN of one member makes the combined numbers NaN."""
+    combined = [[values.mean(0), values.min(0), values.max(0) - values.min(0)] for values in (rewards, z)]
+    return [*rewards, *combined[0], *z, *combined[1], u, z_of_u]
 
 
 def _counts(step: CombineStep, part: Part, table: pa.Table) -> Counts:
-    found = {
+    responses = {
         pair["values"]: pair["counts"] for pair in pc.value_counts(table.column(step.columns.prefix + "status")).to_pylist()
     }
-    return Counts(part.counts.rows, *(found.get(status.value, 0) for status in Status))
+    return Counts(part.counts.rows, *(responses.get(status.value, 0) for status in Status))
 
 
 def _matrix(table: pa.Table, names: Sequence[str]) -> Numbers:
@@ -93,7 +97,7 @@ def _matrix(table: pa.Table, names: Sequence[str]) -> Numbers:
 
 
 def _column(table: pa.Table, name: str) -> Numbers:
-    """Its numbers, NaN for null."""
+    """A column as float64, NaN for null."""
     return np.asarray(pc.fill_null(table.column(name), float("nan")).to_numpy())
 
 

@@ -1,4 +1,4 @@
-"""The models of an ensemble: the name and the settings of each, and its run, settled."""
+"""The members of an ensemble: the name, the settings and the resolved run of each model."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,18 +17,19 @@ from pipelines.scored_corpus.member_runs import folder_of
 from pipelines.settings.run_settings import EnsembleSettings, MemberSettings, ScoreSettings
 
 KEPT_FREE = (SUSPECT,)
-_OF_ALL = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
+"""Columns that a member's run reserves, as only the combined corpus has them."""
+_COMBINED = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
 
 
 @dataclass(frozen=True)
 class Member:
-    """A model of an ensemble, and the run that scores with it."""
+    """A model of an ensemble, and the settings of its run."""
 
     name: str
     settings: ScoreSettings
 
     def check(self) -> resolve_run.ResolvedRun:
-        """Settle its run, and see that it can begin or go on. Raises a `UserError` for whatever is wrong."""
+        """Resolve the run, and check that it can start or resume. Raises a `UserError` if it can't."""
         plan = resolve_run.resolve(self.settings, KEPT_FREE)
         manifest = manifest_of(plan, self.settings)
         earlier = earlier_run(storage.absolute(self.settings.output), manifest, overwrite=False)
@@ -42,7 +43,7 @@ class Member:
         return plan
 
     def files_after(self, plan: resolve_run.ResolvedRun) -> tuple[InputFile, ...]:
-        """What its run will be of, once what is given is taken in."""
+        """The input files of the run after files given by --append are added."""
         earlier = read_manifest(self.settings.output)
         if earlier is None:
             return plan.files
@@ -50,26 +51,32 @@ class Member:
 
 
 def check_same_files(files: Mapping[str, Sequence[InputFile]]) -> None:
-    """Raise `OutputError` if members will be of different files, by name: a session may have ended between two of them."""
-    known = {name: {(file.name, file.size, file.fingerprint): file.path for file in own} for name, own in files.items()}
-    for name, own in known.items():
-        for other, its in known.items():
-            if more := sorted(path for key, path in its.items() if key not in own):
+    """Raise `OutputError` if members will have different files (by member name).
+
+    That happens if an earlier session with --append ended after some of the members.
+    """
+    paths = {
+        name: {(file.name, file.size, file.fingerprint): file.path for file in member_files}
+        for name, member_files in files.items()
+    }
+    for name, member_paths in paths.items():
+        for other, other_paths in paths.items():
+            if new := sorted(path for key, path in other_paths.items() if key not in member_paths):
                 raise OutputError(
-                    f"{name} has yet to take in what {other} has: {', '.join(more[:20])}. Give it with --append, too, as it "
+                    f"{name} has yet to take in what {other} has: {', '.join(new[:20])}. Give it with --append, too, as it "
                     "was given then; or, if it was there from the beginning, go on without --append first"
                 )
 
 
-def outputs(names: Sequence[str]) -> tuple[str, ...]:
-    """What `scores` holds: the rewards of the members, what becomes of them together, and the same of their z-scores."""
-    return (*names, *_OF_ALL[:3], *(f"z_{name}" for name in names), *_OF_ALL[3:])
+def score_fields(names: Sequence[str]) -> tuple[str, ...]:
+    """The fields of `scores`: the members' rewards, their mean, min and spread; the same of z-scores; the disagreement."""
+    return (*names, *_COMBINED[:3], *(f"z_{name}" for name in names), *_COMBINED[3:])
 
 
 def members(settings: EnsembleSettings) -> list[Member]:
-    """The members in their order. Raises `SettingsError` if two are one, or a name is taken."""
-    for at, model in enumerate(settings.models):
-        if any(model.model_copy(update={"name": other.name}) == other for other in settings.models[:at]):
+    """The members in their order. Raises `SettingsError` if two have equal settings, or a name is in use."""
+    for number, model in enumerate(settings.models):
+        if any(model.model_copy(update={"name": other.name}) == other for other in settings.models[:number]):
             raise SettingsError(f"{model.model} is given twice with the same settings, and would only agree with itself")
     names = _names(settings.models)
     return [Member(name, _score_settings(settings, name, model)) for name, model in zip(names, settings.models, strict=True)]
@@ -92,27 +99,30 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
 
 
 def _names(models: Sequence[MemberSettings]) -> list[str]:
-    """A name for each: legal as a folder and in SQL, where case doesn't count, and the same for the same models."""
-    taken = set(_OF_ALL)
-    given: dict[int, str] = {}
-    for at, model in enumerate(models):
+    """A name per model, valid as a folder and as a field in SQL (case doesn't count). Equal models get equal names."""
+    used = set(_COMBINED)
+    names: dict[int, str] = {}
+    # Names in the settings first: a generated one must not take a name that is given to a later model.
+    for number, model in enumerate(models):
         if model.name is not None:
-            if _fields(model.name) & taken:
+            if _fields(model.name) & used:
                 raise SettingsError(f"a model can't be called {model.name!r}: `scores` has a field of that name already")
-            given[at] = model.name
-            taken |= _fields(model.name)
-    for at, model in enumerate(models):
-        if at not in given:
-            given[at] = next(name for name in _candidates(model.model) if not _fields(name) & taken)
-            taken |= _fields(given[at])
-    return [given[at] for at in range(len(models))]
+            names[number] = model.name
+            used |= _fields(model.name)
+    for number, model in enumerate(models):
+        if number not in names:
+            names[number] = next(name for name in _suggested_names(model.model) if not _fields(name) & used)
+            used |= _fields(names[number])
+    return [names[number] for number in range(len(models))]
 
 
 def _fields(name: str) -> set[str]:
+    """The fields of `scores` that a member of this name has, in lower case."""
     return {name.lower(), f"z_{name}".lower()}
 
 
-def _candidates(model: str) -> Iterable[str]:
+def _suggested_names(model: str) -> Iterable[str]:
+    """Names made of a model's path or repository: `model`, `model_2`, `model_3` ... without end."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", model.rstrip("/").rsplit("/", 1)[-1]).strip("_") or "model"
     name = plain if not plain[0].isdigit() else f"m_{plain}"
     yield name

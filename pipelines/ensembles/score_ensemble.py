@@ -1,13 +1,13 @@
-"""The job of several models: a corpus in, what each of them scored, and one scored corpus that combines them.
+"""The ensemble job: score a corpus with several models, and combine their results into one scored corpus.
 
-1. Settle the run of every member before the first one begins, and open the output folder.
-2. Score the corpus with each member in turn (`score_corpus`), into a folder of its own; a complete one isn't run again.
-3. Read the members side by side (`align`), and compare their rewards among the responses to each prompt (`z_scores`).
-4. Write the parts of the combined corpus that are missing (`combine_step`).
-5. Audit the parts, sum them up, and close the manifest.
+1. Resolve the run of every member before the first one starts, and open the output folder.
+2. Score the corpus with each member in turn (`score_corpus`), into a folder of its own; complete members are skipped.
+3. Align the members' responses (`align`), and compute z-scores among the responses to each prompt (`z_scores`).
+4. Write the missing parts of the combined corpus (`combine_step`).
+5. Audit and summarise the parts, and complete the manifest.
 
-Steps 3 to 5 need no model. They are done again, from the start, whenever a member's run has become another one, or other
-settings of the combination are given: the manifest notes what the parts were made of.
+Steps 3 to 5 need no model. They start over when a member was scored anew or the settings of the combination changed: the
+identity in the manifest contains both.
 """
 
 import json
@@ -22,7 +22,7 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.ensembles.align import MemberRun, align_members
 from pipelines.ensembles.combine_step import CombineStep, write_parts
-from pipelines.ensembles.members import KEPT_FREE, Member, check_same_files, members, outputs
+from pipelines.ensembles.members import KEPT_FREE, Member, check_same_files, members, score_fields
 from pipelines.ensembles.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
 from pipelines.prepare import resolve_run
 from pipelines.runtime.progress import EnsembleProgress, Silent
@@ -45,94 +45,99 @@ __all__ = ["EnsembleSummary", "combine", "ensemble"]
 
 _GROUP_BYTES = 64 * 2**20
 _GROUP_RESPONSES = 2**17
+"""Bounds of a group of parts that one task writes."""
 _WAVE = 16
-"""Groups of parts whose numbers are in memory at a time: up to about 200 MB, for two members."""
+"""Groups whose numbers are in memory at a time: up to about 200 MB, for two members."""
 
 _AGREEMENT = "agreement"
 
 
 @dataclass(frozen=True)
 class EnsembleSummary:
-    """What came of an ensemble: of the combined corpus, of each member by its name, and how far they agree."""
+    """The summaries of the combined corpus and of each member, by name, and the members' agreement."""
 
     combined: Summary
     agreement: EnsembleAgreement
     members: Mapping[str, Summary]
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`: the combined corpus as `score` tells one, and the rest beside it."""
-        own = {name: summary.as_json() for name, summary in self.members.items()}
-        return {**self.combined.as_json(), _AGREEMENT: self.agreement.as_json(), MEMBERS: own}
+        """For `--json`: the summary of the combined corpus as that of `score`, with agreement and members added."""
+        summaries = {name: summary.as_json() for name, summary in self.members.items()}
+        return {**self.combined.as_json(), _AGREEMENT: self.agreement.as_json(), MEMBERS: summaries}
 
 
 def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = None) -> EnsembleSummary:
-    """Score a corpus with several models and combine what they say, or go on where an earlier run ended.
+    """Score a corpus with several models and combine their results, or resume an interrupted run.
 
-    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
-    the members don't hold the same responses, or what was written doesn't add up to the input.
+    Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
+    members don't hold the same responses, or the output doesn't add up to the input.
     """
     progress = progress or Silent()
-    own = members(settings)
+    all_members = members(settings)
     with lease(settings.output):
-        _open(settings, own)
+        _open(settings, all_members)
         summaries = {}
-        for number, member in enumerate(own, start=1):
-            progress.member(member.name, member.settings.model.model, number, len(own))
+        for number, member in enumerate(all_members, start=1):
+            progress.member(member.name, member.settings.model.model, number, len(all_members))
             summaries[member.name] = score_corpus.score(member.settings, progress, KEPT_FREE)
-        made = {member.name: provenance(member.settings) for member in own}
-        summary, agreement = combine(settings.output, tuple(summaries), settings.combination, made, progress)
+        versions = {member.name: provenance(member.settings) for member in all_members}
+        summary, agreement = combine(settings.output, tuple(summaries), settings.combination, versions, progress)
     left_out = next(iter(summaries.values())).left_out
     return EnsembleSummary(replace(summary, left_out=left_out), agreement, summaries)
 
 
-def _open(settings: EnsembleSettings, own: Sequence[Member]) -> None:
-    """Open the output folder, new or to go on with. Raises a `UserError` if it, or the run of any member, won't do."""
+def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
+    """Create or reopen the output folder. Raises a `UserError` if it is unusable, or the run of any member can't start."""
     folder = storage.absolute(settings.output)
     earlier = _earlier(folder, settings.overwrite)
     if earlier is not None and settings.overwrite:
         _delete(folder, earlier)
         earlier = None
-    # All of them, now: what is wrong with the last one would else be told after the others had run for days.
-    plans = [member.check() for member in own]
+    # All members before the first runs: else an error of the last one would show after days of the others' runs.
+    plans = [member.check() for member in all_members]
     if settings.append:
-        check_same_files({member.name: member.files_after(plan) for member, plan in zip(own, plans, strict=True)})
-    unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in own}
+        check_same_files({member.name: member.files_after(plan) for member, plan in zip(all_members, plans, strict=True)})
+    # Members that haven't run have no identity yet; `_identity_kept` compares only the models.
+    unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
     manifest = _manifest(
-        plans[0].files, _of_all([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}
+        plans[0].files, _common_columns([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}
     )
     if earlier is None:
-        manifest.write(folder)  # before any member: without it, nobody could tell what the folder is
+        manifest.write(folder)  # before any member runs: it marks the folder as an ensemble's
     else:
-        replace(earlier, identity=_kept(earlier)).check(replace(manifest, identity=_kept(manifest)))
+        replace(earlier, identity=_identity_kept(earlier)).check(replace(manifest, identity=_identity_kept(manifest)))
     write_recipe(folder, ensemble=settings)
 
 
 def columns_ahead(settings: EnsembleSettings) -> Columns:
-    """The columns of what an ensemble is going to make. Raises a `UserError` if its first member can't run."""
-    own = members(settings)
-    columns = [resolve_run.resolve(member.settings, KEPT_FREE).preparation.columns for member in own]
-    return _combined(_of_all(columns), [member.name for member in own])
+    """The columns that an ensemble's combined corpus will have. Raises a `UserError` if a member's run can't be resolved."""
+    all_members = members(settings)
+    columns = [resolve_run.resolve(member.settings, KEPT_FREE).preparation.columns for member in all_members]
+    return _combined_columns(_common_columns(columns), [member.name for member in all_members])
 
 
-def _of_all(members: Sequence[Columns]) -> Columns:
-    """The columns of the first member; numbers made of all compare no more than those of each do."""
+def _common_columns(members: Sequence[Columns]) -> Columns:
+    """The columns of the first member; combined numbers are comparable only within a row if those of any member are."""
     return replace(members[0], within_row=any(columns.within_row for columns in members))
 
 
-def _combined(columns: Columns, names: Sequence[str]) -> Columns:
-    return Columns(columns.carried, outputs(tuple(names)), columns.prefix, flags=(SUSPECT,), within_row=columns.within_row)
+def _combined_columns(columns: Columns, names: Sequence[str]) -> Columns:
+    return Columns(
+        columns.carried, score_fields(tuple(names)), columns.prefix, flags=(SUSPECT,), within_row=columns.within_row
+    )
 
 
 def _earlier(folder: str, overwrite: bool) -> Manifest | None:
-    own = storage.folder(folder).sub(FOLDER)
+    """The manifest of an earlier run in the folder. Raises `OutputError` if the folder holds something else."""
+    member_folders = storage.folder(folder).sub(FOLDER)
     try:
         earlier = read_manifest(folder)
     except BrokenManifest:
-        if own.is_empty():
+        if member_folders.is_empty():
             raise
         if overwrite:
-            own.delete_all()
-        return None  # the members know what they are, and are combined anew
+            member_folders.delete_all()
+        return None  # nothing is lost with it: members have manifests of their own, and are combined anew
     if earlier is None and not earlier_run.is_unused(folder):
         raise OutputError(f"{folder} holds something else than an ensemble; give a new or an empty folder")
     return earlier
@@ -150,24 +155,24 @@ def _delete(folder: str, earlier: Manifest) -> None:
 def _manifest(
     files: Sequence[InputFile],
     columns: Columns,
-    made: Mapping[str, Mapping[str, Any]],
+    notes: Mapping[str, Mapping[str, Any]],
     combination: CombineSettings,
     versions: Mapping[str, Any],
 ) -> Manifest:
-    """The manifest of a corpus combined of members, each of which noted what it is (`member_note`)."""
+    """The manifest of the combined corpus; `notes` describe the members, by name (`member_note`)."""
     identity = {
-        "model": f"ensemble of {', '.join(str(member['identity']['model']) for member in made.values())}",
+        "model": f"ensemble of {', '.join(str(member['identity']['model']) for member in notes.values())}",
         **combination.model_dump(mode="json"),
         "prefix": columns.prefix,
-        MEMBERS: made,
+        MEMBERS: notes,
     }
-    return Manifest(json.loads(json.dumps(identity)), tuple(files), _combined(columns, tuple(made)), versions)
+    return Manifest(json.loads(json.dumps(identity)), tuple(files), _combined_columns(columns, tuple(notes)), versions)
 
 
-def _kept(manifest: Manifest) -> dict[str, Any]:
-    """What must stay as it is in a folder. Of the members only which they are: their own folders know the rest."""
-    own = {name: member["identity"]["model"] for name, member in manifest.identity.get(MEMBERS, {}).items()}
-    return {"model": manifest.identity.get("model"), MEMBERS: own, "prefix": manifest.identity["prefix"]}
+def _identity_kept(manifest: Manifest) -> dict[str, Any]:
+    """The part of the identity that can't change in a folder. Of a member only its model: its own folder checks the rest."""
+    models = {name: member["identity"]["model"] for name, member in manifest.identity.get(MEMBERS, {}).items()}
+    return {"model": manifest.identity.get("model"), MEMBERS: models, "prefix": manifest.identity["prefix"]}
 
 
 def combine(
@@ -177,7 +182,7 @@ def combine(
     versions: Mapping[str, Any],
     progress: EnsembleProgress | None = None,
 ) -> tuple[Summary, EnsembleAgreement]:
-    """Combine members that are complete into the folder around them, or go on with that. Raises as `ensemble` does."""
+    """Combine complete members into the folder that contains them, or resume that. Raises as `ensemble` does."""
     folder = storage.absolute(output)
     runs = [_member_run(folder, name) for name in names]
     manifest = _start(folder, runs, combination, versions)
@@ -185,6 +190,7 @@ def combine(
     step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, names, combination, metadata)
     step.target.repair()
     missing = _missing(step, runs[0])
+    # Parts are re-read only if none is missing: a damaged part is dropped, and written again below.
     if not missing and drop_unreadable(step.target, (progress or Silent()).noted):
         missing = _missing(step, runs[0])
     if missing or manifest.summary is None:
@@ -201,7 +207,7 @@ def combine(
 
 
 def _missing(step: CombineStep, first: MemberRun) -> list[tuple[Part, int]]:
-    """The first member's parts of which none was made yet, each with its size."""
+    """The first member's parts that have no combined part yet, each with its size in bytes."""
     done = {(part.file, part.range) for part in step.target.listing()}
     return [(part, entry.size) for part, entry in first.entries if (part.file, part.range) not in done]
 
@@ -213,10 +219,10 @@ def _member_run(output: str, name: str) -> MemberRun:
 
 
 def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings, versions: Mapping[str, Any]) -> Manifest:
-    """The manifest of what is going to be combined. Before it is written, parts made of anything else are deleted."""
+    """Write the manifest of the combination, unless it is there. Parts of other members or settings are deleted first."""
     first = runs[0].manifest
-    made = {run.name: member_note(run.manifest, run.entries) for run in runs}
-    manifest = _manifest(first.files, _of_all([run.manifest.columns for run in runs]), made, combination, versions)
+    notes = {run.name: member_note(run.manifest, run.entries) for run in runs}
+    manifest = _manifest(first.files, _common_columns([run.manifest.columns for run in runs]), notes, combination, versions)
     earlier = read_manifest(folder)
     if earlier is not None and earlier.identity == manifest.identity:
         manifest = replace(manifest, summary=earlier.summary, run=earlier.run)
@@ -226,6 +232,7 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
         manifest.write(folder)
     parts = Parts(folder, manifest.run)
     parts.create()
+    # Where a file ends is known from the first member's run, if the reader had to find it; `audit` needs it here, too.
     extents = runs[0].parts.extents(manifest.files)
     for file in manifest.files:
         extent = extents[file.index]
@@ -237,19 +244,20 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
 def _complete(
     step: CombineStep, runs: Sequence[MemberRun], missing: Sequence[tuple[Part, int]], progress: EnsembleProgress
 ) -> EnsembleAgreement:
-    """Write the missing parts, given with about what they are in bytes."""
+    """Compute the z-scores of all responses, and write the missing parts (given with their sizes in bytes)."""
     with baselines(step.members) as base:
+        # All parts, not the missing ones alone: baselines depend on all responses to a prompt, wherever they are.
         places, count = dict[Part, int](), 0
         for part, table in align_members(runs):
             places[part] = count
             count += table.num_rows
             base.add(table)
-        agreement = base.settle(responses_needed(step.combination.suspect_disagreement))
+        agreement = base.compute(responses_needed(step.combination.suspect_disagreement))
         groups = list(_groups(missing))
         done, total = 0, sum(part.counts.responses for part, _ in missing)
         with workers(len(groups)) as hands:
-            for at in range(0, len(groups), _WAVE):
-                wave = [(step, group, _numbers(base, group, places)) for group in groups[at : at + _WAVE]]
+            for first in range(0, len(groups), _WAVE):
+                wave = [(step, group, _numbers(base, group, places)) for group in groups[first : first + _WAVE]]
                 for written in hands.map(write_parts, wave):
                     check_held()
                     done += written
@@ -258,18 +266,19 @@ def _complete(
 
 
 def _numbers(base: Baselines, group: Sequence[Part], places: Mapping[Part, int]) -> pa.Table:
+    """The numbers of the responses in some parts; `places` are the indices of the parts' first responses."""
     return pa.concat_tables([base.numbers(places[part], part.counts.responses) for part in group])
 
 
 def _groups(parts: Sequence[tuple[Part, int]]) -> Iterator[list[Part]]:
-    """Parts together, up to a size: what a task writes."""
+    """Groups of neighbouring parts, bounded by size and responses: what one task writes."""
     group, size, responses = list[Part](), 0, 0
-    for part, own in parts:
-        if group and (size + own > _GROUP_BYTES or responses + part.counts.responses > _GROUP_RESPONSES):
+    for part, part_size in parts:
+        if group and (size + part_size > _GROUP_BYTES or responses + part.counts.responses > _GROUP_RESPONSES):
             yield group
             group, size, responses = [], 0, 0
         group.append(part)
-        size += own
+        size += part_size
         responses += part.counts.responses
     if group:
         yield group

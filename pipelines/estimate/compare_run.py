@@ -88,10 +88,10 @@ def compare_with_estimate(plan: Mapping[str, Any], summary: Summary, work: RunWo
     if price is not None:
         planned["cost"] = plan["cost"]
         facts["cost"] = (None if hours is None else hours * price, facts["gpu_hours"][1])
-    return {name: _beside(planned[name], *fact) for name, fact in facts.items()}
+    return {name: _compare(planned[name], *fact) for name, fact in facts.items()}
 
 
-def _beside(planned: Mapping[str, float] | None, fact: float | None, why: str | None) -> dict[str, Any]:
+def _compare(planned: Mapping[str, float] | None, fact: float | None, why: str | None) -> dict[str, Any]:
     if planned is None:
         why, within = "it wasn't planned: no speed was known", None
         value = low = high = None

@@ -107,6 +107,7 @@ def bill(tokens: Mapping[str, Estimate], ground: CostBasis, settings: BillSettin
     if ground.writes:
         written, assumption = _written(tokens, ground.model, settings, earlier)
         assumptions += [assumption, "no question is asked again, whatever the judge writes"]
+    # Seconds of one engine for reading, plus those for writing, spread evenly over the engines: no idle end is assumed.
     work = gpu_hours = cost = least = None
     if speed is not None:
         work = tokens["read_tokens" if speed.passes else "tokens"].times(1 / speed.read)
@@ -134,7 +135,7 @@ def _speed(settings: BillSettings, ground: CostBasis, earlier: Manifest | None) 
     if settings.written_per_s is not None:
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
-        return _measured(earlier, str(settings.like), ground.engine_layout)
+        return _measured_speed(earlier, str(settings.like), ground.engine_layout)
     published = published_throughput(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
     if published is None:
         return None
@@ -143,7 +144,7 @@ def _speed(settings: BillSettings, ground: CostBasis, earlier: Manifest | None) 
     return EngineSpeed(published.read * ground.gpus, written, published.source, passes=True)
 
 
-def _measured(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
+def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
     """The speed of an engine in an earlier run, measured from the first engine's start of work on.
 
     Raises `SettingsError` if the run has no timing, or if its engines had another layout.
@@ -161,6 +162,7 @@ def _measured(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "how many engines worked how long wasn't noted"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
+    # A judge's writing is inside these seconds, so `written` is None below: reading alone stands for both.
     tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
     if not tokens or seconds <= 0:
         raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")

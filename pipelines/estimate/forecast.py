@@ -136,6 +136,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         # be accepted fills the context.
         accepted = estimates["responses"].high - estimates["rejected"].low
         estimates |= {name: Estimate(0.0, 0.0, accepted * model.max_model_len) for name in ("tokens", "read_tokens")}
+    # The layout needs memory for a whole prompt and its answer: for the context that was trained, not for what was sampled.
     context = settings.card.context or model.context
     size = _size(settings.model.model)
     layout, advice = _layout(settings, size, context, longest + model.answer_tokens)
@@ -202,8 +203,9 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
         context.enable_progress_bars = False
         source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes)
         counted = ray.data.read_datasource(source, override_num_blocks=len(units)).map_batches(
-            functools.partial(_pickled, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
+            functools.partial(_pickle_tally, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
         )
+        # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.
         for row in counted.iter_rows():
             check_stopped()
             tally.join(pickle.loads(row["tally"]))
@@ -216,7 +218,7 @@ def tally_table(table: pa.Table, preparation: Preparation) -> Tally:
     return Tally().add(prepared_rows(prepare(table, preparation)), preparation.model)
 
 
-def _pickled(table: pa.Table, preparation: Preparation) -> pa.Table:
+def _pickle_tally(table: pa.Table, preparation: Preparation) -> pa.Table:
     return pa.table({"tally": pa.array([pickle.dumps(tally_table(table, preparation))], pa.binary())})
 
 
@@ -232,6 +234,7 @@ def _layout(settings: PlanSettings, size: Size | None, context: int, longest: in
     if size is None:
         return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"
     need = layout_for(size, settings.card, context)
+    # No advice if the layout was given, or nothing shorter was seen.
     if settings.card.tensor_parallel is not None or not longest or longest >= context:
         return need, None
     shorter = layout_for(size, settings.card, longest)

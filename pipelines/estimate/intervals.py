@@ -2,7 +2,7 @@
 
 A total is (mean of the sampled blocks) x (number of blocks), summed over strata. It is unbiased, however long rows are and
 however similar neighbours are. Its variance is computed between blocks, never between rows, as neighbouring rows are alike.
-The finite population correction (`Stratum.left`) closes the interval as the sample grows: once all is read it is exact.
+The finite population correction (`Stratum.unsampled`) closes the interval as the sample grows: once all is read it is exact.
 
 - An amount (tokens, rows): estimate +- Student's t x standard error, with Satterthwaite's degrees of freedom, and skewed as
   the sample is (Hall, 1992).
@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
 
     def plus(self, other: "Estimate") -> "Estimate":
         """The sum. Bounds add up, since both errors come from one sample and are taken to be fully correlated."""
-        return Estimate(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Estimate(*(number + other_number for number, other_number in zip(self, other, strict=True)))
 
     def holds(self, fact: float) -> bool:
         """Whether a number lies within the bounds, give or take rounding errors (1e-9, relative above 1)."""
@@ -104,7 +104,7 @@ class Stratum:
         return len(self.values)
 
     @property
-    def left(self) -> float:
+    def unsampled(self) -> float:
         """The share of blocks that wasn't sampled: the finite population correction of the variance."""
         return 1.0 if self.replacement or self.in_part else 1.0 - self.drawn / self.blocks
 
@@ -123,21 +123,21 @@ class Stratum:
     @property
     def variance(self) -> Values:
         """The sampling variance of each total."""
-        if self.left <= 0:
+        if self.unsampled <= 0:
             return np.zeros(self.values.shape[1])
         if self.drawn == 1:  # one block has no sample variance: take a standard error of 100 % of the total
             return np.asarray((self.blocks * self.values[0]) ** 2)
-        return np.asarray(self.blocks**2 * self.left * self.values.var(axis=0, ddof=1) / self.drawn)
+        return np.asarray(self.blocks**2 * self.unsampled * self.values.var(axis=0, ddof=1) / self.drawn)
 
     @property
     def third_moment(self) -> Values:
         """The third central moment of each total's sampling error, for its skewness."""
-        if self.left <= 0:
+        if self.unsampled <= 0:
             return np.zeros(self.values.shape[1])
-        # The correction for sampling without replacement, at a sampling fraction f = 1 - `left`: (1 - f)(1 - 2f).
-        left = self.left * (2 * self.left - 1)
+        # The correction for sampling without replacement, at a sampling fraction f = 1 - `unsampled`: (1 - f)(1 - 2f).
+        correction = self.unsampled * (2 * self.unsampled - 1)
         third = ((self.values - self.values.mean(axis=0)) ** 3).mean(axis=0)
-        return np.asarray(self.blocks**3 * left * third / self.drawn**2)
+        return np.asarray(self.blocks**3 * correction * third / self.drawn**2)
 
 
 def totals(strata: Sequence[Stratum], amounts: Sequence[str], counts: Mapping[str, str]) -> dict[str, Estimate]:
@@ -187,14 +187,14 @@ def _count_bounds(
     strata: Sequence[Stratum], column: int, variances: Values, freedoms: NDArray[np.int64], among: float
 ) -> tuple[float, float]:
     """The score interval of a count out of `among` responses, no narrower than the exact bounds by blocks."""
-    left = max(stratum.left for stratum in strata)
-    drawn = sum(stratum.drawn for stratum in strata)
+    unsampled = max(stratum.unsampled for stratum in strata)
+    sampled = sum(stratum.drawn for stratum in strata)
     total = sum(float(stratum.total[column]) for stratum in strata)
-    block = among / drawn  # the count that one sampled block stands for, if every response in it counts
-    if left <= 0 or not block:
+    block = among / sampled  # the count that one sampled block stands for, if every response in it counts
+    if unsampled <= 0 or not block:
         return total, total
     # Variance / count, with the one extra block in both: without it, a sample that saw none would have 0 / 0.
-    dispersion = (variances.sum() + block**2 * left) / (total + block)
+    dispersion = (variances.sum() + block**2 * unsampled) / (total + block)
     # The bounds are the counts x at which (x - total)**2 = t**2 * dispersion * x: the roots of a quadratic equation.
     c = t_quantile(_freedom(variances, freedoms)) ** 2 * dispersion
     spread = math.sqrt(c * total + c * c / 4)
@@ -209,17 +209,17 @@ def _exact_bounds(strata: Sequence[Stratum], column: int, among: float = 0.0) ->
     If no sampled block has any, a block that does is taken to have its even part of `among`. Returns (inf, 0), which widen
     no interval, where many or all of the sampled blocks have some.
     """
-    drawn, blocks = sum(stratum.drawn for stratum in strata), sum(stratum.blocks for stratum in strata)
+    sampled, blocks = sum(stratum.drawn for stratum in strata), sum(stratum.blocks for stratum in strata)
     having = sum(int(np.count_nonzero(stratum.values[:, column])) for stratum in strata)
-    if having > _FEW or having == drawn or any(stratum.replacement or stratum.in_part for stratum in strata):
+    if having > _FEW or having == sampled or any(stratum.replacement or stratum.in_part for stratum in strata):
         return math.inf, 0.0
-    least, most = having_bounds(blocks, drawn, having)
+    least, most = having_bounds(blocks, sampled, having)
     per_block = sum(float(stratum.values[:, column].sum()) for stratum in strata) / having if having else among / blocks
     return least * per_block, most * per_block
 
 
-def having_bounds(blocks: int, drawn: int, having: int) -> tuple[int, int]:
-    """Exact 95 % bounds for how many of all `blocks` have something, if `having` of the `drawn` ones do.
+def having_bounds(blocks: int, sampled: int, having: int) -> tuple[int, int]:
+    """Exact 95 % bounds for how many of all `blocks` have something, if `having` of the `sampled` ones do.
 
     Inverts the two tails of the hypergeometric distribution, 2.5 % each, by bisection: both are monotonic in the number
     sought, and the corpus may have millions of blocks.
@@ -228,12 +228,14 @@ def having_bounds(blocks: int, drawn: int, having: int) -> tuple[int, int]:
 
     def chance(among: int, seen: range) -> float:
         """Probability that the number of sampled blocks that have it is in `seen`, if `among` of all blocks have it."""
-        samples = _log_binomial(blocks, drawn)
-        possible = range(max(seen.start, drawn - blocks + among), min(seen.stop, among + 1))
-        return sum(math.exp(_log_binomial(among, x) + _log_binomial(blocks - among, drawn - x) - samples) for x in possible)
+        samples = _log_binomial(blocks, sampled)
+        possible = range(max(seen.start, sampled - blocks + among), min(seen.stop, among + 1))
+        return sum(
+            math.exp(_log_binomial(among, x) + _log_binomial(blocks - among, sampled - x) - samples) for x in possible
+        )
 
     # Those seen to have it are a lower bound; those seen to lack it leave an upper bound.
-    candidates = range(having, blocks - drawn + having + 1)
+    candidates = range(having, blocks - sampled + having + 1)
     least = bisect_left(candidates, True, key=lambda among: 1 - chance(among, range(having)) >= tail)
     most = bisect_left(candidates, True, key=lambda among: chance(among, range(having + 1)) < tail)
     return candidates[least], candidates[most - 1]

@@ -56,6 +56,8 @@ class _Pairing:
         reasons = [self._label_refusal(pair) or form.check(pair) for pair in all_pairs]
         refused = Counter(reason for reason in reasons if reason is not None)
         kept: list[PreferencePair] = [pair for pair, reason in zip(all_pairs, reasons, strict=True) if reason is None]
+        # Margins and rows are those of the pairs that are written; agreement with labels is counted over all pairs, else a
+        # filter by labels would always report full agreement.
         left = {**refused, **({} if all_pairs else {_NO_PAIR: 1})}
         labels = dict(Counter(pair.agreement.value for pair in all_pairs))
         return ExportedRows([row for pair in kept for row in form.rows(pair)], left, [pair.margin for pair in kept], labels)

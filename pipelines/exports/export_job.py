@@ -94,7 +94,7 @@ class ExportSummary:
     """Whether the rewards are the fake engine's."""
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
-        # Both are powers of two (`_thinned`): thin the denser sample to the step of the other.
+        # Both are powers of two (`_thin`): thin the denser sample to the step of the other.
         every = max(self.every, other.every)
         measures = [*self.measures[:: every // self.every], *other.measures[:: every // other.every]]
         return ExportSummary(
@@ -106,7 +106,7 @@ class ExportSummary:
             measures,
             every,
             dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
-        )._thinned()
+        )._thin()
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
@@ -114,7 +114,7 @@ class ExportSummary:
         omitted = ("measures", "every", *(name for name, is_shown in optional.items() if not is_shown))
         return {name: value for name, value in asdict(self).items() if name not in omitted}
 
-    def _thinned(self) -> "ExportSummary":
+    def _thin(self) -> "ExportSummary":
         """The summary with every second measure dropped until they are few enough."""
         measures, every = self.measures, self.every
         while len(measures) > _MOST_MEASURES:

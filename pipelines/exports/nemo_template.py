@@ -9,7 +9,7 @@ tokens, which would be read as further turns.
 from collections.abc import Sequence
 
 from actors.records import Message, Role
-from pipelines.exports.trainer_messages import Refusal, more_speakers, with_first_system
+from pipelines.exports.trainer_messages import Refusal, refuse_other_speakers, with_first_system
 from pipelines.formats.extra_ids import START, is_template
 
 _NAMES = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
@@ -17,19 +17,19 @@ END = "\n<extra_id_1>"
 """Where a response ends: with the token that would begin the next turn."""
 
 
-def name(message: Message) -> str:
+def speaker_name(message: Message) -> str:
     """The speaker's name in the template."""
     return _NAMES[Role(message.role)]
 
 
-def prompt(context: tuple[Message, ...], system: str) -> str:
+def render_prompt(context: tuple[Message, ...], system: str) -> str:
     """The rendered context, up to where the assistant answers. `system` is the system turn of a context without one."""
     first_system, turns = with_first_system(context)
-    spoken = "".join(f"<extra_id_1>{name(turn)}\n{turn.content}\n" for turn in turns)
+    spoken = "".join(f"<extra_id_1>{speaker_name(turn)}\n{turn.content}\n" for turn in turns)
     return f"{START}{system if first_system is None else first_system}\n{spoken}<extra_id_1>Assistant\n"
 
 
 def check(context: tuple[Message, ...], texts: Sequence[str]) -> Refusal | None:
     """Refuse what the template can't express, in the context or in the responses."""
     contents = (*(turn.content for turn in context), *texts)
-    return more_speakers(context) or (Refusal.CONTROL_TOKEN if any(map(is_template, contents)) else None)
+    return refuse_other_speakers(context) or (Refusal.CONTROL_TOKEN if any(map(is_template, contents)) else None)

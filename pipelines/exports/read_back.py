@@ -101,6 +101,8 @@ class Reader:
     def _prompt(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
         recorded = response[self.columns.prefix + PROMPT_HASH]
+        # A row may hold several prompts (the turns of a conversation), so the prompt is found by its hash. The policy's
+        # system prompt was part of it then, so it is added before hashing.
         for request in requests.requests:
             context = with_policy_system(request.context, self.system)
             if replace(request, context=context).prompt_hash == recorded:

@@ -45,7 +45,7 @@ def answer(candidate: Candidate) -> dict[str, str]:
     return {"role": Role.ASSISTANT.value, "content": candidate.text}
 
 
-def whole(candidate: Candidate) -> list[dict[str, str]]:
+def whole_conversation(candidate: Candidate) -> list[dict[str, str]]:
     """The context and the response, as messages."""
     return [*messages(candidate.context), answer(candidate)]
 
@@ -71,12 +71,12 @@ def _continues(later: Candidate, earlier: Candidate) -> bool:
     return later.context[: len(conversation)] == conversation
 
 
-def unasked(context: tuple[Message, ...]) -> Refusal | None:
+def refuse_no_question(context: tuple[Message, ...]) -> Refusal | None:
     """Refuse a context that doesn't end with a turn to be answered, of the user or of a tool."""
     return None if context and context[-1].role in (Role.USER, Role.TOOL) else Refusal.NO_QUESTION
 
 
-def more_speakers(context: tuple[Message, ...]) -> Refusal | None:
+def refuse_other_speakers(context: tuple[Message, ...]) -> Refusal | None:
     """Refuse turns of other speakers than user and assistant, after the system turn that may come first."""
     roles = {turn.role for turn in with_first_system(context).turns}
     if Role.TOOL in roles:
@@ -84,8 +84,8 @@ def more_speakers(context: tuple[Message, ...]) -> Refusal | None:
     return Refusal.LATER_SYSTEM_TURN if Role.SYSTEM in roles else None
 
 
-def out_of_turn(context: tuple[Message, ...]) -> Refusal | None:
+def refuse_not_alternating(context: tuple[Message, ...]) -> Refusal | None:
     """Refuse all but this order: an optional system turn, then user and assistant alternating, from the user to the user."""
     turns = with_first_system(context).turns
     alternate = all(turn.role is (Role.USER, Role.ASSISTANT)[position % 2] for position, turn in enumerate(turns))
-    return more_speakers(context) or (None if alternate and len(turns) % 2 else Refusal.NOT_ALTERNATING)
+    return refuse_other_speakers(context) or (None if alternate and len(turns) % 2 else Refusal.NOT_ALTERNATING)

@@ -39,7 +39,7 @@ _GREATEST = 2**64 - 1
 _SIGN = 2**63
 
 
-def _ordered(values: Values) -> Words:
+def _to_words(values: Values) -> Words:
     """Map values to integers of the same order: set the sign bit of values from 0 on, flip all bits of negative ones.
 
     The bits of positive floats, read as integers, are in the order of the values; negative ones are reversed.
@@ -48,12 +48,12 @@ def _ordered(values: Values) -> Words:
     return np.where(bits >> 63 == 1, ~bits, bits | _SIGN)
 
 
-def _value(word: int) -> float:
-    """The inverse of `_ordered`."""
+def _to_value(word: int) -> float:
+    """The inverse of `_to_words`."""
     return float(np.uint64(word ^ _SIGN if word & _SIGN else word ^ _GREATEST).view(np.float64))
 
 
-def _starts(*columns: Words) -> NDArray[np.intp]:
+def _run_starts(*columns: Words) -> NDArray[np.intp]:
     """The indices at which runs of equal rows begin."""
     changes = [column[1:] != column[:-1] for column in columns]
     return np.flatnonzero(np.concatenate([[True], np.logical_or.reduce(changes)])[: columns[0].size])
@@ -127,7 +127,7 @@ class Quantile:
 class KeyRange:
     """A range of keys, both ends included: of values (`value` is None), or of the ties of the keys with one value.
 
-    `low` and `high` are words: values mapped by `_ordered`, or ties.
+    `low` and `high` are words: values mapped by `_to_words`, or ties.
     """
 
     low: int = 0
@@ -136,7 +136,7 @@ class KeyRange:
 
     def find(self, values: Values, ties: Words) -> tuple[Words, NDArray[np.bool_]]:
         """The words that are searched (of values or of ties), and a mask of the chunk's keys that are in the range."""
-        words = _ordered(values) if self.value is None else ties
+        words = _to_words(values) if self.value is None else ties
         inside = (words >= self.low) & (words <= self.high)
         return words, inside if self.value is None else inside & (values == self.value)
 
@@ -154,7 +154,7 @@ class Count:
     def __call__(self, values: Values, ties: Words) -> StepResult:
         words, inside = self.keys.find(values, ties)
         words = np.sort(words[inside])
-        starts = _starts(self._bins(words))
+        starts = _run_starts(self._bins(words))
         sizes = np.diff(starts, append=words.size)
         return np.stack([words[starts], words[starts + sizes - 1], sizes.astype(np.uint64)])
 
@@ -173,7 +173,7 @@ class Count:
     def _sum(self, results: list[StepResult]) -> StepResult:
         bins = np.concatenate(results, axis=1)
         least, greatest, counts = bins[:, np.argsort(bins[0], kind="stable")]
-        starts = _starts(self._bins(least))
+        starts = _run_starts(self._bins(least))
         return np.stack([least[starts], np.maximum.reduceat(greatest, starts), np.add.reduceat(counts, starts)])
 
     def _bins(self, words: Words) -> Words:
@@ -282,7 +282,7 @@ class Search:
         low, high, within = int(least[index]), int(greatest[index]), int(counts[index])
         place = replace(place, above=place.above + int(cumulative[index]) - within, within=within)
         if keys.value is None and index > 0:  # the best bin has no better one in this range: `upper` stays that of before
-            place = replace(place, upper=_value(int(least[index - 1])))
+            place = replace(place, upper=_to_value(int(least[index - 1])))
         if low < high:
             return self._search_in(KeyRange(low, high, keys.value), place)
         # One word is left. If it is a tie, that is the whole key.
@@ -291,8 +291,8 @@ class Search:
         # It is a value: go on to the ties only if some of the keys with this value are kept and some aren't.
         place = replace(place, greater=place.above, equal=within)
         if isinstance(self.target, Quantile) or rank == place.above + within:
-            return self._finish(place, _value(low), 0)
-        return self._search_in(KeyRange(value=_value(low)), place)
+            return self._finish(place, _to_value(low), 0)
+        return self._search_in(KeyRange(value=_to_value(low)), place)
 
     def _search_in(self, keys: KeyRange, place: _Place) -> "Search":
         return replace(self, step=Gather(keys) if place.within <= self.limit else Count(keys), _place=place)
@@ -366,8 +366,8 @@ def _sort_by_group(table: pa.Table) -> tuple[NDArray[np.intp], NDArray[np.intp],
     """The order of the rows by group, the best first; where in that order each group starts; and the groups' sizes."""
     high, low, value, tie = (table.column(name).to_numpy() for name in (*GROUP, VALUE, TIE))
     # `lexsort` sorts ascending, by its last key first; inverting the bits of tie and value makes these descending.
-    order = np.lexsort((~tie, ~_ordered(value), low, high))
-    starts = _starts(high[order], low[order])
+    order = np.lexsort((~tie, ~_to_words(value), low, high))
+    starts = _run_starts(high[order], low[order])
     return order, starts, np.diff(starts, append=order.size)
 
 

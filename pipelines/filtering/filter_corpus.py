@@ -79,6 +79,8 @@ def keep(settings: FilterSettings) -> KeepSummary:
         counts = work.count() if len(groups) > 1 or not step.targets else None
         summary = sum(counts.values(), KeepSummary()) if counts is not None else None
         if step.targets:
+            # Groups are sized by what is read of them; outputs by what will be written, so that a filter that keeps 1 %
+            # doesn't leave a hundred times as many tiny files.
             outputs = passes.plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
             documents = {target.folder: _document(settings, manifest, target, outputs, work) for target in step.targets}
             done = [output_folder.start(folder, document) for folder, document in documents.items()]
@@ -95,10 +97,12 @@ def keep(settings: FilterSettings) -> KeepSummary:
                 raise AuditError(f"what was written isn't what was counted before: {total}, {summary}")
             summary = total
         assert summary is not None
+        # Each response is kept or counted with a reason, and the parts hold what their names say: three numbers must agree.
         if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
             raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
         summary = replace(summary, selection=work.selection, made_up=is_fake(manifest))
         if step.targets:
+            # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
             for folder, document in documents.items():
                 write_recipe(folder, filter=settings)
                 output_folder.finish(folder, document, summary.as_json(), made_of=output_folder.parts_fingerprint(entries))
@@ -137,12 +141,12 @@ class _Work:
         evaluator = step.without_targets()
         sources = [passes.Source(evaluator, group, group.parts[0].number) for group in groups]
         if settings.top_k is not None:
-            winners = passes.winners(hands, settings, sources)
+            winners = passes.find_winners(hands, settings, sources)
             self._winners = dict(zip(groups, winners, strict=True))
             per = settings.per or "prompt"
             self.selection = {"by": by, "top_k": settings.top_k, "per": per, "min_gap": settings.min_gap}
         elif step.evaluator.ranking:
-            boundary = passes.boundary(hands, settings, sources)
+            boundary = passes.find_boundary(hands, settings, sources)
             self._boundary = boundary
             self.selection = {"by": by, **boundary.as_json()}
 

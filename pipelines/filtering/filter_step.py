@@ -140,7 +140,7 @@ class ResponseEvaluator:
         comparable only `within_row`.
         """
         selects = any(limit is not None for limit in (choice.top_fraction, choice.quantile, choice.top_k))
-        ranking = Ranking.check(choice.by or _quoted(prefix + REWARD), schema) if selects else None
+        ranking = Ranking.check(choice.by or _quote(prefix + REWARD), schema) if selects else None
         ours = {prefix + name for name in (REWARD, SCORES, VOTES)}
         if ranking is not None and within_row and choice.per != "row" and ours.intersection(ranking.columns):
             raise SettingsError(
@@ -165,12 +165,14 @@ class ResponseEvaluator:
         """The evaluator of tables in this process. It isn't picklable, so each worker compiles its own."""
         expressions = {_MET: self.condition.text if self.condition else "true"}
         if self.ranking:
-            row, name = (_quoted(self.prefix + column) for column in (ROW, RESPONSE))
+            # Cast to double: integers above 2**53 that differ may rank as equals, and their ties decide.
+            row, name = (_quote(self.prefix + column) for column in (ROW, RESPONSE))
+            # The newline ends a comment (`--`) that the expression may end with.
             expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
             # A hash of the response's id, not DuckDB's `hash`: MD5 is the same in every version and on every machine.
             expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
         if self.group_by:
-            group = _quoted(self.group_by)
+            group = _quote(self.group_by)
             expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
         flat = {name for checked in (self.condition, self.ranking) if checked for name in checked.flat}
         return Evaluator(expressions, sorted(self.columns), sorted(flat))
@@ -178,6 +180,7 @@ class ResponseEvaluator:
     def evaluate(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> EvaluatedRows:
         """Evaluate rows of a part, from index `first` on."""
         answers = evaluate(table)
+        # SQL's three values: a condition on a null score is null, and is not met.
         met = pc.fill_null(answers.column(_MET), False).to_numpy()
         if self.ranking:
             met = met & pc.equal(table.column(self.prefix + STATUS), Status.SCORED.value).to_numpy()
@@ -303,6 +306,7 @@ def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows)
     status, reason = (rows.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
     unscored = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
     why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, unscored)
+    # The first that holds: condition not met (or, with a ranking, not scored); no number to rank by; not selected.
     if selection is None:
         why_met = pa.nulls(len(status), pa.string())
     else:
@@ -311,5 +315,5 @@ def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows)
     return pc.if_else(pa.array(rows.met), why_met, why_not_met)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -69,6 +69,7 @@ class NothingAbove:
 
     def reasons(self, rows: EvaluatedRows) -> pa.Array:
         """See `Selection`."""
+        # No row is a candidate, so each gets its reason before a selection's counts (`filter_step._reasons`).
         return pa.nulls(rows.table.num_rows, pa.string())
 
     def as_json(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class Source(NamedTuple):
     first: int
 
 
-def boundary(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source]) -> AboveBoundary | NothingAbove:
+def find_boundary(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source]) -> AboveBoundary | NothingAbove:
     """Find the boundary of the best fraction, or of a quantile, by passes over all sources."""
     if choice.top_fraction is not None:
         search, reason = Search(TopFraction(choice.top_fraction)), "top_fraction"
@@ -124,6 +125,7 @@ def boundary(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source]
 
 
 def _run_step(step: Count | Gather, evaluator: SourceEvaluator, data: Any) -> StepResult:
+    # Merged here, table by table, so that a task returns one result, not one per table.
     return step.merge(step(*_keys(rows)) for rows in evaluator.evaluate(data))
 
 
@@ -132,7 +134,7 @@ def _keys(rows: EvaluatedRows) -> tuple[NDArray[np.float64], NDArray[np.uint64]]
     return rows.values[candidates], rows.ties[candidates]
 
 
-def winners(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source]) -> list[list[Any]]:
+def find_winners(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source]) -> list[list[Any]]:
     """Find the winners of each prompt. For each source its winners, a table (or Ray's reference to one) per bucket.
 
     `join_winners` makes a selection of these tables, in a task that reads the source.
@@ -140,16 +142,18 @@ def winners(workers: Workers, choice: ChoiceSettings, sources: Sequence[Source])
     k, min_gap = choice.top_k, choice.min_gap
     assert k is not None
     buckets = min(_BUCKETS, len(sources))
+    # Parts are numbered through all sources, so a winner's part tells its source: the last one that begins at or before it.
     edges = [source.first for source in sources[1:]]
+    # On Ray, `start` returns references: each table moves from its task to the next one, never through the driver.
     candidates = [
         workers.start(_partition_candidates, k, min_gap, buckets, evaluator, data, pieces=buckets)
         for evaluator, data, _ in sources
     ]
-    won = [
+    winners = [
         workers.start(_pick_winners, k, min_gap, edges, *(pieces[bucket] for pieces in candidates), pieces=len(sources))
         for bucket in range(buckets)
     ]
-    return [[pieces[index] for pieces in won] for index in range(len(sources))]
+    return [[pieces[index] for pieces in winners] for index in range(len(sources))]
 
 
 def _partition_candidates(
@@ -160,6 +164,8 @@ def _partition_candidates(
     waiting: list[pa.Table] = []
     for rows in evaluator.evaluate(data):
         waiting.append(_candidate_table(rows))
+        # The best of the best so far and of what came since are the best of all: memory holds _MERGED_ROWS candidates, and k
+        # for each prompt of the source.
         if sum(table.num_rows for table in waiting) > _MERGED_ROWS:
             best, waiting = local_best(pa.concat_tables([best, *waiting]), k, min_gap), []
     return partition(local_best(pa.concat_tables([best, *waiting]), k, min_gap), buckets)
@@ -190,7 +196,7 @@ def _pick_winners(k: int, min_gap: float | None, edges: Sequence[int], *candidat
 
 
 def join_winners(pieces: Sequence[pa.Table]) -> WinnerSelection:
-    """The selection for one task, from the tables that `winners` returned for its sources."""
+    """The selection for one task, from the tables that `find_winners` returned for its sources."""
     return WinnerSelection(pa.concat_tables(pieces))
 
 

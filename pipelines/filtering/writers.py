@@ -88,6 +88,7 @@ class KeptFile:
         if not table.num_rows:
             return
         try:
+            # Opened at the first row: an output without rows, as of a group of which all is kept, leaves no empty file.
             if self._writer is None:
                 kind = _ParquetWriter if self.target.format == "parquet" else _JsonlWriter
                 self._writer = kind(self.target, self._stack.enter_context(self._folder.writing(self._name)))
@@ -106,6 +107,7 @@ class KeptFile:
             if kind is None and self.target.ticket is not None:
                 self.target.ticket.check()
             self._stack.__exit__(kind, error, traceback)
+        # The context of `_folder.writing` discards the file if it is left with an error: it must get those raised here, too.
         except OSError as refused:
             self._stack.__exit__(type(refused), refused, refused.__traceback__)
             raise self._output_error(refused) from refused
@@ -171,6 +173,7 @@ class _JsonlWriter:
         records = table.column(RECORD).to_pylist()
         reasons = table.column(columns.prefix + REASON).to_pylist()
         for record, reason, fields in zip(records, reasons, rows, strict=True):
+            # None: the record was too large to be read.
             if record is None:
                 yield wrap(None, fields)
             elif not self._target.fields:

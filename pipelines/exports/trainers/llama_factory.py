@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from actors.records import Message, Role
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.exports.trainer_messages import Refusal, out_of_turn
+from pipelines.exports.trainer_messages import Refusal, refuse_not_alternating
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SPEAKERS = {Role.SYSTEM: "system", Role.USER: "human", Role.ASSISTANT: "gpt"}
@@ -40,7 +40,7 @@ def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
 
 
 def _check(candidate: Candidate) -> Refusal | None:
-    return out_of_turn(candidate.context)
+    return refuse_not_alternating(candidate.context)
 
 
 def _check_pair(pair: PreferencePair) -> Refusal | None:

@@ -16,7 +16,7 @@ Source: NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py; docs/us
 
 from collections.abc import Iterator, Sequence
 
-from pipelines.exports.nemo_template import END, check, prompt
+from pipelines.exports.nemo_template import END, check, render_prompt
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
 from pipelines.exports.trainer_messages import Refusal, answer, messages
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
@@ -43,13 +43,13 @@ def _sides(pair: PreferencePair) -> Row:
 def _reward(pair: PreferencePair) -> Iterator[Row]:
     # The chosen one first: the trainer tells the two apart by the parity of the line number alone.
     for candidate in (pair.chosen, pair.rejected):
-        yield {"text": prompt(candidate.context, system="") + candidate.text + END}
+        yield {"text": render_prompt(candidate.context, system="") + candidate.text + END}
 
 
 def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
     for candidate in candidates:
         side = "chosen" if labels.desirable(candidate) else "rejected"
-        yield {"prompt": prompt(candidate.context, system=""), "response": candidate.text + END, "preference": side}
+        yield {"prompt": render_prompt(candidate.context, system=""), "response": candidate.text + END, "preference": side}
 
 
 def _check(candidate: Candidate) -> Refusal | None:

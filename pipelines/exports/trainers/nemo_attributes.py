@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from actors.models.attributes import ATTRIBUTES, SYSTEM_TURN, UNTRAINED
 from actors.records import Message, Role
-from pipelines.exports.nemo_template import check, name, prompt
+from pipelines.exports.nemo_template import check, render_prompt, speaker_name
 from pipelines.exports.trainer_format import Labels, ResponseFormat, Row
 from pipelines.exports.trainer_messages import Refusal, threads, with_first_system
 from pipelines.scored_corpus.candidates import Candidate
@@ -36,7 +36,7 @@ def _steerlm(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
         labels = {len(with_first_system(candidate.context).turns): _label(candidate) for candidate in thread}
         yield {
             "conversations": [
-                {"value": turn.content, "from": name(turn), "label": labels.get(position)}
+                {"value": turn.content, "from": speaker_name(turn), "label": labels.get(position)}
                 for position, turn in enumerate(turns)
             ],
             "system": SYSTEM_TURN if system is None else system,
@@ -53,7 +53,7 @@ def _label(candidate: Candidate) -> str:
 def _regression(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
     """A row for each judged turn, with all turns before it."""
     for candidate in candidates:
-        text = prompt(candidate.context, SYSTEM_TURN) + candidate.text + "\n<extra_id_2>"
+        text = render_prompt(candidate.context, SYSTEM_TURN) + candidate.text + "\n<extra_id_2>"
         yield {"text": text, "label": [candidate.scores.get(attribute, MISSING) for attribute in ORDER]}
 
 

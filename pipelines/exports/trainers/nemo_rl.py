@@ -13,7 +13,7 @@ from pipelines.exports.trainer_messages import answer, messages
 from pipelines.scored_corpus.candidates import PreferencePair
 
 
-def _ranked(pair: PreferencePair) -> Iterator[Row]:
+def _ranked_completions(pair: PreferencePair) -> Iterator[Row]:
     ranked = enumerate((pair.chosen, pair.rejected))
     completions = [{"rank": rank, "completion": [answer(candidate)]} for rank, candidate in ranked]
     yield {"context": messages(pair.chosen.context), "completions": completions}
@@ -24,6 +24,6 @@ PAIRS = (
         "nemo-rl",
         "NeMo-RL's PreferenceDataset: ranked completions, for DPO and reward models",
         "NVIDIA-NeMo/RL@7ea279ab, nemo_rl/data/datasets/preference_datasets/preference_dataset.py",
-        _ranked,
+        _ranked_completions,
     ),
 )

@@ -9,14 +9,14 @@ Source: allenai/open-instruct@e6c3044a, rejection_sampling/rejection_sampling.py
 from collections.abc import Iterator
 
 from pipelines.exports.trainer_format import PairFormat, Row
-from pipelines.exports.trainer_messages import whole
+from pipelines.exports.trainer_messages import whole_conversation
 from pipelines.scored_corpus.candidates import PreferencePair
 
 
 def _conversations(pair: PreferencePair) -> Iterator[Row]:
     yield {
-        "chosen": whole(pair.chosen),
-        "rejected": whole(pair.rejected),
+        "chosen": whole_conversation(pair.chosen),
+        "rejected": whole_conversation(pair.rejected),
         "chosen_score": {"reward": pair.chosen.reward},
         "rejected_score": {"reward": pair.rejected.reward},
     }

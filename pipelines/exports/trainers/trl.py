@@ -11,7 +11,14 @@ Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto}_trainer.py of 1.16, d
 from collections.abc import Iterator, Sequence
 
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.exports.trainer_messages import Refusal, answer, messages, threads, unasked, whole
+from pipelines.exports.trainer_messages import (
+    Refusal,
+    answer,
+    messages,
+    refuse_no_question,
+    threads,
+    whole_conversation,
+)
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SOURCE = "huggingface/trl 1.16, docs/source/dataset_formats.md"
@@ -23,7 +30,7 @@ def _explicit(pair: PreferencePair) -> Iterator[Row]:
 
 
 def _implicit(pair: PreferencePair) -> Iterator[Row]:
-    yield {"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), **_extras(pair)}
+    yield {"chosen": whole_conversation(pair.chosen), "rejected": whole_conversation(pair.rejected), **_extras(pair)}
 
 
 def _extras(pair: PreferencePair) -> Row:
@@ -32,7 +39,7 @@ def _extras(pair: PreferencePair) -> Row:
 
 
 def _reward(pair: PreferencePair) -> Iterator[Row]:
-    yield {"chosen": whole(pair.chosen), "rejected": whole(pair.rejected), "margin": pair.margin}
+    yield {"chosen": whole_conversation(pair.chosen), "rejected": whole_conversation(pair.rejected), "margin": pair.margin}
 
 
 def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
@@ -44,12 +51,12 @@ def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
 def _sft(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
     """One row per thread, of its last judged turn: most trainers compute the loss on all of the assistant's turns."""
     for thread in threads(candidates):
-        yield {"messages": whole(thread[-1])}
+        yield {"messages": whole_conversation(thread[-1])}
 
 
 def _check(candidate: Candidate) -> Refusal | None:
     """Refuse a prompt without a question: TRL would continue the last turn if it is the assistant's, and fail otherwise."""
-    return unasked(candidate.context)
+    return refuse_no_question(candidate.context)
 
 
 def _check_pair(pair: PreferencePair) -> Refusal | None:

@@ -12,7 +12,7 @@ import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.status import status
 from pipelines.corpus.corpus_files import FileKind, InputFile
-from pipelines.ensembles.members import check_same_files, members, outputs
+from pipelines.ensembles.members import check_same_files, members, score_fields
 from pipelines.ensembles.score_ensemble import EnsembleSummary, ensemble
 from pipelines.filtering.filter_corpus import keep
 from pipelines.runtime.progress import Silent
@@ -295,7 +295,7 @@ def test_a_member_is_called_by_the_last_part_of_its_id() -> None:
     ]
     assert names("a/rm", {"model": "b", "name": "rm"}) == ["rm_2", "rm"]
     found = names("a/rm", "b/rm", "spread", "z_rm")
-    assert len({name.lower() for name in outputs(found)}) == len(outputs(found))
+    assert len({name.lower() for name in score_fields(found)}) == len(score_fields(found))
 
 
 @pytest.mark.parametrize(
