@@ -1,11 +1,14 @@
 """The pages of what goes in and what is made for trainers: shapes of rows, and trainers' formats."""
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, PairFormat, Refusal, ResponseFormat
+from pipelines.exports.trainer_format import PairFormat, ResponseFormat
+from pipelines.exports.trainer_messages import Refusal
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES, Shape
 
 REFUSALS: Mapping[Refusal, str] = {
@@ -55,9 +58,8 @@ def _capital(words: str) -> str:
 
 
 def _keys(reads: Callable[..., Any]) -> str:
-    """What the docstring of a shape's module has after its first line: the keys of a row, as they stand in a file."""
-    _, _, rest = (sys.modules[reads.__module__].__doc__ or "").partition("\n\n")
-    return f"```text\n{rest.strip()}\n```" if rest.strip() else ""
+    """What a shape's module says of itself: the keys of a row, as they stand in a file."""
+    return f"```text\n{inspect.cleandoc(sys.modules[reads.__module__].__doc__ or '')}\n```"
 
 
 def _formats() -> str:

@@ -1,5 +1,6 @@
 """The reference is of the code: whatever there is of it is on its page, under its own name."""
 
+import inspect
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +19,11 @@ from docs.generate.command_line import commands, page_of
 from docs.generate.exit_codes import MEANINGS, ending_errors, exit_code
 from docs.generate.markdown import Page, code, document, paragraphs, table, text
 from docs.generate.outcomes import REASONS, STATUSES
+from docs.generate.python_api import functions
 from docs.generate.write import write
 from pipelines.cli import app
-from pipelines.export.trainers import PAIR_FORMATS, RESPONSE_FORMATS, Refusal
+from pipelines.exports.trainer_messages import Refusal
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES
 from tests.conftest import REPOSITORY
 
@@ -90,6 +93,7 @@ def test_what_a_scored_corpus_holds_is_there(reference: Mapping[str, str]) -> No
 def test_all_that_python_users_call_is_there(reference: Mapping[str, str]) -> None:
     page = reference["python.md"]
     assert all(f"## `{name}`" in page for name in pipelines.__all__)
+    assert all(map(inspect.isfunction, functions().values()))
     assert "score(inputs: Dataset, *, model: str, **options: Any) -> Dataset" in page
     assert "score(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary" in page
 
