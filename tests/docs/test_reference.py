@@ -53,6 +53,7 @@ def test_an_option_has_its_type_its_default_and_its_help(reference: Mapping[str,
     assert "| `--response-column` | text, repeatable |" in score
     assert "| `--model` | text | required |" in score
     assert "| `--fields` / `--no-fields` | flag | on |" in keep
+    assert all(name in reference["command-line/pairs.md"] for name in ("there are `llama-factory`", *PAIR_FORMATS))
 
 
 def test_every_family_is_there_with_its_models(reference: Mapping[str, str]) -> None:
