@@ -203,8 +203,8 @@ DEFECTS = (
     Defect(
         "a compressed file's rows that are done read again",
         "pipelines/corpus/readers.py",
-        "if current is not None and current.start <= row.start:",
-        "if current is not None and current.start < row.start:",
+        "if skipped is not None and skipped.start <= row.start:",
+        "if skipped is not None and skipped.start < row.start:",
         "tests/pipelines/corpus/test_readers.py::test_tables_hold_the_rows_that_arent_done",
     ),
     Defect(

@@ -18,7 +18,7 @@ from actors.errors import AssayError, AuditError, UserError
 from pipelines.cli.flags import OneValue, given, json_option, no_words_of_ray, settings_options
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
-from pipelines.storage import in_a_job
+from pipelines.storage import is_in_job
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 def _goes_on() -> str:
     """What goes on with this command: the same one; --overwrite would start it again."""
-    if in_a_job():
+    if is_in_job():
         return "the same job, submitted again, goes on from there"
     program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
     return f"this goes on from there:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"

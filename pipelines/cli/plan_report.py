@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.capacity.throughputs import PEAK_SOURCE
-from pipelines.corpus.corpus_files import named_left_out
+from pipelines.corpus.corpus_files import left_out_message
 from pipelines.estimate.forecast import CorpusPlan
 from pipelines.runtime.progress import duration
 
@@ -53,7 +53,7 @@ def show_plan(plan: CorpusPlan) -> None:
     looked = f"all {plan.looked['rows']:,} rows" if plan.looked["exact"] else f"{plan.looked['rows']:,} rows drawn at random"
     lines = [plan.shape_found, f"{_count(len(plan.files), 'file')}, {size:,} bytes; tokenised {looked}"]
     if plan.left_out:
-        lines.append(named_left_out(plan.left_out))
+        lines.append(left_out_message(plan.left_out))
     for line in lines:
         console.print(line, soft_wrap=True)
     console.print(_amounts(plan))

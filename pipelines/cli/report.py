@@ -10,7 +10,7 @@ from rich.table import Table
 from actors.records import Reason, Reasoning
 from pipelines.cli.plan_report import show_facts
 from pipelines.cli.status import RunStatus
-from pipelines.corpus.corpus_files import named_left_out
+from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering.filter_corpus import KeepSummary
@@ -20,7 +20,7 @@ from pipelines.sampling.sample_prompts import SampleSummary
 from pipelines.sampling.sample_step import Usage
 from pipelines.scored_corpus.candidates import LabelAgreement
 from pipelines.scored_corpus.columns import REASONED, SUSPECT
-from pipelines.scored_corpus.parts import Parts, told_strays
+from pipelines.scored_corpus.parts import Parts, strays_message
 from pipelines.scored_corpus.summary import QUANTILES, Summary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.storage import absolute
@@ -88,7 +88,7 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
     counts.add_row(*(f"{number:,}" for number in (*numbers, summary.prompt_tokens)))
     console.print(counts)
     if summary.left_out:
-        console.print(named_left_out(summary.left_out), soft_wrap=True)
+        console.print(left_out_message(summary.left_out), soft_wrap=True)
     if summary.reasons:
         console.print("Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items()))
     if reasoned := summary.flags.get(REASONED):
@@ -208,7 +208,7 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
 def show_strays(scored: str) -> None:
     """Tell on standard error of files among the parts of a scored folder that are none of them, if there are any."""
     if strays := Parts(absolute(scored)).strays():
-        Console(stderr=True, highlight=False).print(told_strays(strays), soft_wrap=True)
+        Console(stderr=True, highlight=False).print(strays_message(strays), soft_wrap=True)
 
 
 def show_status(found: RunStatus) -> None:
@@ -233,7 +233,7 @@ def show_status(found: RunStatus) -> None:
             pieces.append(f"{duration(found.eta)} to go at that rate")
         console.print(", ".join(pieces), soft_wrap=True)
     if found.strays:
-        console.print(told_strays(found.strays), soft_wrap=True)
+        console.print(strays_message(found.strays), soft_wrap=True)
     if found.empty:
         console.print(f"Parts that are empty: {', '.join(found.empty[:3])}; the same score command makes them again")
     if not found.complete:

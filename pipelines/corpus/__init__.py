@@ -1,4 +1,4 @@
-"""The input: which files there are, what they are known again by, and their rows, each with its range.
+"""The input corpus: finds its files, fingerprints them, and reads their rows, each with its range of positions.
 
-Knows nothing of what a row means, nor of what becomes of it.
+Doesn't know what a row means, or what is done with it.
 """

@@ -1,4 +1,4 @@
-"""The corpus as files: which there are, of which kind, how far they reach, and a fingerprint to know them again.
+"""The corpus as files: finds them, tells their kind and extent, and fingerprints them so that a change is noticed.
 
 A position in a file is a byte offset for lines (of the decompressed bytes for gzip and zstd) and an ordinal for Parquet
 and JSON arrays. A range of positions is what a row, a part and a unit of work all have in common.
@@ -19,18 +19,18 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.storage import Found, error_text, is_remote
+from pipelines.storage import FileStatus, error_text, is_remote
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
-_START_BYTES = 65536
-_LINES_LOOKED_AT = 20
-_LOOKED_AT_TOGETHER = 8
-_NAMED = 20  # of what may be thousands of files
+_START_BYTES = 65536  # read to tell a JSON array from lines: its first byte that isn't white space
+_SAMPLE_LINES = 20
+_THREADS = 8  # files are inspected concurrently: in a store, each one is several round trips
+_MAX_NAMED = 20  # file names in a message; a folder may hold thousands
 _RESTORE = "once it is restored, the same command goes on; --overwrite starts again"
 
 
 class FileKind(StrEnum):
-    """How a file is read."""
+    """The format of an input file, which decides its reader."""
 
     JSONL = "jsonl"
     JSONL_GZIP = "jsonl.gz"
@@ -45,7 +45,7 @@ class FileKind(StrEnum):
 
     @property
     def by_ordinal(self) -> bool:
-        """Whether a position is the number of a row, so that a range holds as many rows as it is long."""
+        """Whether a position is a row number, so that a range of length n holds exactly n rows."""
         return self in (FileKind.ARRAY, FileKind.PARQUET)
 
 
@@ -70,10 +70,10 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file of the corpus. `extent` is where it ends, or None where only reading it to its end tells.
+    """One file of the corpus. Its positions are [0, `extent`), None if only reading the file to its end tells.
 
-    `modified` is when it was last written, in nanoseconds since 1970. It is no part of what the file is: where it differs,
-    the content is compared.
+    `modified` is its modification time, in nanoseconds since 1970. It isn't part of the file's identity: where it differs,
+    the contents are compared.
     """
 
     index: int
@@ -100,13 +100,13 @@ class InputFile:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What of it makes it another file if it differs."""
+        """The fields that identify the file: all but `modified`."""
         return {name: value for name, value in self.as_json().items() if name != "modified"}
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What one read task reads: a range of a file (rows that start in it), less the ranges that are done already."""
+    """What one read task reads: the rows that start in a range of a file (None: all of it), without the ranges in `done`."""
 
     file: InputFile
     range: Range | None
@@ -114,10 +114,10 @@ class Unit:
 
 
 class Corpus(NamedTuple):
-    """The files of a corpus, and the paths of what lies beside them and is none of it.
+    """The files of a corpus, and the paths beside them that are not read.
 
-    Those are files in its folders without a known ending, and folders that a pattern matches, which are not read, where a
-    corpus file lies below.
+    `left_out` holds files in input folders without a known suffix, and folders that a pattern matches and that contain a
+    corpus file: a pattern selects files, and its folders are not entered.
     """
 
     files: list[InputFile]
@@ -125,72 +125,76 @@ class Corpus(NamedTuple):
 
 
 def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
-    """The files of `look_through`."""
-    return look_through(inputs, first_index).files
+    """The files behind paths, globs and folders: `find_corpus` without what is left out."""
+    return find_corpus(inputs, first_index).files
 
 
-def look_through(inputs: Sequence[str], first_index: int = 0) -> Corpus:
-    """The files behind paths, globs and folders, in a stable order. Raises `SourceError` if one leads nowhere.
+def find_corpus(inputs: Sequence[str], first_index: int = 0) -> Corpus:
+    """The files behind paths, globs and folders, sorted by path. Raises `SourceError` for an input that matches nothing.
 
-    Hidden files of a folder, and those that begin with an underscore, such as `_SUCCESS`, are nothing.
+    Files of a folder whose names begin with `.` or `_`, such as `_SUCCESS`, are skipped and not reported.
     """
     expanded = [_expand(text) for text in inputs]
-    paths = sorted(_once([given.files for given in expanded]))
-    left_out = sorted({path for others in expanded for path in others.left_out} - set(paths) | set(_unread(expanded, paths)))
-    with ThreadPoolExecutor(_LOOKED_AT_TOGETHER) as threads:
-        return Corpus(list(threads.map(_look_at, paths, itertools.count(first_index), _names(paths))), left_out)
+    paths = sorted(_unique_paths([expansion.files for expansion in expanded]))
+    unread_files = {path for expansion in expanded for path in expansion.left_out} - set(paths)
+    left_out = sorted(unread_files | set(_unread_folders(expanded, paths)))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return Corpus(list(threads.map(_inspect, paths, itertools.count(first_index), _names(paths))), left_out)
 
 
-def _once(inputs: Sequence[Sequence[str]]) -> set[str]:
-    """The paths of several inputs, of which one may lead through a symbolic link to what another one does."""
-    given: dict[str, tuple[int, str]] = {}
-    once = set()
-    for at, paths in enumerate(inputs):
+def _unique_paths(inputs: Sequence[Sequence[str]]) -> set[str]:
+    """The paths of several inputs, without a file that a second input reaches again through a symbolic link."""
+    first_seen: dict[str, tuple[int, str]] = {}
+    unique = set()
+    for number, paths in enumerate(inputs):
         for path in paths:
-            first, earlier = given.setdefault(storage.real(path), (at, path))
-            if first == at or earlier == path:  # two links in one folder are two files
-                once.add(path)
-    return once
+            first, earlier = first_seen.setdefault(storage.real(path), (number, path))
+            if first == number or earlier == path:  # within one input both are kept: two links in one folder are two files
+                unique.add(path)
+    return unique
 
 
-def _unread(expanded: Sequence["_Input"], paths: Sequence[str]) -> Iterable[str]:
-    """The uppermost folders that patterns match and below which there is a corpus file that no input leads to.
+def _unread_folders(expanded: Sequence["_Expansion"], paths: Sequence[str]) -> Iterable[str]:
+    """The topmost folders that patterns match and that contain a corpus file which no input reads.
 
-    Also those that can't be listed: nobody knows what is in them.
+    A folder that can't be listed is among them, because what it contains is unknown.
     """
-    folders = {folder.rstrip("/") for given in expanded for folder in given.folders}
+    folders = {folder.rstrip("/") for expansion in expanded for folder in expansion.folders}
     read = {storage.real(path) for path in paths} if folders else set()
-    above = ""
+    parent = ""
+    # Sorted with a trailing slash, so that what is below a folder follows it directly. Without the slash `a-b` would come
+    # between `a` and `a/b`, because "-" sorts before "/".
     for folder in sorted(folders, key=lambda folder: f"{folder}/"):
-        if above and folder.startswith(above):
+        if parent and folder.startswith(parent):
             continue
-        above = f"{folder}/"
+        parent = f"{folder}/"
         try:
-            inside = [file.path for file in storage.files_below(folder)]
+            paths_below = [file.path for file in storage.files_below(folder)]
         except OSError:
             yield folder
             continue
-        if any(_kind_of(path) and not _hidden(path[len(above) :]) and storage.real(path) not in read for path in inside):
+        candidates = (path for path in paths_below if _kind_of(path) and not _is_hidden(path[len(parent) :]))
+        if any(storage.real(path) not in read for path in candidates):
             yield folder
 
 
-def named_left_out(paths: Sequence[str]) -> str:
-    """What is said of files that are left out of a corpus."""
-    few = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else "")
-    return f"Left out, as Assay reads {_readable()} of a folder, and of what a pattern matches no folder: {few}"
+def left_out_message(paths: Sequence[str]) -> str:
+    """The message about files that are left out of a corpus."""
+    few = ", ".join(paths[:_MAX_NAMED]) + (f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else "")
+    return f"Left out, as Assay reads {_readable_suffixes()} of a folder, and of what a pattern matches no folder: {few}"
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
-    """Raise `SourceError` for a file that has changed since it was found; one that is gone will fail when it is read."""
+    """Raise `SourceError` for a file that has changed since it was found. A missing file passes: reading it will fail."""
     for file in files:
-        if is_there(file.path):
+        if file_exists(file.path):
             check_same(file)
 
 
-def is_there(path: str) -> bool:
-    """Whether there is such a file. Raises `SourceError` if that can't be told."""
+def file_exists(path: str) -> bool:
+    """Whether the file exists. Raises `SourceError` if the storage doesn't answer."""
     try:
-        storage.look(path)
+        storage.file_status(path)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -198,37 +202,38 @@ def is_there(path: str) -> bool:
     return True
 
 
-def check_same(file: InputFile) -> Found:
-    """What is known of a file now. Raises `SourceError` if it is gone, or isn't what it was when it was found."""
-    now = _look(file.path)
-    same = now.modified == file.modified if now.tag is None else tagged(now.tag) == file.fingerprint
-    if now.size == file.size and same:
+def check_same(file: InputFile) -> FileStatus:
+    """The current status of a file. Raises `SourceError` if it is missing, or differs from what it was when it was found."""
+    now = _status(file.path)
+    unmodified = now.modified == file.modified if now.tag is None else tagged(now.tag) == file.fingerprint
+    # Without a tag, an equal time stamp spares reading the file again; only where it differs are the contents compared.
+    if now.size == file.size and unmodified:
         return now
-    if change := difference(file, _look_at(file.path, file.index, file.name)):
-        raise SourceError(f"{file.path} {change}; {_RESTORE}")
+    if changed := difference(file, _inspect(file.path, file.index, file.name)):
+        raise SourceError(f"{file.path} {changed}; {_RESTORE}")
     return now
 
 
-def check_untouched(known: Found) -> None:
-    """Raise `SourceError` if a file was written to since that was known of it, whatever it holds now."""
-    if _look(known.path) != known:
-        raise SourceError(f"{known.path} was written to while it was read; {_RESTORE}")
+def check_untouched(before: FileStatus) -> None:
+    """Raise `SourceError` if a file was written to since `before` was read, even if its content is the same again."""
+    if _status(before.path) != before:
+        raise SourceError(f"{before.path} was written to while it was read; {_RESTORE}")
 
 
-def difference(before: InputFile, now: InputFile) -> str | None:
-    """How a file differs from what it was, as in "has changed ..."; None if it is the same."""
-    if before.size != now.size:
-        return f"has changed since its scoring started ({before.size:,} bytes then, {now.size:,} now)"
-    if before.fingerprint != now.fingerprint:
+def difference(earlier: InputFile, now: InputFile) -> str | None:
+    """How a file differs from its earlier state, a clause that begins with "has" or "was"; None if it is the same."""
+    if earlier.size != now.size:
+        return f"has changed since its scoring started ({earlier.size:,} bytes then, {now.size:,} now)"
+    if earlier.fingerprint != now.fingerprint:
         return "has changed since its scoring started (as many bytes, but other ones)"
-    if before.modified == now.modified or not is_sampled(now.fingerprint):
+    if earlier.modified == now.modified or not is_sampled(now.fingerprint):
         return None
-    if before.modified is None or now.modified is None or is_remote(now.path):
+    if earlier.modified is None or now.modified is None or is_remote(now.path):
         return "was written again since its scoring started, and is too large to be compared"
     return (
-        f"was written to since its scoring started ({_moment(before.modified)} then, {_moment(now.modified)} now), and is "
+        f"was written to since its scoring started ({_moment(earlier.modified)} then, {_moment(now.modified)} now), and is "
         f"too large to be compared; if you know that it is what it was, give it its time back: "
-        f"touch -d @{before.modified // 10**9}.{before.modified % 10**9:09d} {shlex.quote(now.path)}"
+        f"touch -d @{earlier.modified // 10**9}.{earlier.modified % 10**9:09d} {shlex.quote(now.path)}"
     )
 
 
@@ -237,7 +242,11 @@ def _moment(modified: int) -> str:
 
 
 def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range], unit_bytes: int) -> list[Unit]:
-    """The units of work in what remains of a file; `remaining` is None where the file's end isn't known yet."""
+    """Cut what remains of a file into units of work; `remaining` is None while the file's end isn't known.
+
+    JSONL is cut by bytes and Parquet by row groups. Compressed files and arrays can only be read from their start, so each
+    of them is a single unit, which skips what is done.
+    """
     if remaining is None:
         return [Unit(file, None, tuple(done))]
     if file.kind is FileKind.JSONL:
@@ -247,53 +256,55 @@ def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range
     return [Unit(file, None, tuple(done))] if remaining else []
 
 
-def _look(path: str) -> Found:
-    """What is known of a file of the corpus. Raises `SourceError`."""
+def _status(path: str) -> FileStatus:
+    """The current status of a corpus file. Raises `SourceError`."""
     try:
-        return storage.look(path)
+        return storage.file_status(path)
     except FileNotFoundError:
         raise SourceError(f"{path} isn't there any more; once it is back, the same command goes on") from None
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error_text(error)}") from error
 
 
-class _Input(NamedTuple):
-    """What is behind one input: files, those that are left out of a folder, and folders that a pattern matches."""
+class _Expansion(NamedTuple):
+    """What one input expands to: files to read, files of a folder that are left out, folders that a pattern matches."""
 
     files: list[str]
     left_out: Sequence[str] = ()
     folders: Sequence[str] = ()
 
 
-def _expand(text: str) -> _Input:
+def _expand(text: str) -> _Expansion:
     try:
-        found = storage.find(text)
+        matches = storage.find(text)
     except OSError as error:
         # A folder that can't be listed must not count as an empty one.
         raise SourceError(f"{text} can't be read: {error_text(error)}") from error
-    if found is None:
+    if matches is None:
         raise SourceError(f"there is no file, folder or match for {text}")
-    paths = [file.path for file in found.files]
-    if found.folders is not None:
-        shown_folders = [folder for folder in found.folders if not _hidden(Path(folder).name) or _hidden(Path(text).name)]
-        return _Input(paths, folders=shown_folders)
+    paths = [file.path for file in matches.files]
+    if matches.folders is not None:
+        shown_folders = [
+            folder for folder in matches.folders if not _is_hidden(Path(folder).name) or _is_hidden(Path(text).name)
+        ]
+        return _Expansion(paths, folders=shown_folders)
     if paths == [storage.absolute(text)]:
-        return _Input(paths)
-    shown = [path for path in paths if not _hidden(storage.below(path, text))]
-    known = [path for path in shown if _kind_of(path)]
-    if not known:
-        raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable()}")
-    return _Input(known, [path for path in shown if not _kind_of(path)])
+        return _Expansion(paths)
+    shown = [path for path in paths if not _is_hidden(storage.below(path, text))]
+    readable = [path for path in shown if _kind_of(path)]
+    if not readable:
+        raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable_suffixes()}")
+    return _Expansion(readable, [path for path in shown if not _kind_of(path)])
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """The paths without the folders that all of them have in common."""
+    """The paths relative to the deepest folder that all of them are in."""
     folders = [path.split("/")[:-1] for path in paths]
     common = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False)))
     return ["/".join(path.split("/")[common:]) for path in paths]
 
 
-def _hidden(relative: str) -> bool:
+def _is_hidden(relative: str) -> bool:
     return any(piece.startswith((".", "_")) for piece in Path(relative).parts)
 
 
@@ -301,30 +312,35 @@ def _kind_of(path: str) -> FileKind | None:
     return next((kind for suffix, kind in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
 
 
-def _readable() -> str:
+def _readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
 
-def _look_at(path: str, index: int, name: str) -> InputFile:
+def _inspect(path: str, index: int, name: str) -> InputFile:
     kind = _kind_of(path)
     if kind is None:
-        raise SourceError(f"{path} has no ending that Assay knows; it reads {_readable()}")
+        raise SourceError(f"{path} has no ending that Assay knows; it reads {_readable_suffixes()}")
     try:
-        found = storage.look(path)
-        known_by, size = fingerprint(found), found.size
-        if kind is FileKind.ARRAY and not _start(path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        status = storage.file_status(path)
+        mark, size = fingerprint(status), status.size
+        if kind is FileKind.ARRAY and not _first_bytes(path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)
-        extent = {FileKind.JSONL: size, FileKind.PARQUET: _rows(path) if kind is FileKind.PARQUET else None}.get(kind)
+        extent = {FileKind.JSONL: size, FileKind.PARQUET: _parquet_rows(path) if kind is FileKind.PARQUET else None}.get(
+            kind
+        )
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}") from error
-    return InputFile(index, name, path, kind, size, known_by, extent, found.modified)
+    return InputFile(index, name, path, kind, size, mark, extent, status.modified)
 
 
 def _lines_or_refuse(path: str) -> FileKind:
-    """Many a .json file holds one object per line. One that is a single document would come out as broken lines."""
+    """The kind of a `.json` file that is no array: many hold one object per line.
+
+    Raises `SourceError` for one that is a single document, whose lines would all be rejected as broken JSON.
+    """
     with storage.open_read(path) as stream:
-        first = list(itertools.islice((line for line in stream if line.strip()), _LINES_LOOKED_AT))
-    if first and not any(map(_is_object, first)):
+        lines = list(itertools.islice((line for line in stream if line.strip()), _SAMPLE_LINES))
+    if lines and not any(map(_is_object, lines)):
         raise SourceError(
             f"{path} is neither a JSON array nor one object per line; leave it out, or name it .jsonl to judge its lines"
         )
@@ -338,12 +354,12 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _start(path: str) -> bytes:
+def _first_bytes(path: str) -> bytes:
     with storage.open_read(path) as stream:
         return stream.read(_START_BYTES)
 
 
-def _rows(path: str) -> int:
+def _parquet_rows(path: str) -> int:
     try:
         return int(_metadata(path).num_rows)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
@@ -372,5 +388,5 @@ def _row_groups(file: InputFile, gap: Range) -> Iterable[Range]:
 
 
 def limited(files: Sequence[InputFile], ends: Sequence[int | None]) -> list[InputFile]:
-    """The files cut off at the given ends (None: as they are)."""
+    """The files with their extents replaced by `ends` (None: unchanged)."""
     return [file if end is None else replace(file, extent=end) for file, end in zip(files, ends, strict=True)]

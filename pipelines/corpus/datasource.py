@@ -11,7 +11,7 @@ from pipelines.corpus.readers import EndSeen, read
 
 
 class CorpusSource(Datasource):
-    """Reads units of work.
+    """A Ray Data source whose read tasks read units of work.
 
     A read task calls `end_seen` with a file and its extent in bytes where the end is known only from reading the file.
     """
@@ -23,13 +23,13 @@ class CorpusSource(Datasource):
         self._max_record_bytes = max_record_bytes
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes on disk, which is of the right order."""
+        """Bytes on disk, which is of the right order of magnitude for the rows in memory."""
         return sum(_size(unit) for unit in self._units)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        """One task per unit, whatever parallelism is asked for: a unit is what can be read on its own."""
+        """One task per unit, whatever `parallelism` is: a unit is the smallest piece that can be read independently."""
         return [
             ReadTask(
                 functools.partial(read, unit, self._max_record_bytes, self._end_seen),

@@ -1,8 +1,8 @@
-"""From a unit of work to tables of raw rows, each with the range of its file that it stands for.
+"""Reads a unit of work into tables of raw rows, each row with its range of positions in the file.
 
-The ranges of a file's rows tile it: blank lines belong to the row before them, and those that no row goes before are a
-row of kind `blank`. So the names of the parts alone tell whether everything was read, and a row starts where its line does,
-however the file is cut up.
+Invariant: the ranges of a file's rows tile [0, extent) without gaps or overlaps. Blank lines belong to the row before them;
+blank lines that follow no row of the unit are a row of their own, with the note `blank`. The names of the parts therefore
+tell whether everything was read, and a row starts where its line starts, however the file is cut into units.
 """
 
 import io
@@ -17,18 +17,18 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from actors.records import Reason
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, check_same, check_untouched
-from pipelines.storage import Found, is_remote, open_read
+from pipelines.storage import FileStatus, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
-PREPARED = "_prepared"  # what `pipelines.prepare` puts beside a row
+PREPARED = "_prepared"  # the pickled row that `pipelines.prepare` adds
 RESERVED = frozenset({FILE, START, END, NOTE, PREPARED})
-"""Columns that travel beside those of the input; an input column of that name would take their place."""
+"""Columns added beside those of the input; an input column of such a name would overwrite ours."""
 
 BLANK = "blank"
-_BLOCK_BYTES = 4 * 2**20
+_BLOCK_BYTES = 4 * 2**20  # of records in a table, and of one read; a table ends at this or at _BLOCK_ROWS
 _BLOCK_ROWS = 1024
 _BUFFER = 64 * 1024
-_ELEMENTS_MEASURED = 100
+_MEASURED_ELEMENTS = 100
 
 JSON_SCHEMA = pa.schema(
     [(FILE, pa.int32()), (START, pa.int64()), (END, pa.int64()), (NOTE, pa.string()), (RECORD, pa.large_binary())]
@@ -36,7 +36,7 @@ JSON_SCHEMA = pa.schema(
 
 
 class RawRow(NamedTuple):
-    """One JSON record as it stands in its file. `note` is `blank`, a `Reason` for an unread record, or None."""
+    """One JSON record, unparsed. `note` is `blank`, the `Reason` why the record wasn't kept, or None."""
 
     start: int
     end: int
@@ -45,88 +45,98 @@ class RawRow(NamedTuple):
 
 
 EndSeen = Callable[[InputFile, int], None]
-"""Called with a file and its extent, once it was read to its end."""
+"""Called with a file and its extent once the file was read to its end."""
 
 
 def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
-    """The tables of a unit. Calls `end_seen` with the file's extent if reading is what it takes to know it.
+    """Read a unit into tables. Calls `end_seen` with the file's extent if that is known only from reading to the end.
 
-    Raises `SourceError` if the file is gone, or isn't what it was when it was found, before a table that may tell otherwise.
+    Raises `SourceError` if the file is missing or has changed since it was found: no table of changed content is yielded
+    from a local file, and none from a store is followed by a normal end.
     """
-    known = check_same(unit.file)
+    before = check_same(unit.file)
     if unit.file.kind is FileKind.PARQUET:
         for table in _parquet_tables(unit):
-            yield _unchanged(table, known)
-        check_untouched(known)
+            yield _unchanged(table, before)
+        check_untouched(before)
         return
     rows = raw_rows(unit, max_record_bytes)
     extent = 0
     for table, end in _json_tables(unit, rows):
         extent = max(extent, end)
         if table.num_rows:
-            yield _unchanged(table, known)
-    check_untouched(known)
+            yield _unchanged(table, before)
+    check_untouched(before)
+    # Only after the check: an extent that was read from a changed file would be recorded for good.
     if unit.file.extent is None:
         end_seen(unit.file, extent)
 
 
-def _unchanged(table: pa.Table, known: Found) -> pa.Table:
-    """The table, unless the file was written to while it was read. A store is asked at the end alone: that takes long."""
-    if not is_remote(known.path):
-        check_untouched(known)
+def _unchanged(table: pa.Table, before: FileStatus) -> pa.Table:
+    """The table, unless the file was written to while it was read.
+
+    A store is asked only once, at the end of the unit, because each request is a round trip.
+    """
+    if not is_remote(before.path):
+        check_untouched(before)
     return table
 
 
 def bytes_per_position(file: InputFile) -> float:
-    """About how many bytes on disk a position of the file stands for, from how it begins."""
+    """Approximate bytes on disk per position, measured at the start of the file: per element, or per decompressed byte."""
     with open_read(file.path) as stream:
         if file.kind is FileKind.ARRAY:
-            elements = itertools.islice(_cut_array(stream, _BLOCK_BYTES), _ELEMENTS_MEASURED)
+            elements = itertools.islice(_cut_array(stream, _BLOCK_BYTES), _MEASURED_ELEMENTS)
             sizes = [len(element or b"") + 2 for element in elements]
             return sum(sizes) / len(sizes) if sizes else float(file.size)
         plain = pa.CompressedInputStream(stream, file.kind.compression)
         try:
             unpacked = len(plain.read(_BLOCK_BYTES))
-        except OSError:  # it is cut off; whoever reads it will say so
+        except OSError:  # a truncated file: reading it will report that
             unpacked = 0
         return stream.tell() / unpacked if unpacked else 1.0
 
 
 def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
-    """The rows of a JSON unit, in order, done or not. Raises `SourceError` if the file can't be read to its end."""
+    """All rows of a JSON unit in order, also those in `unit.done`. Raises `SourceError` if the file can't be read."""
     file = unit.file
     try:
         with open_read(file.path) as stream:
             if file.kind is FileKind.ARRAY:
-                yield from _elements(stream, max_record_bytes, file.extent)
+                yield from _array_elements(stream, max_record_bytes, file.extent)
             elif file.kind is FileKind.JSONL:
                 piece = unit.range or Range(0, file.size)
-                yield from _lines(stream, piece.start, piece.end, max_record_bytes)
+                yield from _read_lines(stream, piece.start, piece.end, max_record_bytes)
             else:
                 plain = io.BufferedReader(pa.CompressedInputStream(stream, file.kind.compression), _BUFFER)
-                yield from _lines(plain, 0, file.extent, max_record_bytes)
+                yield from _read_lines(plain, 0, file.extent, max_record_bytes)
     except OSError as error:
         raise SourceError(f"{file.path} can't be read to its end: {error}") from error
 
 
 def _json_tables(unit: Unit, rows: Iterator[RawRow]) -> Iterator[tuple[pa.Table, int]]:
+    """Tables of the rows outside `unit.done`, each with the position up to which the file has been read.
+
+    Both the rows and the done ranges are sorted, so one pass over each suffices. The last table may be empty: it carries the
+    final position, which is the file's extent even if its last rows are all done.
+    """
     done = iter(sorted(unit.done))
-    current = next(done, None)
+    skipped = next(done, None)
     batch: list[RawRow] = []
     size = 0
-    end = 0
+    position = 0
     for row in rows:
-        end = row.end
-        while current is not None and current.end <= row.start:
-            current = next(done, None)
-        if current is not None and current.start <= row.start:
+        position = row.end
+        while skipped is not None and skipped.end <= row.start:
+            skipped = next(done, None)
+        if skipped is not None and skipped.start <= row.start:
             continue
         batch.append(row)
         size += len(row.record or b"")
         if size >= _BLOCK_BYTES or len(batch) >= _BLOCK_ROWS:
-            yield _table(unit.file, batch), end
+            yield _table(unit.file, batch), position
             batch, size = [], 0
-    yield _table(unit.file, batch), end
+    yield _table(unit.file, batch), position
 
 
 def _table(file: InputFile, rows: Sequence[RawRow]) -> pa.Table:
@@ -134,36 +144,37 @@ def _table(file: InputFile, rows: Sequence[RawRow]) -> pa.Table:
     return pa.table([pa.array(values, field.type) for values, field in zip(columns, JSON_SCHEMA, strict=True)], JSON_SCHEMA)
 
 
-def _lines(stream: IO[bytes], start: int, stop: int | None, limit: int) -> Iterator[RawRow]:
-    """The lines that start in [start, stop). A line's range takes the blank lines after it."""
+def _read_lines(stream: IO[bytes], start: int, stop: int | None, limit: int) -> Iterator[RawRow]:
+    """The lines that start in [start, stop); each line's range includes the blank lines after it."""
     position = _first_line_start(stream, start, limit)
-    pending: RawRow | None = None
+    pending: RawRow | None = None  # held back until the next line, since blank lines may still extend its range
     while stop is None or position < stop:
         line, length = _read_line(stream, limit)
         if not length:
             break
-        begin, position = position, position + length
+        line_start, position = position, position + length
         if line is not None and not line.strip():
-            pending = RawRow(begin, position, BLANK, None) if pending is None else pending._replace(end=position)
+            pending = RawRow(line_start, position, BLANK, None) if pending is None else pending._replace(end=position)
             continue
         if pending is not None:
             yield pending
         note = Reason.RECORD_TOO_LARGE.value if line is None else None
-        pending = RawRow(begin, position, note, line if line is None else line.rstrip(b"\r\n"))
+        pending = RawRow(line_start, position, note, line if line is None else line.rstrip(b"\r\n"))
     if pending is not None:
         yield pending
 
 
 def _first_line_start(stream: IO[bytes], start: int, limit: int) -> int:
+    """The first position at or after `start` where a line starts: a line that began earlier is the previous unit's."""
     if start == 0:
         return 0
-    stream.seek(start - 1)  # if the byte before is a line's end, a line starts right here
+    stream.seek(start - 1)  # one byte earlier: if that byte is a line break, a line starts exactly at `start`
     _, length = _read_line(stream, limit)
     return start - 1 + length
 
 
 def _read_line(stream: IO[bytes], limit: int) -> tuple[bytes | None, int]:
-    """The next line and its length; None for a line longer than `limit`, which is passed over piece by piece."""
+    """The next line and its length in bytes. A line longer than `limit` is None, and is skipped block by block."""
     line = stream.readline(limit + 1)
     if len(line) <= limit or line.endswith(b"\n"):
         return line, len(line)
@@ -173,39 +184,47 @@ def _read_line(stream: IO[bytes], limit: int) -> tuple[bytes | None, int]:
     return None, length
 
 
+# A whole string, or one structural character. A lone quote matches only where the string's end isn't in the buffer yet.
+# The repetition is possessive (`*+`): with backtracking, a string whose end is missing would take exponential time.
 _TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*+"|[\[\]{},"]', re.DOTALL)
 
 
-def _elements(stream: IO[bytes], limit: int, stop: int | None) -> Iterator[RawRow]:
-    """The elements of a JSON array as they are written, by ordinal. What can't be cut up is one last, broken record.
+def _array_elements(stream: IO[bytes], limit: int, stop: int | None) -> Iterator[RawRow]:
+    """The elements of a JSON array as raw bytes, by ordinal. Whatever can't be cut into elements is one last, broken record.
 
-    So is an end that is missing: a file that was cut off right after an element must not look whole.
+    A missing `]` also yields a broken record: a file that was truncated right after an element must not look complete.
     """
     for ordinal, element in enumerate(itertools.islice(_cut_array(stream, limit), stop)):
         yield RawRow(ordinal, ordinal + 1, Reason.RECORD_TOO_LARGE.value if element is None else None, element)
 
 
 def _cut_array(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
-    """Cuts at the commas of the outermost array. Only strings and brackets matter, so an element may itself be broken.
+    """Cut at the commas of the outermost array, without parsing: only strings and brackets count, so elements may be broken.
 
-    An element longer than `limit` is None, and isn't held: with a quote too few, it may be all the rest of the file.
+    An element longer than `limit` is yielded as None and its bytes are dropped while reading: a missing quote can make the
+    whole rest of the file one element.
     """
+    # Without a byte-order mark, white space and the opening bracket. `buffer` always begins within the current element.
     buffer = stream.read(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()[1:]
-    depth = begin = at = 0
+    depth = element_start = position = 0
     too_large = closed = False
     while True:
-        match = _TOKEN.search(buffer, at)
-        if match is None or match[0] == b'"':  # nothing more here, or a string that goes on in the next block
-            element, at = buffer[begin:], (match.start() if match else len(buffer)) - begin
+        match = _TOKEN.search(buffer, position)
+        if match is None or match[0] == b'"':  # the buffer is used up, or a string continues in the next block
+            element, position = buffer[element_start:], (match.start() if match else len(buffer)) - element_start
             too_large = too_large or len(element.strip()) > limit
-            if too_large:  # of an open string, only the quote is needed, and whether a backslash waits for its character
-                element, at = (b'"' + element[len(element.rstrip(b"\\")) :] if match else b""), 0
-            more = stream.read(max(_BLOCK_BYTES, len(element)))
-            buffer, begin = element + more, 0
-            if not more:
+            if too_large:
+                # Drop the element. Of an open string keep its quote and its trailing backslashes: whether the next byte is
+                # escaped depends on them. The scan then starts again at that quote.
+                element, position = (b'"' + element[len(element.rstrip(b"\\")) :] if match else b""), 0
+            # As much again as is unfinished: a string is searched from its quote each time, and with blocks of a fixed size
+            # a long one would take quadratic time.
+            block = stream.read(max(_BLOCK_BYTES, len(element)))
+            buffer, element_start = element + block, 0
+            if not block:
                 break
             continue
-        at = match.end()
+        position = match.end()
         token = match[0]
         if token in b"[{":
             depth += 1
@@ -213,10 +232,12 @@ def _cut_array(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
             depth -= 1
         elif token in b",]" and not depth and not closed:
             closed = token == b"]"
-            element = buffer[begin : match.start()].strip()
+            # After `]` nothing may follow; `closed` keeps a second `]` from yielding another element. An empty element is
+            # dropped only directly before `]`, so `[]` has none, and `[1,,2]` has a broken one.
+            element = buffer[element_start : match.start()].strip()
             if too_large or element or not closed:
                 yield None if too_large or len(element) > limit else element
-            begin, too_large = at, False
+            element_start, too_large = position, False
     if too_large or buffer.strip():
         yield None if too_large else buffer.strip()
     if not closed:
@@ -224,28 +245,29 @@ def _cut_array(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
 
 
 def _parquet_tables(unit: Unit) -> Iterator[pa.Table]:
-    if unit.range is None:
+    if unit.range is None:  # never from `cut`, since the extent of a Parquet file is known
         return
     start = unit.range.start
     with open_read(unit.file.path) as stream, pq.ParquetFile(stream) as parquet:
-        for batch in _slices(parquet, unit.range):
-            positions = pa.array(range(start, start + batch.num_rows), pa.int64())
+        for batch in _batches(parquet, unit.range):
+            starts = pa.array(range(start, start + batch.num_rows), pa.int64())
             ends = pa.array(range(start + 1, start + batch.num_rows + 1), pa.int64())
             file = pa.array([unit.file.index] * batch.num_rows, pa.int32())
             note = pa.nulls(batch.num_rows, pa.string())
-            columns = {FILE: file, START: positions, END: ends, NOTE: note}
+            columns = {FILE: file, START: starts, END: ends, NOTE: note}
             yield pa.table(columns | dict(zip(batch.schema.names, batch.columns, strict=True)))
             start += batch.num_rows
 
 
-def _slices(parquet: pq.ParquetFile, wanted: Range) -> Iterator[pa.RecordBatch]:
+def _batches(parquet: pq.ParquetFile, rows: Range) -> Iterator[pa.RecordBatch]:
+    """The batches of a range of row ordinals; of each row group that overlaps it, only the rows in the range."""
     start = 0
     for group in range(parquet.num_row_groups):
         end = start + parquet.metadata.row_group(group).num_rows
-        if start < wanted.end and end > wanted.start:
+        if start < rows.end and end > rows.start:
             position = start
             for batch in parquet.iter_batches(_batch_rows(parquet.metadata.row_group(group)), row_groups=[group]):
-                first, last = max(position, wanted.start), min(position + batch.num_rows, wanted.end)
+                first, last = max(position, rows.start), min(position + batch.num_rows, rows.end)
                 if first < last:
                     yield batch.slice(first - position, last - first)
                 position += batch.num_rows
@@ -253,5 +275,5 @@ def _slices(parquet: pq.ParquetFile, wanted: Range) -> Iterator[pa.RecordBatch]:
 
 
 def _batch_rows(group: pq.RowGroupMetaData) -> int:
-    """How many rows of a row group are read together: of large ones a few."""
+    """Rows per batch of a row group: at most `_BLOCK_ROWS`, and few enough to hold about `_BLOCK_BYTES`."""
     return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES * group.num_rows // max(group.total_byte_size, 1)))

@@ -29,7 +29,7 @@ from pipelines.runtime.progress import EnsembleProgress, Silent
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import earlier_run
 from pipelines.scored_corpus.columns import SUSPECT, Columns
-from pipelines.scored_corpus.manifest import BrokenManifest, Manifest, made_with, read_manifest
+from pipelines.scored_corpus.manifest import BrokenManifest, Manifest, provenance, read_manifest
 from pipelines.scored_corpus.member_runs import FOLDER, MEMBERS, folder_of, member_note
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.parts import Counts, Part, Parts, audit
@@ -79,7 +79,7 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
         for number, member in enumerate(own, start=1):
             progress.member(member.name, member.settings.model.model, number, len(own))
             summaries[member.name] = score_corpus.score(member.settings, progress, KEPT_FREE)
-        made = {member.name: made_with(member.settings) for member in own}
+        made = {member.name: provenance(member.settings) for member in own}
         summary, agreement = combine(settings.output, tuple(summaries), settings.combination, made, progress)
     left_out = next(iter(summaries.values())).left_out
     return EnsembleSummary(replace(summary, left_out=left_out), agreement, summaries)

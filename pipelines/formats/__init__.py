@@ -7,7 +7,7 @@ asked = requests(shape, row, turns="final")    # RowRequests: what to score, and
 
 from pipelines.formats.content import with_policy_system
 from pipelines.formats.lines import MAX_DEPTH, parse
-from pipelines.formats.own_columns import OwnColumns, check_column, judged_by
+from pipelines.formats.own_columns import OwnColumns, check_column, with_principles
 from pipelines.formats.prompts import CANDIDATE, PROMPT_READER
 from pipelines.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, explain_detection, requests
 from pipelines.formats.row_shape import RowShape
@@ -32,8 +32,8 @@ __all__ = [
     "check_column",
     "detect",
     "explain_detection",
-    "judged_by",
     "parse",
     "requests",
     "with_policy_system",
+    "with_principles",
 ]

@@ -30,12 +30,12 @@ def is_template(text: str) -> bool:
     return _TOKEN.search(text) is not None
 
 
-def whole_talk(text: str) -> SystemAndTurns:
+def split_conversation(text: str) -> SystemAndTurns:
     """A conversation. Its end token, and the line break before it, may be missing."""
     return _apart(_END.sub("", text))
 
 
-def asked_talk(prompt: str) -> SystemAndTurns:
+def split_prompt(prompt: str) -> SystemAndTurns:
     """A prompt, which ends where the assistant is to answer."""
     if not prompt.endswith(_ASKING):
         raise Rejected(Reason.NO_FINAL_ASSISTANT, "a prompt that doesn't end with the assistant's header")

@@ -16,7 +16,7 @@ def is_template(text: str) -> bool:
     return _TOKEN.search(text) is not None
 
 
-def asked_turns(prompt: str) -> tuple[Message, ...]:
+def split_prompt(prompt: str) -> tuple[Message, ...]:
     """The turns of a prompt that is in the template from its beginning to the header of the answer."""
     before, *found = _HEADER.split(prompt.removeprefix("<|begin_of_text|>"))
     *turns, last = zip(found[::2], found[1::2], strict=True) if found else [("", "")]

@@ -18,7 +18,7 @@ from pipelines.formats.content import (
     with_opening_system,
     with_row_system,
 )
-from pipelines.formats.prompts import open_end, unanswered
+from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
 from pipelines.formats.shape import Shape
@@ -91,7 +91,7 @@ class OwnColumns:
             asked = _at(row, self.prompt)
             return self._context(row, open_end(asked) if isinstance(asked, list) else asked)
 
-        return unanswered(read)
+        return prompt_request(read)
 
     def _looks_like(self, row: Row) -> bool:
         return _has(row, self.prompt) and any(_has(row, path) for path in self.responses)
@@ -139,7 +139,7 @@ def check_column(rows: Sequence[object], path: str) -> None:
         raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. Keys seen: {keys_seen(rows)}")
 
 
-def judged_by(asked: RowRequests, row: object, path: str) -> RowRequests:
+def with_principles(asked: RowRequests, row: object, path: str) -> RowRequests:
     """The same, judged by what a field of the row holds: a principle or a rubric, or a list of them. A row may lack it."""
     if not isinstance(row, Mapping) or not _has(row, path) or (given := _at(row, path)) is None:
         return asked

@@ -16,7 +16,7 @@ PROMPT_READER = 4
 """How prompts are read, for a run's identity: raise it whenever a row becomes another conversation than before."""
 
 
-def unanswered(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
+def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
     """A row whose prompt `read` gives, and whose one response isn't there yet. `read` raises `Rejected`."""
     return gather({CANDIDATE: lambda: Exchange(read(), "")})
 

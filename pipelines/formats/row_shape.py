@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipelines.formats.own_columns import OwnColumns, judged_by, without_principles
+from pipelines.formats.own_columns import OwnColumns, with_principles, without_principles
 from pipelines.formats.registry import PROMPT_SHAPES, SHAPES, Turns, requests
 from pipelines.formats.rows import RowRequests
 
@@ -29,4 +29,4 @@ class RowShape:
             return requests(shape, row, self.turns)
         kept = self.own_columns.fields if self.own_columns else ()
         asked = requests(shape, without_principles(row, self.principle_column, kept), self.turns)
-        return judged_by(asked, row, self.principle_column)
+        return with_principles(asked, row, self.principle_column)

@@ -10,7 +10,7 @@ from actors.records import Reasoning
 from actors.reward_model import RewardModel
 from pipelines.formats import PROMPT_READER, ROW_READER
 from pipelines.prepare.resolve_run import ResolvedRun
-from pipelines.scored_corpus.manifest import Manifest, made_with
+from pipelines.scored_corpus.manifest import Manifest, provenance
 from pipelines.settings.run_settings import JudgingSettings
 
 
@@ -44,7 +44,7 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
         "prefix": settings.prefix,
         **more,
     }
-    return Manifest(identity, plan.files, plan.preparation.columns, made_with(settings))
+    return Manifest(identity, plan.files, plan.preparation.columns, provenance(settings))
 
 
 def _judge(model: RewardModel) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from actors.errors import Rejected, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
-from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, limited, look_through
+from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, find_corpus, limited
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.formats import (
     PROMPT_SHAPES,
@@ -68,7 +68,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
-    files, left_out = look_through(corpus.inputs)
+    files, left_out = find_corpus(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
     shape = shape_of(corpus, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)

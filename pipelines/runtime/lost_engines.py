@@ -23,7 +23,7 @@ _GRACE_S = 60.0
 """A new node may come in a minute, or an engine that idles make room; to begin again costs the start of all engines."""
 
 
-class Watch(ExecutionCallback):
+class EngineWatch(ExecutionCallback):
     """Called by Ray Data at every step of a dataset's execution; what it raises ends that."""
 
     def __init__(self, ledgers: Sequence[Any], noted: Callable[[str], None]) -> None:

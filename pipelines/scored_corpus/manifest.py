@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from actors.errors import OutputError
 from pipelines import storage
-from pipelines.corpus.corpus_files import FileKind, InputFile, difference, is_there
+from pipelines.corpus.corpus_files import FileKind, InputFile, difference, file_exists
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.parts import MANIFEST, RUN
 from pipelines.settings.run_settings import RunSettings
@@ -213,7 +213,7 @@ def _parsed(path: str, text: bytes) -> Any:
 _RUNNERS = {"0": "V1", "1": "V2"}
 
 
-def made_with(settings: RunSettings) -> dict[str, Any]:
+def provenance(settings: RunSettings) -> dict[str, Any]:
     """What may change between runs into one folder, recorded in every part."""
     return {
         "assay": _installed("assay"),
@@ -235,4 +235,4 @@ def _installed(package: str) -> str | None:
 
 def _is_moved(old: InputFile, file: InputFile) -> bool:
     """Whether a file with the content of an old one has its name, too, and the old one isn't where it was any more."""
-    return f"/{file.path}".endswith(f"/{old.name.lstrip('/')}") and not is_there(old.path)
+    return f"/{file.path}".endswith(f"/{old.name.lstrip('/')}") and not file_exists(old.path)

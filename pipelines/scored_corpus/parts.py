@@ -261,7 +261,7 @@ def named_run(folder: str) -> str:
     return str(document.get("run", "")) if isinstance(document, dict) else ""
 
 
-def told_strays(names: Sequence[str]) -> str:
+def strays_message(names: Sequence[str]) -> str:
     """What is said of files beside a run's parts."""
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return f"Left out of it all, as no part of this run: {len(names):,} file{'s' * (len(names) != 1)} among the parts: {few}"

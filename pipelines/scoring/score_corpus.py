@@ -36,7 +36,7 @@ from actors.launch import placement
 from actors.timeline import mark
 from actors.workers.crash_ledger import Begun
 from pipelines import storage
-from pipelines.corpus.corpus_files import InputFile, Range, Unit, check_unchanged, cut, is_there, named_left_out
+from pipelines.corpus.corpus_files import InputFile, Range, Unit, check_unchanged, cut, file_exists, left_out_message
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.estimate import compare_run
 from pipelines.exports import export_job
@@ -45,15 +45,15 @@ from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.score_requests import Preparation, prepare
 from pipelines.runtime.engine_pool import engine_pool, ledger
-from pipelines.runtime.lost_engines import Watch
+from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
 from pipelines.scored_corpus.columns import check_carried
 from pipelines.scored_corpus.earlier_run import FILES_KEY, earlier_run
-from pipelines.scored_corpus.manifest import Manifest, files_mark, made_with
+from pipelines.scored_corpus.manifest import Manifest, files_mark, provenance
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, told_strays
+from pipelines.scored_corpus.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, strays_message
 from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring.score_step import ScoreStep, StepSettings
 from pipelines.settings.recipe import write_recipe
@@ -182,10 +182,10 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
     if run.left_out and run.later is None:
-        progress.noted(named_left_out(run.left_out))
+        progress.noted(left_out_message(run.left_out))
     steps = [export_job.begin(job, run.manifest)[0] for job in todo]
     if strays := run.parts.strays():
-        progress.noted(told_strays(strays))
+        progress.noted(strays_message(strays))
     _repair(run, progress)
     if not run.missing():
         drop_unreadable(run.parts, progress.noted)  # whoever asks again for what is complete may have met one
@@ -240,7 +240,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
 
 def _check_there(run: Run) -> None:
     """Raise `OutputError` for a file whose scoring isn't finished, and which is gone: new ones may be all that was given."""
-    if gone := [file.path for file, *_ in run.unfinished() if not is_there(file.path)]:
+    if gone := [file.path for file, *_ in run.unfinished() if not file_exists(file.path)]:
         raise OutputError(
             f"{gone[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
             "without --append where it is now, and append after that"
@@ -294,7 +294,7 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
     But for an endpoint that can't be asked as it is given: the same command wouldn't go on. Raises `EndpointError`.
     """
     done, told = Counts(), 0
-    watch: Any = functools.partial(Watch, flow.ledgers, progress.noted)
+    watch: Any = functools.partial(EngineWatch, flow.ledgers, progress.noted)
     flow.dataset.context.custom_execution_callback_classes = [watch]
     try:
         for part in flow.dataset.iter_rows():
@@ -364,7 +364,7 @@ def step_settings(run: Run) -> StepSettings:
         parts=run.parts,
         part_rows=run.part_rows,
         names={file.index: file.name for file in run.manifest.files},
-        metadata={"assay": json.dumps(made_with(run.settings)), FILES_KEY: files_mark(run.manifest.files)},
+        metadata={"assay": json.dumps(provenance(run.settings)), FILES_KEY: files_mark(run.manifest.files)},
     )
 
 

@@ -1,4 +1,4 @@
-"""What each command takes, as frozen, validated settings with one set of names, and recipes made of them.
+"""The settings of each command, frozen and validated, with one set of names; and recipes, which hold settings of several.
 
-Imports nothing heavy, so that --help is instant, and decides nothing.
+Imports nothing heavy, so that --help is instant. Holds no logic beyond validation.
 """

@@ -1,4 +1,4 @@
-"""What `plan` is told. Imports nothing heavy."""
+"""Settings of `plan`. Imports nothing heavy."""
 
 from typing import Annotated, Literal
 
@@ -10,74 +10,85 @@ from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSetting
 
 
 class CardSettings(Settings):
-    """The cards that an engine is laid out on."""
+    """The GPUs that an engine is laid out on."""
 
-    gpu: Literal["80GB", "141GB"] = Field(default="80GB", description="the card: 80GB as A100 and H100, 141GB as H200")
-    precision: Literal["bfloat16", "fp8"] = Field(default="bfloat16", description="how weights are held")
-    gpus_per_node: int = Field(default=8, ge=1, description="GPUs that share a node")
+    gpu: Literal["80GB", "141GB"] = Field(default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)")
+    precision: Literal["bfloat16", "fp8"] = Field(default="bfloat16", description="precision of the weights in GPU memory")
+    gpus_per_node: int = Field(default=8, ge=1, description="number of GPUs in a node")
     context: int | None = Field(
-        default=None, ge=1, description="longest prompt with its answer, in tokens; what its card says if not given"
+        default=None,
+        ge=1,
+        description="maximum tokens of a prompt and its answer together; default: the context length on the model card",
     )
-    tensor_parallel: int | None = Field(default=None, ge=1, description="check this layout: GPUs that share a layer")
-    pipeline_parallel: int = Field(default=1, ge=1, description="and groups of them that share the layers out")
+    tensor_parallel: int | None = Field(
+        default=None, ge=1, description="check this layout: number of GPUs that each layer is split over"
+    )
+    pipeline_parallel: int = Field(
+        default=1, ge=1, description="check this layout: number of GPU groups that the layers are divided among"
+    )
 
 
 class ModelName(Settings):
-    """Whose layout it is. A class of its own, so that it comes first."""
+    """The model that is laid out. A separate base class, so that the model is the first option in --help."""
 
-    model: str | None = Field(default=None, description="a folder, or the hub id of a model that `assay models` lists")
+    model: str | None = Field(default=None, description="local folder, or hub id of a model that `assay models` lists")
 
 
 class LayoutSettings(CardSettings, ModelName):
-    """What a layout is asked for."""
+    """Settings of `plan` without a corpus: a model and the GPUs that it is laid out on."""
 
 
 class LookSettings(Settings):
-    """How much of a corpus is looked at."""
+    """How much of the corpus is read for the estimate."""
 
-    sample_rows: int = Field(default=2000, ge=16, description="about how many rows to tokenise, drawn at random")
-    sample_seed: int = Field(default=0, description="another one draws other rows")
+    sample_rows: int = Field(default=2000, ge=16, description="approximate number of rows to tokenise, sampled at random")
+    sample_seed: int = Field(default=0, description="random seed of the row sample")
     full: bool = Field(
-        default=False, description="tokenise every row: exact, and as long as the run itself reads and renders"
+        default=False,
+        description="tokenise every row: exact, and takes as long as the reading and rendering of the run itself",
     )
 
 
 class BillSettings(Settings):
-    """What the run is to be done with, and how fast that is."""
+    """The hardware of the run, its price, and its throughput."""
 
     gpus: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="GPUs of the cluster; as many as an engine takes if not given"
+        default=None, description="number of GPUs in the cluster; default: the GPUs of one engine"
     )
-    gpu_price: Annotated[float, Field(gt=0)] | None = Field(default=None, description="what a GPU costs for an hour")
+    gpu_price: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="price of one GPU for one hour, in any currency"
+    )
     tokens_per_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="prompt tokens that an engine reads in a second, instead of published figures"
+        default=None, description="prompt tokens per second of one engine, instead of published figures"
     )
     written_per_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="judges: tokens that an engine writes in a second, for all its prompts together"
+        default=None, description="judges: generated tokens per second of one engine, summed over its concurrent prompts"
     )
     answer_tokens: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="judges: tokens that are written in answer to a prompt, on average; half of the most if not given",
+        description="judges: mean number of generated tokens per prompt; default: half of the maximum",
     )
     like: str | None = Field(
-        default=None, description="folder of a run by this model: as fast as it was, and with answers as long"
+        default=None, description="folder of an earlier run of this model, whose throughput and answer length are used"
     )
 
 
 class PlanSettings(Settings):
-    """Everything that `plan` is told of a run."""
+    """All settings of `plan`: those of the run that decide its cost, and those of the estimate."""
 
     corpus: CorpusSettings
     model: ModelSettings
     render: RenderSettings = RenderSettings()
     prefix: Prefix = ""
-    part_rows: Annotated[int, Field(ge=1)] | None = Field(default=None, description="as for `score`")
+    part_rows: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="maximum number of input rows in a part, as for `score`"
+    )
     card: CardSettings = CardSettings()
     look: LookSettings = LookSettings()
     bill: BillSettings = BillSettings()
 
     def as_score(self) -> ScoreSettings:
-        """The run that is planned. Where to is nobody's matter yet."""
+        """The settings of the run that is estimated. `output` is a placeholder: an estimate writes no folder."""
         return ScoreSettings(
             corpus=self.corpus,
             output=".",

@@ -1,4 +1,4 @@
-"""What is told to the commands that make something of a scored corpus: choices, pairs and exports."""
+"""Settings of the commands that read a scored corpus and write training data: `choose`, `pairs` and `export`."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -9,26 +9,30 @@ from actors.settings.base import Settings
 
 
 class FoldersSettings(Settings):
-    """Where they read and write."""
+    """Input and output folders."""
 
-    scored: str = Field(description="folder of a scored corpus: of `sample`, `score` or `ensemble`")
-    output: str = Field(description="folder for what is made of it")
+    scored: str = Field(description="folder of a scored corpus, written by `sample`, `score` or `ensemble`")
+    output: str = Field(description="folder for the result")
 
 
 class OutputSettings(Settings):
-    """What they look at, and how they deal with the folders."""
+    """Which responses are read, and whether an incomplete run or a filled output folder is accepted."""
 
     where: str | None = Field(
-        default=None, description="only responses that meet this, in SQL, e.g. 'scores.correctness > 2'; as `filter --keep`"
+        default=None,
+        description="read only responses for which this SQL condition is true, e.g. 'scores.correctness > 2'; same "
+        "syntax as `filter --keep`",
     )
-    partial: bool = Field(default=False, description="of a run that isn't complete")
+    partial: bool = Field(default=False, description="accept a run that isn't complete, and read the parts that exist")
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folder first")
 
 
 class TrainerSettings(Settings):
-    """What is written for trainers."""
+    """What applies to the formats of trainers only."""
 
-    fake_ok: bool = Field(default=False, description="also of numbers that --engine fake has made up")
+    fake_ok: bool = Field(
+        default=False, description="accept a corpus that was scored with --engine fake, whose numbers are made up"
+    )
 
 
 class Choose(StrEnum):
@@ -42,35 +46,41 @@ class Choose(StrEnum):
 
 
 class ChoiceOfCandidates(Settings):
-    """Which candidates of each prompt are kept. Those that are rejected, failed or cut off never are."""
+    """Which candidates of each prompt are kept. Rejected, failed and truncated candidates never are."""
 
     keep: Choose | None = Field(
         default=None,
-        description="best: the highest reward; top-k; all (that reach --floor); softmax: drawn by exp(reward / "
-        "--softmax-temperature); majority: the one that most of --voters put first",
+        description="best: highest reward; top-k: the K highest rewards; all: every candidate that reaches --floor; "
+        "softmax: K samples with probability proportional to exp(reward / --softmax-temperature); majority: the candidate "
+        "that most of --voters rank first",
     )
-    k: int = Field(default=1, ge=1, description="how many, for top-k and softmax")
-    floor: float | None = Field(default=None, description="only those with at least this reward")
-    softmax_temperature: float = Field(default=1.0, gt=0, description="lower keeps the better ones more often")
-    voters: tuple[str, ...] = Field(default=(), description="names in `scores`, for majority: of judges in an ensemble")
+    k: int = Field(default=1, ge=1, description="number of candidates to keep per prompt, for top-k and softmax")
+    floor: float | None = Field(default=None, description="minimum reward of a kept candidate")
+    softmax_temperature: float = Field(
+        default=1.0, gt=0, description="temperature of softmax; a lower value keeps high rewards more often"
+    )
+    voters: tuple[str, ...] = Field(
+        default=(), description="majority: names in `scores` that vote, one for each judge of an ensemble"
+    )
     distinct: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="of candidates that are alike only the best one: 1 means equal texts, 0.9 nearly so (Indel similarity); "
-        "texts as they were judged, without reasoning that was stripped",
+        description="keep only the best of similar candidates: threshold of the Indel similarity of the judged texts "
+        "(without stripped reasoning), where 1 means equal texts",
     )
-    choice_seed: int = Field(default=0, description="softmax: another one draws others")
+    choice_seed: int = Field(default=0, description="random seed of softmax")
 
 
 class GroupSettings(Settings):
-    """What candidates are compared with each other."""
+    """Which candidates are compared with each other."""
 
     per: Literal["row", "prompt"] = Field(
-        default="prompt", description="candidates of equal prompts, wherever their rows are, or those of one row"
+        default="prompt",
+        description="compare candidates of equal prompts, in whichever rows they are, or only candidates of the same row",
     )
 
 
 class ChooseSettings(ChoiceOfCandidates, GroupSettings, OutputSettings, FoldersSettings):
-    """Everything that `choose` is told."""
+    """All settings of `choose`."""
 
 
 class PairsOf(StrEnum):
@@ -83,7 +93,7 @@ class PairsOf(StrEnum):
 
 
 class LabelsOfCorpus(StrEnum):
-    """What the corpus' own labels, where its rows have responses that are `chosen` and `rejected`, are to pairs."""
+    """How pairs are filtered by the corpus' labels, in rows whose responses are called `chosen` and `rejected`."""
 
     IGNORE = "ignore"
     AGREE = "agree"
@@ -91,31 +101,34 @@ class LabelsOfCorpus(StrEnum):
 
 
 class PairingSettings(Settings):
-    """Which pairs are made. Equal rewards, and texts that are equal as they were judged, never are one."""
+    """Which pairs are made. Two candidates with equal rewards or equal judged texts never make a pair."""
 
     pairs: PairsOf = Field(
-        default=PairsOf.BEST_WORST, description="the best with the worst, with a random one, each with the next, or all"
+        default=PairsOf.BEST_WORST,
+        description="best with worst, best with a random one, each with the next by reward, or all pairs",
     )
-    min_margin: float = Field(default=0.0, ge=0, description="only pairs whose rewards differ by at least this")
+    min_margin: float = Field(default=0.0, ge=0, description="minimum difference of the rewards in a pair")
     length_balanced: bool = Field(
-        default=False, description="best-worst and best-random: of those that differ enough, the one nearest in length"
+        default=False,
+        description="best-worst and best-random: pair the best with the candidate nearest to it in length, of those that "
+        "reach --min-margin",
     )
     labels: LabelsOfCorpus = Field(
         default=LabelsOfCorpus.IGNORE,
-        description="of rows with responses that are chosen and rejected: make pairs of the other way round, too, and count "
-        "them; agree: leave these out; require: only pairs that a label agrees with",
+        description="rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and "
+        "count them; agree: drop pairs that contradict it; require: keep only pairs that a label confirms",
     )
-    pair_seed: int = Field(default=0, description="another one draws other random ones")
+    pair_seed: int = Field(default=0, description="random seed of best-random")
 
 
 class PairSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
-    """Everything that `pairs` is told."""
+    """All settings of `pairs`."""
 
-    trainer: str = Field(default="trl", description="whose format")
+    trainer: str = Field(default="trl", description="trainer whose file format is written")
 
 
 class ExportSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
-    """Everything that `export` is told."""
+    """All settings of `export`."""
 
-    trainer: str = Field(description="whose format")
-    threshold: float | None = Field(default=None, description="KTO: a response with this reward or more is desirable")
+    trainer: str = Field(description="trainer whose file format is written")
+    threshold: float | None = Field(default=None, description="KTO: minimum reward of a desirable response")

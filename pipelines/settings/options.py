@@ -1,6 +1,7 @@
-"""One flat set of names for nested settings: what the command line, a recipe and Python call the same thing the same.
+"""Maps flat option names to nested settings, and validates settings from the command line, a recipe or Python.
 
-`ScoreSettings` nests its fields by who needs them; a person writes `--tensor-parallel 2`, or `tensor_parallel=2`.
+`ScoreSettings` nests its fields by the component that needs them; a person writes `--tensor-parallel 2` or
+`tensor_parallel=2`, without the section. Names are therefore unique within a settings class.
 """
 
 import difflib
@@ -19,7 +20,7 @@ S = TypeVar("S", bound=Settings)
 
 
 class Leaf(NamedTuple):
-    """A single setting: its name, the sections it lies in, and what pydantic knows of it."""
+    """A single setting: its name, the nested sections that lead to it, and its pydantic field."""
 
     name: str
     sections: tuple[str, ...]
@@ -36,7 +37,7 @@ def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator
 
 
 def from_yaml(text: str, what: str) -> Any:
-    """The value that a text in YAML stands for. Raises `SettingsError` that names `what` couldn't be read."""
+    """Parse YAML text. Raises `SettingsError`, which begins with `what`: the file or option that the text is from."""
     try:
         return parse_yaml(text)
     except ValueError as error:
@@ -44,41 +45,41 @@ def from_yaml(text: str, what: str) -> Any:
 
 
 def build(settings: type[S], flat: Mapping[str, Any]) -> S:
-    """Settings from flat names. Raises `SettingsError` that tells every mistake at once."""
-    known = {leaf.name: leaf for leaf in leaves(settings)}
+    """Build nested settings from flat names. Raises one `SettingsError` that lists every mistake."""
+    by_name = {leaf.name: leaf for leaf in leaves(settings)}
     nested: dict[str, Any] = {}
-    for leaf in known.values():
+    for leaf in by_name.values():
         section = nested
         for step in leaf.sections:
             section = section.setdefault(step, {})
         if leaf.name in flat:
             section[leaf.name] = flat[leaf.name]
-    unknown = [_unknown(name, known) for name in sorted(flat.keys() - known.keys())]
+    unknown = [_unknown_name(name, by_name) for name in sorted(flat.keys() - by_name.keys())]
     try:
-        found = validate(settings, nested)
+        validated = validate(settings, nested)
     except SettingsError as error:
         raise SettingsError("; ".join([*unknown, str(error)])) from None
     if unknown:
         raise SettingsError("; ".join(unknown))
-    return found
+    return validated
 
 
 def validate(settings: type[S], nested: object) -> S:
-    """Settings from nested values, as in a recipe. Raises `SettingsError` that tells every mistake and its place."""
+    """Validate nested values, as in a recipe. Raises one `SettingsError` that lists every mistake with its path."""
     try:
-        check_no_credentials(nested)  # before another mistake is told with what was given
+        check_no_credentials(nested)  # first: the messages below quote values, and a credential must not be printed
     except ValueError as error:
         raise SettingsError(str(error)) from None
     try:
         return settings.model_validate(nested)
     except ValidationError as error:
-        raise SettingsError("; ".join(_told(settings, problem) for problem in error.errors())) from None
+        raise SettingsError("; ".join(_problem_text(settings, problem) for problem in error.errors())) from None
 
 
-def _told(settings: type[Settings], problem: Any) -> str:
+def _problem_text(settings: type[Settings], problem: Any) -> str:
     place = ".".join(map(str, problem["loc"])) or "the settings"
     if problem["type"] == "extra_forbidden":
-        return f"{place} is no setting; " + _unknown(str(problem["loc"][-1]), _fields_at(settings, problem["loc"][:-1]))
+        return f"{place} is no setting; " + _unknown_name(str(problem["loc"][-1]), _fields_at(settings, problem["loc"][:-1]))
     if problem["type"] == "missing":
         return f"{place} is missing"
     return f"{place} = {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"
@@ -86,7 +87,7 @@ def _told(settings: type[Settings], problem: Any) -> str:
 
 def _fields_at(settings: type[Settings], steps: tuple[int | str, ...]) -> Mapping[str, Any]:
     for step in steps:
-        if isinstance(step, int):  # which of a list: all of them have the same fields
+        if isinstance(step, int):  # an index into a list: all its items have the same fields
             continue
         annotation = settings.model_fields[step].annotation
         nested = [kind for kind in (annotation, *getattr(annotation, "__args__", ())) if isinstance(kind, type)]
@@ -94,7 +95,7 @@ def _fields_at(settings: type[Settings], steps: tuple[int | str, ...]) -> Mappin
     return settings.model_fields
 
 
-def _unknown(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, known, n=3)
+def _unknown_name(name: str, allowed: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, allowed, n=3)
     meant = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{name} isn't known; {meant}There are {', '.join(known)}"
+    return f"{name} isn't known; {meant}There are {', '.join(allowed)}"

@@ -1,4 +1,4 @@
-"""A recipe: sampling or scoring, and what is made of it, in one YAML file, with the settings of the command line."""
+"""A recipe: one YAML file with the settings of several commands, which run one after another."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pipelines.storage import error_text
 
 
 class Recipe(Settings):
-    """What a recipe file holds, in the order in which it is done."""
+    """The steps of a recipe file, in the order in which they run."""
 
     sample: SampleSettings | None = None
     refine: RefineSettings | None = None
@@ -28,7 +28,7 @@ class Recipe(Settings):
 
     @property
     def steps(self) -> dict[str, Any]:
-        """The settings of what is asked for, by name."""
+        """The settings of the steps that the recipe has, by name."""
         return {name: step for name in type(self).model_fields if (step := getattr(self, name)) is not None}
 
 
@@ -36,9 +36,9 @@ NAME = "recipe.yaml"
 
 
 def write_recipe(folder: str, **steps: Settings) -> None:
-    """Write what was asked for, every setting resolved, beside its results: `assay run FOLDER/recipe.yaml` asks it again.
+    """Write a run's settings, defaults included, into its output folder: `assay run FOLDER/recipe.yaml` repeats the run.
 
-    Without `overwrite`, which would delete what it stands beside. Raises `OutputError`.
+    `overwrite` is left out: a repeated run would delete the results that the file lies beside. Raises `OutputError`.
     """
     document = {name: step.model_dump(mode="json", exclude={"overwrite"}) for name, step in steps.items()}
     try:
@@ -48,7 +48,7 @@ def write_recipe(folder: str, **steps: Settings) -> None:
 
 
 def read_recipe(path: str) -> Recipe:
-    """Read and check a recipe. Raises `SettingsError` that tells every mistake and its place."""
+    """Read and check a recipe. Raises one `SettingsError` that lists every mistake with its path."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a run is told: the same settings for the command line, a recipe and Python. Imports nothing heavy."""
+"""Settings of runs, the same for the command line, a recipe and Python. Imports nothing heavy."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -25,66 +25,74 @@ class Turns(StrEnum):
 
 
 class RowSettings(Settings):
-    """How rows are understood."""
+    """Where a row holds its prompt and its responses."""
 
-    format: str | None = Field(default=None, description="shape of the rows, instead of finding it by looking")
+    format: str | None = Field(default=None, description="shape of the rows; default: detected from a sample")
     prompt_column: str | None = Field(
-        default=None, description="field with the prompt, text or messages, in rows of no known shape: NAME or a[0].b"
+        default=None,
+        description="field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b",
     )
     response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None,
-        description="field with the response to it, or a list of responses; of several, each names its response",
+        description="field with the response, or a list of responses; with several fields, each response has the name "
+        "of its field",
     )
     system_column: str | None = Field(
-        default=None, description="field with the system prompt, if it isn't `system` or `system_prompt`; '' if none is"
+        default=None,
+        description="field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read",
     )
     principle_column: str | None = Field(
         default=None,
-        description="field with what the row's responses are judged by: a principle or rubric, or a list of them",
+        description="field with the criteria for the row's responses: a principle or rubric, or a list of them",
     )
-    turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every one")
+    turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every assistant turn")
 
     @field_validator("response_column", mode="before")
     @classmethod
-    def _columns(cls, given: Any) -> Any:
-        """A single field may be given as text. Raises `ValueError` for one that is given twice."""
-        columns = (given,) if isinstance(given, str) else given
-        if isinstance(columns, list | tuple) and (
-            twice := [name for at, name in enumerate(columns) if name in columns[:at]]
-        ):
+    def _as_tuple(cls, value: Any) -> Any:
+        """Accept a single field as text. Raises `ValueError` for a field that is listed twice."""
+        columns = (value,) if isinstance(value, str) else value
+        if isinstance(columns, list | tuple) and (twice := [name for i, name in enumerate(columns) if name in columns[:i]]):
             raise ValueError(f"{twice[0]} is given twice")
         return columns
 
 
 class InputSettings(Settings):
-    """What is read. A class of its own, as `FolderSettings` is: so it comes first wherever settings are listed."""
+    """Input files. A separate base class, like `FolderSettings`, so that they are the first option in --help."""
 
-    inputs: tuple[str, ...] = Field(min_length=1, description="files, globs and folders")
+    inputs: tuple[str, ...] = Field(min_length=1, description="input files, glob patterns and folders")
 
 
 class CorpusSettings(RowSettings, InputSettings):
-    """What is read, and how its rows are understood."""
+    """Input files, and how their rows are read."""
 
     limit: Annotated[int, Field(ge=1)] | None = Field(default=None, description="read only the first N input rows")
-    max_record_bytes: int = Field(default=64 * 2**20, ge=1, description="longer JSON records are rejected unread")
+    max_record_bytes: int = Field(
+        default=64 * 2**20,
+        ge=1,
+        description="maximum bytes of a JSON record; longer records are rejected without being parsed",
+    )
 
 
 class PoolSettings(Settings):
-    """How many engines there are, and how often they may die."""
+    """Number of engines, and the limit on their crashes."""
 
     replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="engines side by side; as many as the cluster's GPUs carry, or one without GPUs"
+        default=None,
+        description="fixed number of engines; default: as many as fit on the cluster's GPUs, or one without GPUs",
     )
     max_replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="instead: engines at most, started as work waits and GPUs come, and ended as they idle"
+        default=None,
+        description="maximum number of engines, instead of --replicas; the pool grows while work waits and GPUs are free, "
+        "and shrinks when engines are idle",
     )
     min_replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="engines at least, if their number changes; 1 if not given"
+        default=None, description="minimum number of engines, with --max-replicas; default: 1"
     )
-    max_engine_deaths: int = Field(default=6, ge=1, description="engine deaths in a row that end the run")
+    max_engine_deaths: int = Field(default=6, ge=1, description="number of consecutive engine crashes that ends the run")
 
     @model_validator(mode="after")
-    def _bounds(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.replicas is not None and (self.min_replicas or self.max_replicas):
             raise ValueError(
                 "replicas is a number that stays, and min_replicas and max_replicas one that changes: give either"
@@ -95,20 +103,25 @@ class PoolSettings(Settings):
 
 
 class WorkSettings(PoolSettings):
-    """How the work is cut up. None of this changes a number, and all of it may change when a run is resumed."""
+    """How the work is divided. None of this affects scores, and all of it may change when a run is resumed."""
 
     part_rows: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="most input rows in a part, which is what a crash costs; by the corpus's size if not given"
+        default=None,
+        description="maximum number of input rows in a part, the unit of work that a crash loses; default: by corpus size",
     )
-    unit_bytes: int = Field(default=16 * 2**20, ge=1, description="most bytes of plain JSONL for one read task")
-    max_failed_fraction: float = Field(default=0.5, gt=0, le=1, description="share of failed responses that ends the run")
+    unit_bytes: int = Field(default=16 * 2**20, ge=1, description="maximum bytes of uncompressed JSONL per read task")
+    max_failed_fraction: float = Field(
+        default=0.5, gt=0, le=1, description="fraction of failed responses above which the run ends"
+    )
 
 
-Prefix = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$|^$", description="put before the names of our columns")]
+Prefix = Annotated[
+    str, Field(pattern=r"^[A-Za-z_]\w*$|^$", description="prefix for the names of the columns that Assay adds")
+]
 
 
 class CheckSettings(Settings):
-    """Everything that `check` is told."""
+    """All settings of `check`."""
 
     model: ModelSettings
     render: RenderSettings = RenderSettings()
@@ -116,18 +129,18 @@ class CheckSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How a run into a folder goes, by one model or several."""
+    """Settings of any run that writes a folder, with one model or several."""
 
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     work: WorkSettings = WorkSettings()
     prefix: Prefix = ""
     overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
-    append: bool = Field(default=False, description="take new input files into an earlier run")
+    append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
 
 
 class OneModelSettings(Settings):
-    """What is scored by one model, and where to."""
+    """Input, output folder and model of a run with one model."""
 
     corpus: CorpusSettings
     output: str = Field(description="folder for the scored parts and the manifest")
@@ -135,46 +148,54 @@ class OneModelSettings(Settings):
 
 
 class JudgingSettings(RunSettings, OneModelSettings):
-    """A run into a folder by one model."""
+    """All settings of a run with one model."""
 
 
 class ScoreSettings(JudgingSettings):
-    """Everything that `score` is told."""
+    """All settings of `score`."""
 
-    plan: str | None = Field(default=None, description="file of a plan of this run (`assay plan --out`), to compare it with")
+    plan: str | None = Field(
+        default=None, description="JSON file of `assay plan --out`; the summary compares this run with it"
+    )
 
 
 class DrawSettings(Settings):
-    """How many candidates there are for a prompt. With `enough` or `min_gain` only as many as it takes, at most `n`."""
+    """Number of candidates per prompt: `n`, or, with `enough` or `min_gain`, at most `n` until a stopping rule holds."""
 
-    n: int = Field(default=8, ge=1, le=1024, description="candidates for each prompt, or the most of them")
-    enough: float | None = Field(default=None, description="no more for a prompt once a candidate has this reward")
+    n: int = Field(
+        default=8, ge=1, le=1024, description="number of candidates per prompt; with --enough or --min-gain the maximum"
+    )
+    enough: float | None = Field(
+        default=None, description="stop generating for a prompt once a candidate reaches this reward"
+    )
     min_gain: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="no more once another candidate is expected to better the best reward by less than this, as the spread "
-        "of the rewards so far tells (at least 4)",
+        description="stop generating for a prompt once the expected improvement of its best reward by another candidate is "
+        "below this, estimated from the spread of its rewards (after at least 4 candidates)",
     )
 
     @property
     def adaptive(self) -> bool:
-        """Whether rewards decide how many there are."""
+        """Whether a stopping rule on the rewards decides how many candidates a prompt gets."""
         return self.enough is not None or self.min_gain is not None
 
 
 class SampleSettings(JudgingSettings):
-    """Everything that `sample` is told: a policy that answers, and a judge."""
+    """All settings of `sample`: a policy that generates candidates, and a judge that scores them."""
 
     policy: PolicySettings = PolicySettings()
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
     choice: ChoiceOfCandidates = ChoiceOfCandidates()
     in_turns: bool = Field(
-        default=False, description="first draw all candidates, then judge them: one engine at a time, for a single GPU"
+        default=False,
+        description="generate all candidates first and judge them afterwards, so that only one model is loaded at a time "
+        "(for a single GPU)",
     )
 
 
 class Combine(StrEnum):
-    """What becomes of the members' rewards of a response: the reward of an ensemble."""
+    """How the members' rewards of a response are combined into the reward of the ensemble."""
 
     MEAN = "mean"
     MIN = "min"
@@ -183,57 +204,61 @@ class Combine(StrEnum):
 
     @property
     def needs_baseline(self) -> bool:
-        """Whether it is made of z-scores, which only a prompt with several different responses has."""
+        """Whether it uses z-scores, which are defined only for a prompt with several different responses."""
         return self in (Combine.Z_MEAN, Combine.Z_MIN)
 
 
 class CombineSettings(Settings):
-    """How the members' rewards become one. All of it may change later: no model runs again for it."""
+    """How the members' rewards are combined. May be changed in a later run without scoring anything again."""
 
     combine: Combine = Field(
         default=Combine.Z_MEAN,
-        description="the ensemble's reward: z-mean or z-min of the members' z-scores among the responses to the same "
-        "prompt; mean or min of their raw rewards, which is for members on one scale",
+        description="reward of the ensemble: z-mean or z-min, over the members' z-scores among the responses to the same "
+        "prompt; mean or min, over their raw rewards, for members that share a scale",
     )
-    suspect_reward: float = Field(default=0.0, description="suspect: the mean of the z-scores is above this")
+    suspect_reward: float = Field(default=0.0, description="suspect: mark a response whose mean z-score is above this")
     suspect_disagreement: float = Field(
-        default=1.96, ge=0, description="suspect: and the z-score of the members' disagreement above this"
+        default=1.96, ge=0, description="suspect: and whose members' disagreement has a z-score above this"
     )
 
 
 class MemberSettings(ModelSettings):
-    """A model of an ensemble."""
+    """A member of an ensemble."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
-        default=None, description="what it is called in `scores` and in models/; the last part of its id if not given"
+        default=None, description="name of the member in `scores` and in models/; default: the last part of its id"
     )
-    engine: EngineSettings | None = Field(default=None, description="how its engines are started, if not as the others' are")
+    engine: EngineSettings | None = Field(
+        default=None, description="engine settings of this member; default: those of the run"
+    )
 
 
 class SeveralModelsSettings(Settings):
-    """What is scored by several models, and where to."""
+    """Input, output folder, members and combination of an ensemble."""
 
     corpus: CorpusSettings
-    output: str = Field(description="folder for the combined corpus, and in models/ what each model scored")
-    models: tuple[MemberSettings, ...] = Field(min_length=2, description="the models, each an id or its settings")
+    output: str = Field(description="folder for the combined corpus; models/ in it holds what each model scored")
+    models: tuple[MemberSettings, ...] = Field(
+        min_length=2, description="models of the ensemble, each an id or a mapping of settings"
+    )
     combination: CombineSettings = CombineSettings()
-    dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the models whose own settings don't say it")
+    dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the models whose own settings have none")
 
     @field_validator("models", mode="before")
     @classmethod
     def _ids_are_settings(cls, models: Any) -> Any:
-        """A model that is given by its id alone has the defaults."""
+        """Turn a bare model id into settings with defaults."""
         if not isinstance(models, list | tuple):
             return models
         return [{"model": model} if isinstance(model, str) else model for model in models]
 
 
 class EnsembleSettings(RunSettings, SeveralModelsSettings):
-    """Everything that `ensemble` is told."""
+    """All settings of `ensemble`."""
 
 
 class DatasetSettings(Settings):
-    """Everything that `score` is told of a Ray Dataset: where it comes from and goes to is the caller's."""
+    """All settings of `score` on a Ray Dataset. The caller reads the input and writes the output."""
 
     rows: RowSettings = RowSettings()
     model: ModelSettings
@@ -241,73 +266,89 @@ class DatasetSettings(Settings):
     engine: EngineSettings = EngineSettings()
     pool: PoolSettings = PoolSettings()
     prefix: Prefix = ""
-    batch_rows: int = Field(default=1024, ge=1, description="most input rows that an engine is given together")
+    batch_rows: int = Field(default=1024, ge=1, description="maximum number of input rows in a batch for an engine")
 
 
 class DatasetSampleSettings(DatasetSettings):
-    """Everything that `sample` is told of a Ray Dataset."""
+    """All settings of `sample` on a Ray Dataset."""
 
     policy: PolicySettings = PolicySettings()
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
-    batch_rows: int = Field(default=32, ge=1, description="most prompts that are worked on together")
+    batch_rows: int = Field(default=32, ge=1, description="maximum number of prompts in a batch")
 
 
 class ChoiceSettings(Settings):
     """Which responses are kept."""
 
-    keep: str | None = Field(default=None, min_length=1, description="SQL condition over the columns of the scored corpus")
-    by: str | None = Field(default=None, min_length=1, description="number to choose by, SQL; the reward if not given")
+    keep: str | None = Field(
+        default=None,
+        min_length=1,
+        description="keep responses for which this SQL condition over the columns of the scored corpus is true",
+    )
+    by: str | None = Field(
+        default=None,
+        min_length=1,
+        description="SQL expression that responses are ranked by, highest first; default: the reward",
+    )
     top_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="keep the best fraction of the scored responses that meet the condition"
+        default=None, description="keep this fraction of the scored responses that meet the condition, those ranked highest"
     )
     quantile: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="keep those at or above this quantile of them"
+        default=None, description="keep the responses at or above this quantile of those that meet the condition"
     )
-    top_k: Annotated[int, Field(ge=1)] | None = Field(default=None, description="keep the best K of each prompt or row")
-    per: Literal["prompt", "row"] | None = Field(default=None, description="what --top-k is of; prompt if not given")
+    top_k: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="keep the K best responses of each prompt or row"
+    )
+    per: Literal["prompt", "row"] | None = Field(
+        default=None, description="--top-k: the group that K applies to; default: prompt"
+    )
     min_gap: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="with --top-k: only where the best is ahead of the next by this much"
+        default=None, description="--top-k: keep responses only where the best leads the second best by at least this"
     )
 
 
 class FolderSettings(Settings):
-    """Where a filter reads and writes."""
+    """Input and output folders of a filter."""
 
     scored: str = Field(description="folder of a scored corpus")
-    output: str | None = Field(default=None, description="folder for the kept rows; none only counts them")
+    output: str | None = Field(default=None, description="folder for the kept rows; default: they are only counted")
 
 
 class FilterSettings(ChoiceSettings, FolderSettings):
-    """Everything that `keep` is told."""
+    """All settings of `filter`."""
 
     format: Literal["jsonl", "parquet"] | None = Field(
-        default=None, description="jsonl for a corpus that was JSON, parquet for one that was Parquet"
+        default=None, description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input"
     )
-    fields: bool = Field(default=True, description="add our columns to JSONL rows; without, the original bytes")
-    rest: str | None = Field(default=None, description="folder for everything else, with the reason why")
-    partial: bool = Field(default=False, description="filter a run that isn't complete")
+    fields: bool = Field(
+        default=True, description="add Assay's columns to JSONL rows; without, rows keep their original bytes"
+    )
+    rest: str | None = Field(default=None, description="folder for the rows that aren't kept, each with the reason")
+    partial: bool = Field(default=False, description="accept a run that isn't complete, and filter the parts that exist")
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folders first")
 
 
 class RefiningSettings(Settings):
-    """Who criticises drafts and who edits them, and how many there are."""
+    """The models that criticise and edit drafts, and the number of drafts and feedbacks."""
 
-    feedback: str | None = Field(default=None, description="the model that criticises drafts; the policy if not given")
-    edit: str | None = Field(default=None, description="the model that edits them by that; the policy if not given")
-    drafts: int = Field(default=4, ge=1, le=256, description="drafts of each prompt")
+    feedback: str | None = Field(default=None, description="model that criticises drafts; default: the policy")
+    edit: str | None = Field(default=None, description="model that edits drafts by the feedback; default: the policy")
+    drafts: int = Field(default=4, ge=1, le=256, description="number of drafts per prompt")
     feedbacks: int = Field(
-        default=2, ge=1, le=64, description="texts of feedback on each draft, each of which gives an edit"
+        default=2, ge=1, le=64, description="number of feedbacks per draft; each feedback yields one edit"
     )
     feedback_prompt: str | None = Field(
         default=None,
-        description="file with the prompt for feedback, in Jinja: with {{ conversation }} (or turns) and {{ response }}",
+        description="file with the feedback prompt, a Jinja template over {{ conversation }} (or turns) and {{ response }}",
     )
-    edit_prompt: str | None = Field(default=None, description="file with the prompt for an edit, with {{ feedback }}, too")
+    edit_prompt: str | None = Field(
+        default=None, description="file with the edit prompt, a Jinja template; also has {{ feedback }}"
+    )
 
 
 class RefineSettings(JudgingSettings):
-    """Everything that `refine` is told: three models that write, and a judge. The writers share the policy's options."""
+    """All settings of `refine`: three models that write, and a judge. The writers share the policy's engine options."""
 
     policy: PolicySettings = PolicySettings()
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()

@@ -1,23 +1,23 @@
-"""Files and folders wherever they are, leases on folders, and fingerprints of files.
+"""Files and folders on this machine or in a store, leases on folders, and fingerprints of files.
 
-Knows bytes and names, and nothing of what they hold.
+Handles bytes and names, and doesn't know what the files contain.
 """
 
 from pipelines.storage.files import (
     LEASE,
     Entry,
+    FileStatus,
     Folder,
-    Found,
     absolute,
     arrow_file_system,
     below,
     error_text,
+    file_status,
     files_below,
     find,
     folder,
-    in_a_job,
+    is_in_job,
     is_remote,
-    look,
     open_read,
     overlap,
     real,
@@ -26,18 +26,18 @@ from pipelines.storage.files import (
 __all__ = [
     "LEASE",
     "Entry",
+    "FileStatus",
     "Folder",
-    "Found",
     "absolute",
     "arrow_file_system",
     "below",
     "error_text",
+    "file_status",
     "files_below",
     "find",
     "folder",
-    "in_a_job",
+    "is_in_job",
     "is_remote",
-    "look",
     "open_read",
     "overlap",
     "real",

@@ -1,7 +1,8 @@
-"""Files and folders wherever they are: on this machine, or in any store that fsspec knows (s3://, gs://, hf:// ...).
+"""Files and folders on this machine, or in any store that fsspec knows (s3://, gs://, hf:// ...).
 
-A file of ours is there whole or not at all, and one that is made twice is the first one's. On a disk that takes a
-temporary file and a link; an object store does it in one put, conditional where it can.
+Two guarantees: a file that Assay writes is complete or absent, and of two writers that `create` the same name, the first
+wins. On a local disk that takes a temporary file and a hard link; an object store does it with one put, conditional where
+the store supports that.
 """
 
 import functools
@@ -30,24 +31,27 @@ _TEMPORARY = ".tmp"
 _JOBS = f"{os.sep}runtime_resources{os.sep}working_dir_files{os.sep}"
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
 _LEFTOVER_AGE_S = 24 * 3600.0
-"""Half-written files are somebody else's who is at work, until they are older than anybody takes to write one."""
+"""Age from which a half-written file is deleted. A younger one may belong to another process that is still writing it."""
 
 LEASE = "lease.json"
-"""Tells who is writing a folder (`lease`). It isn't of what the folder holds."""
+"""The file that says which process is writing a folder (`pipelines.storage.lease`). It doesn't count as content."""
 
 
 class Entry(NamedTuple):
-    """A file in a folder: its name there, its size in bytes, and when it was written (to compare with its neighbours)."""
+    """A file in a folder: its name, its size in bytes, and its time of writing in seconds, by the storage's clock.
+
+    The time is only to be compared with that of other files in the same folder.
+    """
 
     name: str
     size: int
     written: float
 
 
-class Found(NamedTuple):
-    """A file: its full path, its size in bytes, and the store's own tag of its content, if it keeps one.
+class FileStatus(NamedTuple):
+    """A file's full path, its size in bytes, and the store's tag of its content (ETag), if it has one.
 
-    Without a tag `modified` is when it was last written, in nanoseconds since 1970, if that is known.
+    `modified` is the modification time in nanoseconds since 1970; None where there is a tag or the time is unknown.
     """
 
     path: str
@@ -57,53 +61,53 @@ class Found(NamedTuple):
 
 
 class Folder(Protocol):
-    """A folder that files of ours go into. Small and picklable. Every method raises `OSError` if the storage refuses."""
+    """A folder that Assay writes. Small and picklable. Every method raises `OSError` if the storage refuses."""
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The absolute path or address."""
 
     def sub(self, name: str) -> "Folder":
-        """A folder in it, there or not."""
+        """A folder in it, which need not exist."""
 
     def file(self, name: str) -> str:
         """The full path of a file in it."""
 
     def make(self) -> None:
-        """Make sure that the folder is there, without leftovers of more than a day ago, and can be written."""
+        """Create the folder, delete half-written files older than a day, and check that it can be written."""
 
     def clear(self) -> None:
-        """Delete half-written files, whosever they are: for who alone writes here."""
+        """Delete all half-written files, of any age. Only for a caller that is the folder's only writer."""
 
     def entries(self) -> list[Entry]:
-        """The files right in it; none if it isn't there."""
+        """The files directly in it; none if it doesn't exist."""
 
     def names(self) -> list[str]:
-        """The names of the files and folders right in it, but for half-written files and a lease; none if it isn't there.
+        """The names of files and folders directly in it, without half-written files and the lease; none if it doesn't exist.
 
         Raises `NotADirectoryError` for a file.
         """
 
     def is_empty(self) -> bool:
-        """Whether it holds nothing but half-written files and a lease, or isn't there. Raises `NotADirectoryError`."""
+        """Whether it has no `names`. Raises `NotADirectoryError` for a file."""
 
     def read(self, name: str) -> bytes:
-        """A file's content. Raises `FileNotFoundError` if it isn't there."""
+        """A file's content. Raises `FileNotFoundError` if it doesn't exist."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless it is there already; returns whether it was written now."""
+        """Write a file unless it exists; returns whether this call wrote it. Of concurrent calls, one returns True."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file, in the place of one that may be there."""
+        """Write a file, replacing an existing one in a single step."""
 
     def writing(self, name: str) -> Any:
-        """A context with a stream; what was written is the file `name` afterwards, or nothing after an exception."""
+        """A context with a stream, whose content becomes the file `name` at the end; an exception writes nothing."""
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
 
     def delete_all(self) -> None:
-        """Delete the folder with all that is in it."""
+        """Delete the folder and everything in it."""
 
 
 def folder(path: str) -> Folder:
@@ -113,30 +117,30 @@ def folder(path: str) -> Folder:
 
 
 def is_remote(path: str) -> bool:
-    """Whether it is an address and not a path of this machine."""
+    """Whether it is the address of a store, and not a path of this machine."""
     return "://" in path
 
 
 def absolute(path: str) -> str:
-    """The path as every worker can use it; a worker's own folder may be another one.
+    """The absolute path, which every worker can use: a worker's current folder may differ from the driver's.
 
-    One place has one address: `s3a://` is `s3://`, and `file://` a path of this machine. Raises `SettingsError` if it lies
-    in the folder of a Ray job, where results would be lost without a word.
+    Equivalent addresses are unified: `s3a://` becomes `s3://`, and `file://` a path of this machine. Raises `SettingsError`
+    for a path in the folder that Ray unpacks for a job, because Ray deletes that folder and the results in it.
     """
     path = _canonical(path)
     if is_remote(path):
         return path.rstrip("/")
-    found = os.path.abspath(Path(path).expanduser())
-    if _JOBS in found:
+    place = os.path.abspath(Path(path).expanduser())
+    if _JOBS in place:
         raise SettingsError(
             f"{path} lies in the folder that Ray unpacked for this job, and deletes when it likes; give an absolute path "
             "that every node sees, or an address such as s3://bucket/folder"
         )
-    return found
+    return place
 
 
 def _canonical(path: str) -> str:
-    """A path, or an address by the first of its protocol's names."""
+    """The path, or the address with the first of its protocol's names (`s3a` -> `s3`)."""
     protocol, mark, place = path.partition("://")
     if not mark or protocol in _NAMED_ONCE:
         return path
@@ -144,7 +148,7 @@ def _canonical(path: str) -> str:
 
     try:
         system = get_filesystem_class(protocol)
-    except (ValueError, ImportError):  # whoever opens it says so
+    except (ValueError, ImportError):  # opening it reports the error
         return path
     if "file" in (names := [system.protocol] if isinstance(system.protocol, str) else list(system.protocol)):
         return str(system._strip_protocol(path))
@@ -152,37 +156,38 @@ def _canonical(path: str) -> str:
 
 
 _NAMED_ONCE = frozenset({"http", "https", "s3"})
-"""Protocols to be left as they are: http is no other name of https."""
+"""Protocols that aren't renamed: fsspec lists http and https as names of one file system, but they are different places."""
 
 
 def real(path: str) -> str:
-    """A path or address without symbolic links: the same for the same place."""
+    """The path with symbolic links resolved, equal for equal places; an address stays as it is."""
     path = _canonical(path)
     return path if is_remote(path) else os.path.realpath(path)
 
 
-def in_a_job() -> bool:
+def is_in_job() -> bool:
     """Whether this runs in a folder that Ray unpacked for a job, as under `ray job submit --working-dir`."""
     return _JOBS in os.getcwd()
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(path: str, other: str) -> bool:
     """Whether two folders are the same, or one is inside the other."""
-    one, other = _canonical(one), _canonical(other)
-    if is_remote(one) or is_remote(other):
-        first, second = (absolute(path) + "/" for path in (one, other))
+    path, other = _canonical(path), _canonical(other)
+    if is_remote(path) or is_remote(other):
+        # With a trailing slash, so that `s3://b/run2` isn't inside `s3://b/run`.
+        first, second = (absolute(address) + "/" for address in (path, other))
         return first.startswith(second) or second.startswith(first)
-    path, other_path = Path(one).resolve(), Path(other).resolve()
-    return path.is_relative_to(other_path) or other_path.is_relative_to(path)
+    resolved, other_resolved = Path(path).resolve(), Path(other).resolve()
+    return resolved.is_relative_to(other_resolved) or other_resolved.is_relative_to(resolved)
 
 
 def error_text(error: OSError) -> str:
-    """What an error says, in the words of the system or the store."""
+    """The message of the operating system or the store, with the file name if there is one."""
     return f"{error.strerror} ({error.filename})" if error.strerror and error.filename else str(error.strerror or error)
 
 
 def open_read(path: str) -> IO[bytes]:
-    """A file to read, from its start, with seek. Raises `OSError`."""
+    """Open a file for reading, as a seekable stream. Raises `OSError`."""
     path = _canonical(path)
     if not is_remote(path):
         return open(path, "rb")
@@ -190,28 +195,28 @@ def open_read(path: str) -> IO[bytes]:
     return io.BufferedReader(_as_os_error(system.open)(inner, "rb", block_size=4 * _BUFFER, cache_type="readahead"), _BUFFER)
 
 
-def look(path: str) -> Found:
-    """What is known of a file. Raises `OSError`."""
+def file_status(path: str) -> FileStatus:
+    """The status of a file. Raises `OSError`."""
     path = _canonical(path)
     if not is_remote(path):
         status = os.stat(path)
-        return Found(path, status.st_size, None, status.st_mtime_ns)
+        return FileStatus(path, status.st_size, None, status.st_mtime_ns)
     system, inner = _system(path)
     return _found(system, _as_os_error(system.info)(inner))
 
 
 class Matches(NamedTuple):
-    """The files behind a path or a pattern, and the folders that a pattern matches, too; None where it isn't one."""
+    """The files behind a path or a pattern, and the folders that the pattern matches; `folders` is None for a path."""
 
-    files: list[Found]
+    files: list[FileStatus]
     folders: list[str] | None = None
 
 
 def find(text: str) -> Matches | None:
-    """The files behind a path, or a pattern with * ? [] **, or all those below a folder; None if there is no file.
+    """The file at a path, all files below a folder, or those that a pattern (* ? [] **) matches; None if there is no file.
 
-    What is there under this very name is no pattern on this machine. Raises `OSError`. A folder on this machine that can't
-    be listed is an error and not an empty one.
+    On this machine an existing file or folder of exactly this name is never read as a pattern. Raises `OSError`, also for a
+    local folder that can't be listed, which must not count as empty.
     """
     path = absolute(text)
     if is_remote(path):
@@ -219,27 +224,28 @@ def find(text: str) -> Matches | None:
     if os.path.isdir(path):
         return Matches(files_below(path))
     if os.path.isfile(path):
-        return Matches([look(path)])
+        return Matches([file_status(path)])
     matches = glob.glob(path, recursive=True)
-    files = [Found(name, 0, None) for name in matches if os.path.isfile(name)]
+    files = [FileStatus(name, 0, None) for name in matches if os.path.isfile(name)]
     return Matches(files, [name for name in matches if os.path.isdir(name)]) if files else None
 
 
-def files_below(path: str) -> list[Found]:
-    """All files below a folder, whatever characters its name holds; a file itself, in a store. Raises `OSError`.
+def files_below(path: str) -> list[FileStatus]:
+    """All files below a folder, at any depth; its name is never read as a pattern. Raises `OSError`.
 
-    On this machine a link to a folder in it counts as a file, for it isn't followed.
+    In a store, the path of a file gives the file. On this machine symbolic links to folders aren't followed (they may form
+    cycles), and count as files.
     """
     if is_remote(path):
         system, inner = _system(path)
         return _files(system, _as_os_error(system.find)(inner, detail=True))
     walk = os.walk(path, onerror=_refuse)
     inside = ((where, [*names, *filter(lambda name: _is_link(where, name), folders)]) for where, folders, names in walk)
-    return [Found(os.path.join(where, name), 0, None) for where, names in inside for name in names]
+    return [FileStatus(os.path.join(where, name), 0, None) for where, names in inside for name in names]
 
 
 def below(path: str, text: str) -> str:
-    """Where a file that `find` gave for a folder is in it."""
+    """The path of a file relative to the folder `text`, for which `find` returned it."""
     place = absolute(text)
     if is_remote(place):
         system, inner = _system(place)
@@ -265,33 +271,33 @@ def _find_remotely(text: str) -> Matches | None:
     return Matches(files, folders) if (files := _files(system, infos)) else None
 
 
-def _files(system: Any, infos: dict[str, dict[str, Any]]) -> list[Found]:
+def _files(system: Any, infos: dict[str, dict[str, Any]]) -> list[FileStatus]:
     return [_found(system, info) for info in infos.values() if info["type"] == "file"]
 
 
-def _found(system: Any, info: dict[str, Any]) -> Found:
+def _found(system: Any, info: dict[str, Any]) -> FileStatus:
     path, tag = system.unstrip_protocol(info["name"]), info.get("ETag")
-    return Found(path, info["size"], tag, None if tag else int(_written(info) * 1e9) or None)
+    return FileStatus(path, info["size"], tag, None if tag else int(_written(info) * 1e9) or None)
 
 
 def _system(path: str) -> tuple[Any, str]:
-    """The file system behind an address, and what it calls the place. Listings are never remembered between calls."""
+    """The fsspec file system of an address, and the path within it. Listings aren't cached, since others write, too."""
     from fsspec.core import url_to_fs
 
     try:
         system, inner = url_to_fs(path, use_listings_cache=False)
-    except (ValueError, ImportError) as error:  # a protocol that nobody knows, or whose package isn't installed
+    except (ValueError, ImportError) as error:  # unknown protocol, or its package isn't installed
         raise OSError(f"{path}: {error}") from error
     return system, inner
 
 
 def file_system(path: str) -> Any:
-    """The file system behind an address, as others need to be given it to read there."""
+    """The fsspec file system of an address, for libraries that read through it."""
     return _system(path)[0]
 
 
 def arrow_file_system(path: str) -> tuple[Any, Callable[[str], str]]:
-    """The file system of a path or address as Arrow wants it, and what gives it a path there."""
+    """The Arrow file system of a path or address, and a function from such paths to paths within it."""
     from pyarrow import fs
 
     if not is_remote(path):
@@ -300,10 +306,10 @@ def arrow_file_system(path: str) -> tuple[Any, Callable[[str], str]]:
 
 
 def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, with the errors of its client (no credentials, no connection) as `OSError`."""
+    """Wrap a function so that its client's own exceptions (no credentials, no connection) become `OSError`."""
 
     @functools.wraps(function)
-    def called(*arguments: P.args, **named: P.kwargs) -> T:
+    def wrapper(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return function(*arguments, **named)
         except OSError:
@@ -311,7 +317,7 @@ def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:
         except Exception as error:
             raise OSError(str(error) or type(error).__name__) from error
 
-    return called
+    return wrapper
 
 
 @dataclass(frozen=True)
@@ -341,8 +347,8 @@ class _Local:
 
     def entries(self) -> list[Entry]:
         try:
-            with os.scandir(self.path) as found:
-                return [entry for one in found if one.is_file() and (entry := _entry(one)) is not None]
+            with os.scandir(self.path) as listing:
+                return [entry for file in listing if file.is_file() and (entry := _entry(file)) is not None]
         except FileNotFoundError:
             return []
 
@@ -361,6 +367,8 @@ class _Local:
         temporary = self._temporary()
         try:
             self._write(temporary, content)
+            # A hard link fails if the name exists, and appears with its full content: `os.replace` would overwrite, and
+            # an open with O_EXCL would show readers a half-written file.
             os.link(temporary, self.file(name))
         except FileExistsError:
             return False
@@ -405,24 +413,24 @@ class _Local:
             _sync(stream)
 
 
-def _entry(one: os.DirEntry[str]) -> Entry | None:
-    """None if it has gone since: others write here, and their temporary files come and go."""
+def _entry(file: os.DirEntry[str]) -> Entry | None:
+    """The entry of a listed file; None if it no longer exists: other processes' temporary files come and go."""
     try:
-        status = one.stat()
+        status = file.stat()
     except FileNotFoundError:
         return None
-    return Entry(one.name, status.st_size, status.st_mtime_ns / 1e9)
+    return Entry(file.name, status.st_size, status.st_mtime_ns / 1e9)
 
 
 def _sync(stream: IO[bytes]) -> None:
-    """What survives only in a cache would be a name without its rows after a power cut."""
+    """Flush to the disk. Without, a power cut could leave the name of a file whose content was only in the page cache."""
     stream.flush()
     os.fsync(stream.fileno())
 
 
 @dataclass(frozen=True)
 class _Remote:
-    """A prefix of keys. Nothing is ever half there, so there are no temporary files."""
+    """A prefix of keys in a store. A put is atomic, so there are no temporary files."""
 
     path: str
 
@@ -433,6 +441,7 @@ class _Remote:
         return f"{self.path}/{name}"
 
     def make(self) -> None:
+        # A prefix needs no creation; the put only shows that it can be written.
         probe = f"{uuid.uuid4().hex}{_TEMPORARY}"
         self.replace(probe, b"")
         self.delete(probe)
@@ -452,10 +461,10 @@ class _Remote:
     def names(self) -> list[str]:
         system, inner = _system(self.path)
         try:
-            found = _as_os_error(system.ls)(inner, detail=False)
+            paths = _as_os_error(system.ls)(inner, detail=False)
         except FileNotFoundError:
             return []
-        names = [path.rstrip("/").rsplit("/", 1)[-1] for path in found if path.rstrip("/") != inner.rstrip("/")]
+        names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths if path.rstrip("/") != inner.rstrip("/")]
         return [name for name in names if name != LEASE]
 
     def is_empty(self) -> bool:
@@ -480,6 +489,7 @@ class _Remote:
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         system, inner = _system(self.file(name))
+        # Through a local file: the object appears with one put at the end, and an exception in the block uploads nothing.
         with tempfile.NamedTemporaryFile(suffix=_TEMPORARY) as stream:
             yield stream
             stream.flush()
@@ -501,6 +511,6 @@ class _Remote:
 
 
 def _written(info: dict[str, Any]) -> float:
-    """When a store says that an object was written; stores call it by different names, and some don't say."""
+    """The time of writing of an object, in seconds since 1970; 0 for a store that has none. Its name differs by store."""
     moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
     return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)

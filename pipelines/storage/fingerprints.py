@@ -1,13 +1,14 @@
-"""What a file of the corpus is known again by: a store's own tag of its content, or a hash of it.
+"""Fingerprints of corpus files: the store's own tag of the content (ETag), or else a BLAKE2b hash.
 
-A file of up to 64 MiB is hashed whole. Of a larger one a hash covers samples at fixed places, which notice another file or
-another order of rows, but not every single byte: there, the time of its last change has to be the same, too.
+A file of up to 64 MiB is hashed whole. Of a larger one only both ends (64 KiB each) and 16 samples of 4 KiB between them are
+hashed, which detects another file or another order of rows, but not every changed byte. For these files the modification
+time must be equal, too (`corpus_files.difference`).
 """
 
 import hashlib
 from typing import IO
 
-from pipelines.storage.files import Found, open_read
+from pipelines.storage.files import FileStatus, open_read
 
 _WHOLE_BYTES = 64 * 2**20  # about a tenth of a second
 _END_BYTES = 64 * 1024
@@ -16,35 +17,35 @@ _PIECE = 2**20
 _TAG, _WHOLE, _SAMPLED = "etag:", "blake2b:", "blake2b-of-samples:"
 
 
-def fingerprint(found: Found) -> str:
+def fingerprint(status: FileStatus) -> str:
     """The fingerprint of a file. Raises `OSError` if it can't be read."""
-    if found.tag is not None:
-        return tagged(found.tag)
-    content = hashlib.blake2b(digest_size=16)
-    with open_read(found.path) as stream:
-        if found.size <= _WHOLE_BYTES:
+    if status.tag is not None:
+        return tagged(status.tag)
+    digest = hashlib.blake2b(digest_size=16)
+    with open_read(status.path) as stream:
+        if status.size <= _WHOLE_BYTES:
             while piece := stream.read(_PIECE):
-                content.update(piece)
-            return f"{_WHOLE}{content.hexdigest()}"
-        for start, length in _places(found.size):
-            content.update(_read_at(stream, start, length))
-    return f"{_SAMPLED}{content.hexdigest()}"
+                digest.update(piece)
+            return f"{_WHOLE}{digest.hexdigest()}"
+        for start, length in _sample_ranges(status.size):
+            digest.update(_read_at(stream, start, length))
+    return f"{_SAMPLED}{digest.hexdigest()}"
 
 
 def tagged(tag: str) -> str:
-    """The fingerprint of a file of which a store keeps a tag."""
+    """The fingerprint of a file that has a store's tag."""
     return f"{_TAG}{tag}"
 
 
 def is_sampled(fingerprint: str) -> bool:
-    """Whether a file may have changed although its size and this are the same."""
+    """Whether a file may have changed although its size and this fingerprint are equal."""
     return fingerprint.startswith(_SAMPLED)
 
 
-def _places(size: int) -> list[tuple[int, int]]:
-    """Where the samples of a large file start, and how long they are: both ends, and evenly between them."""
+def _sample_ranges(size: int) -> list[tuple[int, int]]:
+    """The (start, length) of the samples of a large file: both ends, and evenly spaced between them."""
     step = (size - 2 * _END_BYTES) // (_SAMPLES + 1)
-    between = [(_END_BYTES + step * (at + 1), _SAMPLE_BYTES) for at in range(_SAMPLES)]
+    between = [(_END_BYTES + step * (i + 1), _SAMPLE_BYTES) for i in range(_SAMPLES)]
     return [(0, _END_BYTES), *between, (size - _END_BYTES, _END_BYTES)]
 
 

@@ -1,12 +1,13 @@
-"""Who is writing a folder: one run at a time.
+"""A lease on an output folder, so that only one run writes it at a time.
 
-A run holds a lease, `lease.json` in the folder that it writes: which process of which machine it is, renewed every few
-seconds by a thread and deleted at the end. Another run of the folder is refused while it is held, and takes it over when it
-is stale: when its process is gone, as far as that can be seen from here, or when it wasn't renewed for a minute. A holder
-that was stopped for so long sees at its next step that it has lost the lease, and ends. Its workers, which go on while it is
-stopped, look before each part that they commit (`Ticket`).
+The lease is the file `lease.json` in the folder. It names the holder's process and machine; a thread renews it every
+`RENEW_S` = 5 s, and it is deleted at the end. While it is valid, another run of the folder is refused. It is stale, and may
+be taken over, once the holder's process is gone (if that is visible from here) or it wasn't renewed for `STALE_S` = 60 s. A
+holder that was suspended for that long notices the loss at its next `check_held` and ends. Its workers, which keep running
+while the driver is suspended, check before each part that they commit (`Ticket`).
 
-No two clocks are compared: whether another machine's lease is renewed is seen by looking at it for a while.
+Clocks of different machines are never compared: another machine's lease is watched for up to `STALE_S` to see whether its
+content changes.
 """
 
 import json
@@ -27,13 +28,16 @@ from pipelines.storage.files import LEASE, Folder, error_text
 
 RENEW_S = 5.0
 STALE_S = 60.0
-_LOOK_S = 0.5
-_ATTEMPTS = 3
+_POLL_S = 0.5
+_ATTEMPTS = 3  # a folder that is missing, or a stale lease that is deleted, each takes one attempt more
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that writes a folder. `machine` tells whose process ids they are, `began` and `renewed` are Unix times."""
+    """A process that writes a folder. `pid` and `start` are valid on `machine`; `began` and `renewed` are Unix times.
+
+    `start` is the process's start time in clock ticks since the machine booted, which tells a reused pid apart.
+    """
 
     host: str
     pid: int
@@ -45,13 +49,13 @@ class Holder:
 
     @classmethod
     def this_process(cls) -> "Holder":
-        """A new holder."""
+        """A new holder for this process, with a random token."""
         pid, now = os.getpid(), time.time()
-        return cls(socket.gethostname(), pid, _machine(), _start(pid), now, now)
+        return cls(socket.gethostname(), pid, _machine(), _start_ticks(pid), now, now)
 
     @classmethod
     def read(cls, content: bytes) -> "Holder":
-        """A holder from its lease. What can't be read is a holder of which nothing is known."""
+        """A holder from the content of its lease. Unreadable content is an unknown holder, whose token is the content."""
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError):
@@ -59,22 +63,22 @@ class Holder:
 
     @property
     def content(self) -> bytes:
-        """The lease."""
+        """The content of the lease file."""
         return json.dumps(asdict(self)).encode()
 
     @property
     def is_here(self) -> bool:
-        """Whether its process would be among those that can be seen from here."""
+        """Whether its process would be visible from here: same boot of the same kernel, same PID namespace."""
         return self.machine is not None and self.machine == _machine()
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to have ended. A process id may be another process' by now."""
-        return self.is_here and _start(self.pid) != self.start
+        """Whether it is known to have ended: no process has its pid, or one with another start time."""
+        return self.is_here and _start_ticks(self.pid) != self.start
 
     @property
     def is_stale_here(self) -> bool:
-        """Whether a holder of this machine is gone, or was stopped for long."""
+        """Whether a holder on this machine has ended, or was suspended for longer than `STALE_S`."""
         return self.is_gone or time.time() - self.renewed > STALE_S
 
     def __str__(self) -> str:
@@ -84,36 +88,36 @@ class Holder:
 
 @contextmanager
 def lease(path: str) -> Iterator[None]:
-    """Hold a folder for the length of the block; it is made if it isn't there.
+    """Hold the lease of a folder during the block; the folder is created if it doesn't exist.
 
-    Raises `OutputError` if another run holds it, or if it can't be written.
+    Raises `OutputError` if another run holds it, or if it can't be written, and `RunStopped` if it was lost meanwhile.
     """
     place = storage.folder(path)
     try:
-        held = _Held(place, _taken(place))
+        entry = _Lease(place, _acquire(place))
     except NotADirectoryError as error:
         raise OutputError(f"{path} is a file, and a folder is needed") from error
     except OSError as error:
         raise OutputError(f"{place.path} can't be written: {error_text(error)}") from error
-    _held.append(held)
+    _leases.append(entry)
     try:
-        with held.renewing():
+        with entry.renewing():
             yield
-            held.check()
+            entry.check()
     finally:
-        _held.remove(held)
-        held.release()
+        _leases.remove(entry)
+        entry.release()
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """For the workers of the run that holds a folder: they may write as long as it does. Small and picklable."""
+    """Lets the workers of a run check that the run still holds its folder. Small and picklable."""
 
     path: str
     token: str
 
     def check(self) -> None:
-        """Raise `RunStopped` if the folder isn't held by that run any more."""
+        """Raise `RunStopped` if the lease in the folder isn't that run's. Reads one small file."""
         try:
             token = Holder.read(storage.folder(self.path).read(LEASE)).token
         except FileNotFoundError:
@@ -123,54 +127,56 @@ class Ticket:
 
 
 def ticket(path: str) -> Ticket | None:
-    """The ticket of a folder that this process holds; None if it doesn't."""
+    """The ticket of a folder whose lease this process holds; None if it doesn't."""
     place = storage.absolute(path)
-    return next((held.ticket for held in _held if held.ticket.path == place), None)
+    return next((entry.ticket for entry in _leases if entry.ticket.path == place), None)
 
 
 def check_held() -> None:
-    """Raise `RunStopped` if this process has lost a folder that it writes. Cheap enough to ask for each part."""
-    for held in list(_held):
-        held.check()
+    """Raise `RunStopped` if this process has lost the lease of a folder. Cheap enough to call for each part."""
+    for entry in list(_leases):
+        entry.check()
 
 
-def _taken(place: Folder) -> Holder:
-    """A lease of this process' own. Raises `OutputError` if another holds it."""
+def _acquire(place: Folder) -> Holder:
+    """Create the lease file for this process. Raises `OutputError` if another run holds the folder."""
     for _ in range(_ATTEMPTS):
         holder = Holder.this_process()
         try:
             if place.create(LEASE, holder.content):
                 return holder
-        except FileNotFoundError:  # there is no folder yet
+        except FileNotFoundError:  # the folder doesn't exist yet
             place.make()
             continue
-        with suppress(FileNotFoundError):  # given back just now
+        with suppress(FileNotFoundError):  # released between the two calls: try again
             other = Holder.read(place.read(LEASE))
             if not _is_stale(place, other):
                 raise OutputError(
                     f"{place.path} is being written by another run: {other}. Wait for its end, or stop it; what a run held "
                     f"that is gone without a word is free after {STALE_S:g} s"
                 )
+            # Read again: watching took up to a minute, in which a third run may have taken the lease over. Deleting that
+            # one would let two runs write. A window of one round trip remains; the loser notices it when it renews.
             if Holder.read(place.read(LEASE)).token == other.token:
                 place.delete(LEASE)
     raise OutputError(f"{place.path} is being taken by several runs at once; try again")
 
 
 def _is_stale(place: Folder, holder: Holder) -> bool:
-    """Whether a holder is gone. One of another machine is watched until it renews its lease, or should have."""
+    """Whether a holder may be replaced. Another machine's lease is watched for `STALE_S`; a change means it is alive."""
     if holder.is_here:
         return holder.is_stale_here
     end = time.monotonic() + STALE_S
     content = place.read(LEASE)
     while time.monotonic() < end:
-        time.sleep(min(_LOOK_S, RENEW_S))
+        time.sleep(min(_POLL_S, RENEW_S))
         if place.read(LEASE) != content:
             return False
     return True
 
 
-class _Held:
-    """A lease that this process has, or had."""
+class _Lease:
+    """A lease that this process holds, or has lost."""
 
     def __init__(self, place: Folder, holder: Holder) -> None:
         self._place = place
@@ -180,20 +186,20 @@ class _Held:
 
     @property
     def ticket(self) -> Ticket:
-        """For this run's workers."""
+        """The ticket for this run's workers."""
         return Ticket(storage.absolute(self._place.path), self._holder.token)
 
     @contextmanager
     def renewing(self) -> Iterator[None]:
-        """Renew it for the length of the block."""
+        """Renew the lease in a thread during the block."""
         ended = threading.Event()
 
-        def renew() -> None:
+        def renew_until_ended() -> None:
             while not ended.wait(RENEW_S) and self._taken_by is None:
-                with suppress(OSError):  # tried again; and `check` looks whether it was for too long
+                with suppress(OSError):  # a short outage: the next round tries again, and `check` ends the run if it lasts
                     self.renew()
 
-        thread = threading.Thread(target=renew, name="lease", daemon=True)
+        thread = threading.Thread(target=renew_until_ended, name="lease", daemon=True)
         thread.start()
         try:
             yield
@@ -202,11 +208,13 @@ class _Held:
             thread.join()
 
     def renew(self) -> None:
-        """Say that its holder is there, unless it is another's by now. Raises `OSError`."""
+        """Write the lease with a new time, unless another run has taken it over, which is noted. Raises `OSError`."""
         renewed = replace(self._holder, renewed=time.time())
         try:
             holder = Holder.read(self._place.read(LEASE))
         except FileNotFoundError:
+            # The file is missing. After more than STALE_S another run may have taken the lease, worked, and released it.
+            # Sooner than that nobody may have: somebody deleted the file, and it is created again.
             if renewed.renewed - self._renewed > STALE_S:
                 self._taken_by = "one that has ended since"
                 return
@@ -220,7 +228,10 @@ class _Held:
         self._renewed = renewed.renewed
 
     def check(self) -> None:
-        """Raise `RunStopped` if it is another's. Asks the storage only if it wasn't renewed for so long that it may be."""
+        """Raise `RunStopped` if another run has taken it over.
+
+        Reads the storage only if the last renewal is older than `STALE_S` / 2: before that nobody can have taken it.
+        """
         if self._taken_by is None and time.time() - self._renewed > STALE_S / 2:
             try:
                 self.renew()
@@ -233,26 +244,28 @@ class _Held:
             )
 
     def release(self) -> None:
-        """Give it back, unless it is another's."""
+        """Delete the lease file, unless it is another run's."""
         with suppress(OSError):
             if Holder.read(self._place.read(LEASE)).token == self._holder.token:
                 self._place.delete(LEASE)
 
 
-_held: list[_Held] = []
+_leases: list[_Lease] = []
 
 
 def _machine() -> str | None:
-    """What process ids are unique in: a start of a machine's kernel, and a container's name space of process ids."""
+    """The scope in which a process id is unique: one boot of a kernel, and one PID namespace (of a container)."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return None
 
 
-def _start(pid: int) -> int | None:
-    """When a process of this machine began, in ticks since the machine did; None if it is gone, or has ended."""
+def _start_ticks(pid: int) -> int | None:
+    """The start time of a process of this machine, in clock ticks since boot; None if it has ended (a zombie, too)."""
     try:
+        # The second field is the program's name in parentheses, and may itself hold spaces and parentheses: split after the
+        # last one. The start time is field 22 of proc(5), the 19th after the state.
         state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None

@@ -9,7 +9,7 @@ from functools import partial
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from pipelines.formats.content import answer, field, is_blank, text, with_row_system
-from pipelines.formats.prompts import unanswered
+from pipelines.formats.prompts import prompt_request
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
 
@@ -29,7 +29,7 @@ def read(row: Row) -> RowRequests:
     return gather({name: partial(_exchange, row, key) for name, key in names.items()})
 
 
-def asked(row: Row) -> tuple[Message, ...]:
+def prompt_turns(row: Row) -> tuple[Message, ...]:
     """The instruction and its input, after what was said before."""
     parts = (field(row, "instruction"), row.get("input"))
     last = Message(Role.USER, text("\n".join(text(part) for part in parts if not is_blank(part))))
@@ -37,7 +37,7 @@ def asked(row: Row) -> tuple[Message, ...]:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(asked(row), answer(field(row, key)))
+    return Exchange(prompt_turns(row), answer(field(row, key)))
 
 
 def _history(pairs: object) -> list[Message]:
@@ -62,5 +62,5 @@ PROMPT_SHAPE = Shape(
     "an instruction with an input",
     "`instruction`, and perhaps `input`",
     lambda row: isinstance(row.get("instruction"), str),
-    lambda row: unanswered(lambda: asked(row)),
+    lambda row: prompt_request(lambda: prompt_turns(row)),
 )

@@ -5,7 +5,7 @@ data the input is written in Llama 3's template.
 """
 
 from pipelines.formats.content import field, is_conversation, is_message, question, reply, with_row_system
-from pipelines.formats.llama_text import asked_turns, is_template, without_end
+from pipelines.formats.llama_text import is_template, split_prompt, without_end
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -26,7 +26,7 @@ def _exchange(row: Row) -> Exchange:
     asked, answered = field(row, "input"), field(row, "output")
     if isinstance(asked, str) and is_template(asked):
         answered = without_end(answered) if isinstance(answered, str) else answered
-        return reply(with_row_system(row, asked_turns(asked)), answered)
+        return reply(with_row_system(row, split_prompt(asked)), answered)
     return reply(with_row_system(row, question(asked)), answered)
 
 

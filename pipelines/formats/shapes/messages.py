@@ -1,7 +1,7 @@
 """OpenAI messages: {"messages": [{"role": ..., "content": ...}, ...]}."""
 
 from pipelines.formats.content import conversation, entries, is_conversation, systems, with_row_system
-from pipelines.formats.prompts import open_end, unanswered
+from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.turns import assistant_turns, final_turn, numbered
@@ -24,7 +24,7 @@ def read_turns(row: Row) -> RowRequests:
 
 def read_prompt(row: Row) -> RowRequests:
     """The conversation up to the assistant's last turn, to be answered."""
-    return unanswered(lambda: with_row_system(row, conversation(open_end(entries(row.get("messages"))))))
+    return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(row.get("messages"))))))
 
 
 SHAPE = Shape(

@@ -18,7 +18,7 @@ from pipelines.formats.content import (
     with_opening_system,
     with_row_system,
 )
-from pipelines.formats.extra_ids import asked_talk, is_template, without_end
+from pipelines.formats.extra_ids import is_template, split_prompt, without_end
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
 
@@ -46,7 +46,7 @@ def _exchange(row: Row, key: str) -> Exchange:
     if not (isinstance(asked, str) and is_template(asked)):
         response = value.removesuffix("\n<extra_id_1>") if isinstance(value, str) else value
         return Exchange(refuse_answered(prompt(row)), answer(response))
-    system, turns = asked_talk(asked)
+    system, turns = split_prompt(asked)
     context = with_row_system(row, with_opening_system(system, conversation(turns)))
     return Exchange(refuse_answered(context), text(without_end(answer(value))))
 

@@ -3,7 +3,7 @@
 from actors.errors import Rejected
 from actors.records import Reason
 from pipelines.formats.content import entries, field, systems
-from pipelines.formats.extra_ids import START, whole_talk
+from pipelines.formats.extra_ids import START, split_conversation
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, numbered
@@ -29,7 +29,7 @@ def _turns(row: Row) -> list[RowTurn]:
     text = field(row, "text")
     if not isinstance(text, str):
         raise Rejected(Reason.CONTENT_NOT_TEXT, type(text).__name__)
-    system, turns = whole_talk(text)
+    system, turns = split_conversation(text)
     return numbered(entries(turns), (system, *systems(row)))
 
 

@@ -12,7 +12,7 @@ from pipelines.formats.content import (
     with_opening_system,
     with_row_system,
 )
-from pipelines.formats.prompts import open_end, unanswered
+from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 
@@ -27,16 +27,16 @@ def _named(row: Row) -> RowRequests:
         turns = question(open_end(prompt)) if isinstance(prompt, list) else _take_apart(text(prompt))
         return with_row_system(row, turns)
 
-    return unanswered(read)
+    return prompt_request(read)
 
 
 def _take_apart(prompt: str) -> tuple[Message, ...]:
     """The turns of a text. Raises `Rejected` for a template that isn't exactly of its form, and for what is left of one."""
     if prompt.startswith(extra_ids.START):
-        system, entries = extra_ids.asked_talk(prompt)
+        system, entries = extra_ids.split_prompt(prompt)
         turns = with_opening_system(system, conversation(entries))
     elif llama_text.is_template(prompt):
-        turns = llama_text.asked_turns(prompt)
+        turns = llama_text.split_prompt(prompt)
     else:
         turns = conversation(extra_ids.embedded(prompt))
     if any(extra_ids.is_template(turn.content) or llama_text.is_template(turn.content) for turn in turns):

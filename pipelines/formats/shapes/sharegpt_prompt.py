@@ -2,7 +2,7 @@
 
 from actors.records import Message
 from pipelines.formats.content import conversation, entries, field, with_row_system
-from pipelines.formats.prompts import open_end, unanswered
+from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.shapes import steerlm
@@ -24,7 +24,7 @@ def read(row: Row) -> RowRequests:
             turns = [openai(entry) for entry in entries(field(row, "conversations"))]
         return with_row_system(row, conversation(open_end(turns)))
 
-    return unanswered(prompt)
+    return prompt_request(prompt)
 
 
 PROMPT_SHAPE = Shape(

@@ -24,8 +24,8 @@ from pipelines.corpus.corpus_files import (
     check_unchanged,
     cut,
     find,
+    find_corpus,
     limited,
-    look_through,
 )
 from pipelines.storage import fingerprints
 
@@ -64,7 +64,7 @@ def test_hidden_and_underscore_files_are_left_out_of_a_folder(tmp_path: Path) ->
 def test_what_has_no_known_ending_in_a_folder_is_named(tmp_path: Path) -> None:
     corpus(tmp_path, "in/a.jsonl", "in/x/b.json.gz", "in/c.csv", "in/_SUCCESS", "in/.c.crc", "elsewhere/d.jsonl")
     (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere")
-    found = look_through([str(tmp_path / "in")])
+    found = find_corpus([str(tmp_path / "in")])
     assert names(found.files) == ["a.jsonl"]
     assert [path.removeprefix(f"{tmp_path}/in/") for path in found.left_out] == ["c.csv", "linked", "x/b.json.gz"]
     assert names(find([str(tmp_path / "in" / "linked")])) == ["d.jsonl"]
@@ -95,7 +95,7 @@ def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -
     (tmp_path / "linked").symlink_to(tmp_path / "2024")
 
     def left_out(*inputs: str) -> list[str]:
-        found = look_through([str(tmp_path / text) for text in inputs])
+        found = find_corpus([str(tmp_path / text) for text in inputs])
         return [path.removeprefix(f"{tmp_path}/") for path in found.left_out]
 
     assert names(find([str(tmp_path / "*")])) == ["a.jsonl"]
@@ -111,7 +111,7 @@ def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["of [2024]", "all*", "which?"])
 def test_a_folder_whose_name_looks_like_a_glob_is_a_folder(tmp_path: Path, name: str) -> None:
     corpus(tmp_path / name, "a.jsonl", "_c.jsonl", ".git/e.jsonl", "c.csv")
-    found = look_through([str(tmp_path / name)])
+    found = find_corpus([str(tmp_path / name)])
     assert names(found.files) == ["a.jsonl"]
     assert found.left_out == [str(tmp_path / name / "c.csv")]
 

@@ -15,7 +15,7 @@ import ray
 from actors.workers.crash_ledger import Ledger
 from actors.workers.engine_process import alive_nodes
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.runtime.lost_engines import Watch
+from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Lines, Meter, Silent
 from pipelines.scored_corpus.parts import Counts, Part
 
@@ -229,7 +229,7 @@ def test_silence_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
 def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None) -> None:
     noted: list[str] = []
     ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
-    watch = Watch([ledger], noted.append)
+    watch = EngineWatch([ledger], noted.append)
     for holder in ("first", "second"):
         ray.get(ledger.starting.remote(holder, "a node", alive_nodes()))
         for step in ("importing vLLM", "loading tiny-scalar"):

@@ -21,7 +21,7 @@ from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, told_strays
+from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, strays_message
 from pipelines.scored_corpus.summary import connected
 
 any_speed = settings(deadline=None)
@@ -233,7 +233,7 @@ def test_strays_are_named_and_left_out(tmp_path: Path) -> None:
         Path(parts.parts_folder.file(name)).write_bytes(b"")
     assert parts.listing() == [one]
     assert parts.strays() == [copy, "foo.parquet"]
-    assert copy in told_strays(parts.strays())
+    assert copy in strays_message(parts.strays())
 
 
 # --- parts that can't be read --------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def test_files_below_a_folder_are_found_by_any_of_its_addresses(folder: Folder) 
     assert path == folder.file("a.jsonl")
     assert storage.below(path, alias) == "a.jsonl"
     with storage.open_read(f"{alias}/a.jsonl") as stream:
-        assert (stream.read(), storage.look(f"{alias}/a.jsonl").size) == (b"x", 1)
+        assert (stream.read(), storage.file_status(f"{alias}/a.jsonl").size) == (b"x", 1)
 
 
 def test_a_store_that_nobody_knows_is_an_os_error() -> None:
@@ -170,11 +170,11 @@ def test_a_bucket_that_isnt_there_is_an_os_error(s3: object) -> None:
 
 
 def test_a_path_in_the_folder_of_a_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not storage.in_a_job()
+    assert not storage.is_in_job()
     unpacked = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_0"
     unpacked.mkdir(parents=True)
     monkeypatch.chdir(unpacked)
-    assert storage.in_a_job()
+    assert storage.is_in_job()
     for path in ("out", "./out/", str(unpacked / "out")):
         with pytest.raises(SettingsError, match="lies in the folder that Ray unpacked for this job"):
             storage.folder(path)

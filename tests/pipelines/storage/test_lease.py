@@ -108,7 +108,7 @@ def test_a_holder_that_was_stopped_for_long_sees_that_it_has_lost_the_folder(tmp
     def work() -> None:
         with lease(str(tmp_path)):
             (tmp_path / LEASE).write_bytes(other.content)
-            leases._held[-1]._renewed -= leases.STALE_S
+            leases._leases[-1]._renewed -= leases.STALE_S
             check_held()
             pytest.fail("it wasn't seen")
 
@@ -121,7 +121,7 @@ def test_a_holder_that_was_stopped_while_another_run_did_it_all_sees_that_too(tm
     def work() -> None:
         with lease(str(tmp_path)):
             (tmp_path / LEASE).unlink()
-            leases._held[-1]._renewed -= 2 * leases.STALE_S
+            leases._leases[-1]._renewed -= 2 * leases.STALE_S
 
     with pytest.raises(RunStopped, match="one that has ended since"):
         work()
