@@ -25,6 +25,7 @@ from pipelines.cli import app
 from pipelines.exports.trainer_messages import Refusal
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES
+from pipelines.settings.run_settings import RowSettings
 from tests.conftest import REPOSITORY
 
 
@@ -47,13 +48,14 @@ def test_every_command_is_on_its_page_with_every_option(reference: Mapping[str, 
 
 def test_an_option_has_its_type_its_default_and_its_help(reference: Mapping[str, str]) -> None:
     score, keep = reference["command-line/score.md"], reference["command-line/filter.md"]
-    assert "| `--turns` | `final`, `all` | `final` | judge the final assistant turn, or every one |" in score
+    help_text = text(RowSettings.model_fields["turns"].description or "")
+    assert f"| `--turns` | `final`, `all` | `final` | {help_text} |" in score
     assert "| `--tensor-parallel` | integer | `1` |" in score
     assert "| `--overwrite` | flag |  |" in score
     assert "| `--response-column` | text, repeatable |" in score
     assert "| `--model` | text | required |" in score
     assert "| `--fields` / `--no-fields` | flag | on |" in keep
-    assert all(name in reference["command-line/pairs.md"] for name in ("there are `llama-factory`", *PAIR_FORMATS))
+    assert all(name in reference["command-line/pairs.md"] for name in ("there are ", *PAIR_FORMATS))
 
 
 def test_every_family_is_there_with_its_models(reference: Mapping[str, str]) -> None:
