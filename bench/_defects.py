@@ -323,8 +323,8 @@ DEFECTS = (
     Defect(
         "the worst of n kept",
         "pipelines/exports/choose_candidates.py",
-        "sorted(standings(candidates), key=lambda one: -one.candidate.reward)",
-        "sorted(standings(candidates), key=lambda one: one.candidate.reward)",
+        "sorted(rank_candidates(candidates), key=lambda ranked: -ranked.candidate.reward)",
+        "sorted(rank_candidates(candidates), key=lambda ranked: ranked.candidate.reward)",
         "tests/pipelines/exports/test_choose_candidates.py::test_the_best_one_and_of_equals_the_first",
     ),
     Defect(
@@ -337,8 +337,8 @@ DEFECTS = (
     Defect(
         "a drawn vote that goes to the lower reward",
         "pipelines/exports/choose_candidates.py",
-        "(-votes[at], at)",
-        "(-votes[at], -at)",
+        "(-votes[position], position)",
+        "(-votes[position], -position)",
         "tests/pipelines/exports/test_choose_candidates.py::test_the_one_that_most_judges_put_first",
     ),
     Defect(
@@ -416,7 +416,7 @@ DEFECTS = (
     Defect(
         "any key lets in",
         "deploy/web/auth.py",
-        'if scheme.lower() != "bearer" or not any(known):',
+        'if scheme.lower() != "bearer" or not any(matches):',
         'if scheme.lower() != "bearer":',
         "tests/deploy/web/test_limits.py::test_a_key_lets_in_and_nothing_else_does",
     ),
@@ -444,7 +444,7 @@ DEFECTS = (
     Defect(
         "a client's own deadline ignored",
         "deploy/models/service.py",
-        "return self.limits.answer_timeout_s if asked is None else min(asked, self.limits.answer_timeout_s)",
+        "return self.limits.answer_timeout_s if requested is None else min(requested, self.limits.answer_timeout_s)",
         "return self.limits.answer_timeout_s",
         "tests/deploy/web/test_limits.py::test_a_client_may_wait_for_less_time_but_not_for_more",
     ),

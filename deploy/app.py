@@ -3,7 +3,7 @@
     serve run deploy.app:app models=tiny-attributes
     serve deploy deploy/serve.yaml
 
-In front stands a thin ingress, behind it one deployment per model, whose replicas each hold an engine.
+A thin ingress has the routes, keys and limits; behind it is one deployment per model, with an engine in each replica.
 """
 
 from typing import Any
@@ -21,25 +21,30 @@ from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
 from deploy.web.auth import Keys, read_keys
 
 _SPARE = 64
-"""Requests that Serve lets through to an ingress beyond its own limit, so that it is the ingress that refuses them."""
+"""Requests that Serve lets through to an ingress beyond `max_requests`. The ingress refuses them with 429; Serve would make
+them wait."""
 _DRAIN_S = 60.0
+"""Seconds that a replica gets to finish its requests before it is ended."""
 _LOGGING = {"enable_access_log": False}
-"""A line for each request, in each of three processes, costs as much as the request; `assay_requests_total` counts them."""
+"""No access logs: a line per request in each of three processes costs as much as a small request; metrics count them."""
 
 
 def app(settings: EndpointSettings) -> serve.Application:
-    """The application. Raises a `UserError` for a model that can't be served, before anything is started."""
+    """The application. Raises a `UserError` for a model that can't be served, before any process is started."""
     return build(settings, read_keys(settings.access))
 
 
 def build(settings: EndpointSettings, keys: Keys) -> serve.Application:
-    """The same with keys that were read already."""
-    models = [resolve_model(own, own.render, tensor_parallel=own.engine.tensor_parallel) for own in settings.models]
-    for own, model in zip(settings.models, models, strict=True) if ray.is_initialized() else ():
-        check_memory(own.engine, model)
+    """`app` with keys that were read already."""
+    models = [
+        resolve_model(served, served.render, tensor_parallel=served.engine.tensor_parallel) for served in settings.models
+    ]
+    # Without a cluster (`serve build` makes a config file on any machine) there are no GPUs to compare with.
+    for served, model in zip(settings.models, models, strict=True) if ray.is_initialized() else ():
+        check_memory(served.engine, model)
     judges = {
-        own.called[0]: _judge(number, own, model, settings.limits)
-        for number, (own, model) in enumerate(zip(settings.models, models, strict=True))
+        served.called[0]: _judge(number, served, model, settings.limits)
+        for number, (served, model) in enumerate(zip(settings.models, models, strict=True))
     }
     ingress: Any = serve.deployment(Ingress)
     return ingress.options(
@@ -53,8 +58,8 @@ def build(settings: EndpointSettings, keys: Keys) -> serve.Application:
     ).bind(settings, models, keys, judges)
 
 
-def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: LimitSettings) -> serve.Application:
-    scaling = own.scaling
+def _judge(number: int, served: ServedModelSettings, model: RewardModel, limits: LimitSettings) -> serve.Application:
+    scaling = served.scaling
     policy_of: Any = AutoscalingPolicy
     targets = {"target_requests": scaling.target_requests, "target_tokens": scaling.target_tokens}
     bounds: dict[str, Any] = (
@@ -66,6 +71,7 @@ def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: Li
                 max_replicas=scaling.max_replicas,
                 upscale_delay_s=scaling.upscale_delay_s,
                 downscale_delay_s=scaling.downscale_delay_s,
+                # Serve averages the load over this time. It must be above the 10 s between two reports of replicas.
                 look_back_period_s=max(11.0, scaling.upscale_delay_s),
                 policy=policy_of(policy_function=autoscaling.Enough, policy_kwargs=targets),
             )
@@ -76,14 +82,14 @@ def _judge(number: int, own: ServedModelSettings, model: RewardModel, limits: Li
         name=f"model-{number}",
         max_ongoing_requests=limits.max_replica_requests,
         max_queued_requests=limits.max_requests,
-        ray_actor_options=_resources(own),
+        ray_actor_options=_resources(served),
         graceful_shutdown_timeout_s=_DRAIN_S,
         health_check_period_s=2.0,
         logging_config=_LOGGING,
         **bounds,
-    ).bind(model, own.render, own.engine)
+    ).bind(model, served.render, served.engine)
 
 
-def _resources(own: ServedModelSettings) -> dict[str, Any]:
-    """GPUs for the engine where there are any; on a CPU, next to nothing, since the engine's threads are its own."""
-    return {"num_cpus": 0.1} | (actor_options(own.engine) if ray.is_initialized() else {})
+def _resources(served: ServedModelSettings) -> dict[str, Any]:
+    """Ray's resources of a replica: the engine's GPUs, and 0.1 CPU, since its work is the engine's."""
+    return {"num_cpus": 0.1} | (actor_options(served.engine) if ray.is_initialized() else {})

@@ -1,4 +1,4 @@
-"""`assay serve`: an endpoint on this machine, until it is stopped."""
+"""The command `assay serve`: runs an endpoint on this machine until it is stopped."""
 
 from typing import Any
 
@@ -11,21 +11,22 @@ from pipelines.settings.options import build, from_yaml, validate
 
 
 @click.command()
-@click.option("--model", cls=OneValue, help="a local folder, a hub id, or one of the built-in tiny-* models")
-@click.option("--name", "names", multiple=True, help="what clients call the model; as often as there are such names")
+@click.option("--model", cls=OneValue, help="reward model: a local folder, a hub id, or one of the built-in tiny-* models")
+@click.option("--name", "names", multiple=True, help="name of the model for clients; can be given several times")
 @click.option(
     "--file",
     "file",
     cls=OneValue,
-    help="YAML with `models` and the rest, as `args` in deploy/serve.yaml: for several models",
+    help="YAML file with `models` and all other settings, as under `args` in deploy/serve.yaml; needed for several models",
 )
 @settings_options(AddressSettings)
 @settings_options(SingleModelSettings, "model")
 def serve(model: str | None, names: tuple[str, ...], file: str | None, **options: Any) -> None:
-    """Answer online with one model or several, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl line."""
-    own = given(options)
-    address = build(AddressSettings, {name: own.pop(name) for name in AddressSettings.model_fields if name in own})
-    settings = _from_file(file, model, own) if file else _one_model(model, names, own)
+    """Serve one or several models over HTTP, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl command."""
+    set_options = given(options)
+    address_options = {name: set_options.pop(name) for name in AddressSettings.model_fields if name in set_options}
+    address = build(AddressSettings, address_options)
+    settings = _from_file(file, model, set_options) if file else _one_model(model, names, set_options)
 
     from deploy.local import run
 

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients know them: a status, and a body that says what was wrong. Never with a user's text in it."""
+"""Errors in the shape of OpenAI's API: a status, and a body that says what was wrong, never with a user's text in it."""
 
 from actors.errors import AssayError
 from actors.records import Reason, Score, Status
@@ -7,7 +7,7 @@ UNKNOWN_MODEL = "model_not_found"
 
 
 class ApiError(AssayError):
-    """A request that isn't answered with what it asked for."""
+    """An error that is the answer to a request."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class ApiError(AssayError):
 
     @property
     def body(self) -> dict[str, object]:
-        """OpenAI's shape."""
+        """The JSON body, as OpenAI's."""
         kind = "invalid_request_error" if self.status < 500 and self.status != 429 else "server_error"
         if self.status == 429:
             kind = "rate_limit_error"
@@ -34,53 +34,53 @@ class ApiError(AssayError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Beside the body."""
+        """Headers of the answer beside those of any JSON."""
         return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
 
 
 class BadRequest(ApiError):
-    """What was asked for can't be done as it is."""
+    """400: the request can't be answered as it is; sending it again changes nothing."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(400, message, code=code, param=param)
 
 
-def unscored(reason: Reason | None, place: str = "messages") -> ApiError:
-    """For routes that have one answer, and no place in it to say why there is none.
+def no_score_error(reason: Reason | None, place: str = "messages") -> ApiError:
+    """The error for a response without a score, in formats whose answer has no place for the reason.
 
-    `place` is the field at fault; of a list, with the position in it, which the message then says.
+    `place` is the field at fault, such as `messages`; for an item of a list `query[3]`, which the message then names.
     """
-    field, listed, _ = place.partition("[")
-    at = f"{place}: " if listed else ""
+    field, bracket, _ = place.partition("[")
+    prefix = f"{place}: " if bracket else ""
     if reason is Reason.TOO_LONG:
-        return ApiError(413, f"{at}the conversation is longer than the model takes", code=reason)
+        return ApiError(413, f"{prefix}the conversation is longer than the model takes", code=reason)
     if reason is Reason.REASONING:
         return BadRequest(
-            f"{at}what is judged holds reasoning, in the response or in turns before it, which this endpoint rejects, or "
-            "which no answer follows: send the final answer, or serve with --reasoning strip or keep",
+            f"{prefix}what is judged holds reasoning, in the response or in turns before it, which this endpoint rejects, "
+            "or which no answer follows: send the final answer, or serve with --reasoning strip or keep",
             field,
             reason,
         )
     if reason is Reason.ENGINE_TIMEOUT:
-        return ApiError(504, f"{at}the model took too long", code=reason)
-    if reason in _OF_THE_MODEL:
-        return ApiError(500, f"{at}the model was asked, and gave no reward: {reason}", code=reason)
-    return BadRequest(f"{at}the conversation can't be judged: {reason}", field, reason)
+        return ApiError(504, f"{prefix}the model took too long", code=reason)
+    if reason in _MODEL_FAULTS:
+        return ApiError(500, f"{prefix}the model was asked, and gave no reward: {reason}", code=reason)
+    return BadRequest(f"{prefix}the conversation can't be judged: {reason}", field, reason)
 
 
 def reward_of(score: Score, place: str = "messages") -> float:
-    """The number. Raises `ApiError` if there is none, which says so of this place in the request."""
+    """The reward. Raises `ApiError` if there is none; `place` is the field of the request that the error names."""
     if score.reward is None:
-        raise unscored(score.reason, place)
+        raise no_score_error(score.reason, place)
     return score.reward
 
 
-def refused(score: Score, place: str) -> ApiError | None:
-    """Why a score has no number, if it hasn't."""
-    return None if score.status is Status.SCORED else unscored(score.reason, place)
+def score_error(score: Score, place: str) -> ApiError | None:
+    """The error for a score without a number; None for one with a number."""
+    return None if score.status is Status.SCORED else no_score_error(score.reason, place)
 
 
-_OF_THE_MODEL = frozenset(
+_MODEL_FAULTS = frozenset(
     {
         Reason.NOT_FINITE,
         Reason.ENGINE_REFUSED,
@@ -91,3 +91,4 @@ _OF_THE_MODEL = frozenset(
         Reason.OUT_OF_RANGE,
     }
 )
+"""Reasons that are the model's or the engine's fault (500); all others are the request's (400)."""

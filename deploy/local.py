@@ -1,4 +1,4 @@
-"""An endpoint on this machine: a private Ray, or the cluster that RAY_ADDRESS names, until it is told to stop."""
+"""Runs an endpoint until a signal ends it: on a private Ray of this machine, or on the cluster that RAY_ADDRESS names."""
 
 import contextlib
 import json
@@ -25,12 +25,12 @@ _EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is
 
 
 def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM, then finish what is under way. Raises `UserError`, `RunStopped` if it can't start."""
+    """Serve until SIGINT or SIGTERM, then finish requests under way. Raises `UserError`; `RunStopped` if it can't start."""
     shutdown: Any = serve.shutdown
     keys = read_keys(settings.access)
     check_reach(keys, settings.access, [address.host])
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # what a Ray of this command's own starts inherits it
+    os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # before Ray starts: its proxies inherit this environment
     with (
         reserved(address.host, address.port) as port,
         ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)),
@@ -41,20 +41,20 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
         tell(f"starting {names}: an engine takes half a minute and more ...")
         try:
             _start(application, HTTPOptions(host=address.host, port=port))
-            tell(_told(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
+            tell(_ready_text(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
             _until_stopped()
             tell("stopping: requests under way are finished first ...")
         finally:
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # Ray tells of what it ends itself
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # Ray prints what it ends
                 shutdown()
 
 
 def _check_alone() -> None:
-    """Raise `SettingsError` if Serve runs something on this cluster: it would be replaced, and ended with this command."""
-    if there := sorted(serve.status().applications):
+    """Raise `SettingsError` if Serve runs applications on this cluster: `serve.shutdown` would end them all."""
+    if applications := sorted(serve.status().applications):
         raise SettingsError(
-            f"Ray Serve runs {', '.join(there)} on this cluster already: end that with `serve shutdown`, or leave out "
-            "RAY_ADDRESS for a Ray of this command's own"
+            f"Ray Serve runs {', '.join(applications)} on this cluster already: end that with `serve shutdown`, or leave "
+            "out RAY_ADDRESS for a Ray of this command's own"
         )
 
 
@@ -64,22 +64,24 @@ def _start(application: serve.Application, options: HTTPOptions) -> None:
         serve.run(application, name=NAME, route_prefix="/")
     except KeyboardInterrupt:
         raise
-    except Exception as error:  # what Serve raises is a RuntimeError with everything in it
+    except Exception as error:  # Serve raises a RuntimeError with all its logs in the message
         raise RunStopped(f"the endpoint doesn't start: {_cause(error)}") from error
 
 
 def _cause(error: Exception) -> str:
-    """The last line that says something: before it stand Serve's own, and a traceback."""
+    """The last line with an error in what Serve reports of deployments; before it are Serve's text and a traceback."""
     try:
         status = serve.status().applications[NAME]
-        told = [one.message for one in status.deployments.values() if one.message] or [status.message]
-    except Exception:  # noqa: BLE001  then there is nothing but the first error
-        told = [str(error)]
-    lines = [line.strip() for text in told for line in text.splitlines() if line.strip()]
+        messages = [deployment.message for deployment in status.deployments.values() if deployment.message] or [
+            status.message
+        ]
+    except Exception:  # noqa: BLE001  Serve has no status to ask for: the first error is all there is
+        messages = [str(error)]
+    lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else str(error))
 
 
-def _told(settings: EndpointSettings, url: str, *, keyed: bool) -> str:
+def _ready_text(settings: EndpointSettings, url: str, *, keyed: bool) -> str:
     model = {} if len(settings.models) == 1 else {"model": settings.models[0].called[0]}
     key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if keyed else ""
     body = json.dumps(model | _EXAMPLE)
@@ -89,7 +91,7 @@ def _told(settings: EndpointSettings, url: str, *, keyed: bool) -> str:
 
 
 def _until_stopped() -> None:
-    """`ray_session` makes an exception of Ctrl-C and of SIGTERM."""
+    """Wait for a signal. `ray_session` has handlers for SIGINT and SIGTERM, after which `check_stopped` raises."""
     try:
         while True:
             signal.pause()

@@ -1,4 +1,4 @@
-"""What an endpoint is told: the same settings for `assay serve`, for serve.yaml and for Python. Imports nothing heavy."""
+"""Settings of an endpoint, the same for `assay serve`, for serve.yaml and for Python. Imports nothing heavy."""
 
 from typing import Annotated, Any
 
@@ -8,70 +8,93 @@ from actors.settings.base import Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 MessageAsList = Annotated[
-    bool, Field(description="`message` as a list in chat completions of rewards, as NVIDIA's hosted 340B had it")
+    bool, Field(description="make `message` a list in chat completions of rewards, as NVIDIA's hosted 340B did")
 ]
 
 
 class ScalingSettings(Settings):
-    """How many replicas of a model there are, and when there are more. Serve's own delays and bounds apply around it."""
+    """The number of a model's replicas: fixed where both bounds are equal, otherwise scaled by load with Ray Serve."""
 
-    min_replicas: int = Field(default=1, ge=0, description="0: none while nobody asks; the first request then waits for one")
-    max_replicas: int = Field(default=1, ge=1, description="replicas at the most")
-    target_requests: float = Field(default=64.0, gt=0, description="requests under way that one replica is enough for")
-    target_tokens: float = Field(
-        default=262144.0, gt=0, description="prompt tokens under way that one replica is enough for"
+    min_replicas: int = Field(
+        default=1,
+        ge=0,
+        description="fewest replicas; with 0, none runs without requests, and the first request waits for one",
     )
-    upscale_delay_s: float = Field(default=10.0, ge=0, description="how long there must be too few before there are more")
+    max_replicas: int = Field(default=1, ge=1, description="most replicas; they are added when a target below is exceeded")
+    target_requests: float = Field(default=64.0, gt=0, description="requests under way per replica")
+    target_tokens: float = Field(default=262144.0, gt=0, description="prompt tokens under way per replica")
+    upscale_delay_s: float = Field(
+        default=10.0, ge=0, description="seconds for which the load must exceed a target before a replica is added"
+    )
     downscale_delay_s: float = Field(
-        default=300.0, ge=0, description="how long there must be too many before there are fewer"
+        default=300.0, ge=0, description="seconds for which the load must be below the targets before a replica is removed"
     )
 
 
 class LimitSettings(Settings):
-    """What one client may ask for, and all together: beyond, a request is refused at once."""
+    """Bounds on one request, and on all requests together. A request beyond them is refused at once."""
 
-    max_requests: int = Field(default=1024, ge=1, description="requests under way per ingress; more get 429")
+    max_requests: int = Field(default=1024, ge=1, description="most requests under way per ingress; more get 429")
     max_replica_requests: int = Field(
-        default=256, ge=1, description="requests in one replica of a model; more wait outside it"
+        default=256, ge=1, description="most requests in one replica of a model; more wait in a queue outside it"
     )
-    max_body_bytes: int = Field(default=16 * 2**20, ge=1, description="longest body of a request; a longer one gets 413")
+    max_body_bytes: int = Field(
+        default=16 * 2**20, ge=1, description="longest body of a request in bytes; a longer one gets 413"
+    )
     max_values: int = Field(
-        default=2**17, ge=1, description="JSON values in one body, token ids too; more get 413 before any of them is read"
+        default=2**17, ge=1, description="most JSON values in one body, token ids included; more get 413 before parsing"
     )
-    max_items: int = Field(default=1024, ge=1, description="conversations, prompts or responses in one request")
+    max_items: int = Field(
+        default=1024, ge=1, description="most conversations, prompts or responses in one request; more get 413"
+    )
     max_prompts: int = Field(
-        default=16384, ge=1, description="prompts that one request may come to: its responses x principles x orders x votes"
+        default=16384,
+        ge=1,
+        description="most prompts of one request, that is responses x principles x orders x votes; more get 413",
     )
     max_characters: int = Field(
-        default=2**26, ge=1, description="characters of all prompts of one request, with its conversation in each of them"
+        default=2**26,
+        ge=1,
+        description="most characters in all prompts of one request, its conversation counted in each; more get 413",
     )
     max_characters_under_way: int = Field(
-        default=2**28, ge=1, description="the same of all requests to a model under way per ingress; more get 429"
+        default=2**28,
+        ge=1,
+        description="most characters in the prompts of all requests to a model that are under way per ingress; more get 429",
     )
-    body_timeout_s: float = Field(default=30.0, gt=0, description="how long a client may take to send its body; then 408")
+    body_timeout_s: float = Field(
+        default=30.0, gt=0, description="seconds in which a client must send its body; later gets 408"
+    )
     answer_timeout_s: float = Field(
-        default=600.0, gt=0, description="how long an answer may take; a client may ask for less with X-Timeout-Seconds"
+        default=600.0,
+        gt=0,
+        description="seconds until a request without an answer gets 504; a client can set less with X-Timeout-Seconds",
     )
 
 
 class AccessSettings(Settings):
-    """Who may ask."""
+    """Who can send requests."""
 
     api_keys_file: str | None = Field(
-        default=None, description="file with one key per line; also ASSAY_API_KEYS, comma-separated. Needed beyond loopback"
+        default=None,
+        description="file with one API key per line; the variable ASSAY_API_KEYS holds more, comma-separated. Needed unless "
+        "the address is loopback",
     )
     allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[^:/\s\[\]]+$")], ...] = Field(
         default=(),
-        description="names beside localhost that an endpoint without keys may be asked under (a request's `Host`)",
+        description="values of the header `Host` that an endpoint without keys accepts beside localhost",
     )
-    open: bool = Field(default=False, description="let everybody in who reaches the address, where something else guards it")
+    open: bool = Field(
+        default=False,
+        description="accept requests without a key from any address, where a proxy or network guards the endpoint",
+    )
 
 
 class ServedModelSettings(ModelSettings):
     """One model of an endpoint."""
 
     names: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="what clients call it; the model's id if not given"
+        default=(), description="names of the model for clients; the model's id if not given"
     )
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
@@ -79,27 +102,29 @@ class ServedModelSettings(ModelSettings):
 
     @property
     def called(self) -> tuple[str, ...]:
-        """All names that clients may use; the first is the one that is told."""
+        """All names that clients may use; answers carry the first."""
         return self.names or (self.model,)
 
 
 class EndpointSettings(Settings):
-    """Everything that an endpoint is told."""
+    """All settings of an endpoint."""
 
     models: tuple[ServedModelSettings, ...] = Field(min_length=1, description="the models, each an id or its settings")
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
-    ingresses: int = Field(default=1, ge=1, description="replicas of the ingress: routes, keys, limits and the page")
+    ingresses: int = Field(
+        default=1, ge=1, description="processes of the ingress, which checks keys and limits and serves routes and the page"
+    )
     message_as_list: MessageAsList = False
 
     @field_validator("models", mode="before")
     @classmethod
     def _ids_are_settings(cls, models: Any) -> Any:
-        """A model that is given by its id alone has the defaults."""
+        """Turn a model's id alone into its settings with all defaults."""
         if isinstance(models, str):
             models = (models,)
         return (
-            [{"model": one} if isinstance(one, str) else one for one in models]
+            [{"model": model} if isinstance(model, str) else model for model in models]
             if isinstance(models, list | tuple)
             else models
         )
@@ -108,20 +133,20 @@ class EndpointSettings(Settings):
     @classmethod
     def _names_differ(cls, models: tuple[ServedModelSettings, ...]) -> tuple[ServedModelSettings, ...]:
         names = [name for model in models for name in model.called]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two models are called {', '.join(twice)}; give other `names`")
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two models are called {', '.join(repeated)}; give other `names`")
         return models
 
 
 class AddressSettings(Settings):
     """Where `assay serve` listens."""
 
-    host: str = Field(default="127.0.0.1", description="address to listen on; beyond loopback there must be API keys")
-    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    host: str = Field(default="127.0.0.1", description="address to listen on; any but loopback needs API keys")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
 
 
 class SingleModelSettings(Settings):
-    """Everything that `assay serve --model` is told."""
+    """All settings of `assay serve --model`."""
 
     model: ModelSettings
     render: RenderSettings = RenderSettings()
@@ -132,8 +157,10 @@ class SingleModelSettings(Settings):
     message_as_list: MessageAsList = False
 
     def endpoint(self, names: tuple[str, ...]) -> EndpointSettings:
-        """The same as an endpoint of one model under these names."""
-        own = ServedModelSettings(
+        """The settings of an endpoint with this model alone, under these names."""
+        served = ServedModelSettings(
             **dict(self.model), names=names, render=self.render, engine=self.engine, scaling=self.scaling
         )
-        return EndpointSettings(models=(own,), limits=self.limits, access=self.access, message_as_list=self.message_as_list)
+        return EndpointSettings(
+            models=(served,), limits=self.limits, access=self.access, message_as_list=self.message_as_list
+        )

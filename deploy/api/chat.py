@@ -1,8 +1,8 @@
 """Chat completions: NIM's reward shape for reward heads, a judge's own text for judges.
 
-A reward head's scores come as NVIDIA's hosted models gave them, unasked: as `name:value` pairs in the content, and in
-`logprobs.content`, where `logprob` is the score. They are no log-probabilities, and may be above 0. NeMo Curator's and
-CAMEL's clients read nothing else. A judge is asked in its template's own roles, and answers as it does in vLLM.
+A reward head's scores are always in the answer, as NVIDIA's hosted models had them: as `name:value` pairs in the content,
+and in `logprobs.content`, whose `logprob` is the score. They aren't log-probabilities, and may be above 0. The clients of
+NeMo Curator and CAMEL read nothing else. A judge takes the roles of its template, and answers as it does in vLLM.
 """
 
 import json
@@ -22,17 +22,17 @@ from actors.engine.protocol import Generation, Sampling
 from actors.records import Score, ScoreRequest
 from actors.scorers.online import Refused, Written
 from actors.text.reasoning import THINK
-from deploy.errors import ApiError, BadRequest, reward_of, unscored
+from deploy.errors import ApiError, BadRequest, no_score_error, reward_of
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
+from deploy.wire.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, check_alone, read_score_request_or_refuse
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 _END = "</think>"
 _MOST_STOPS = 16
-"""OpenAI takes 4. The engine looks for each of them after each token."""
+"""OpenAI allows 4. The engine searches for each of them after each token."""
 
 StopText = Annotated[str, Field(max_length=256)]
 
@@ -70,7 +70,7 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "return_token_ids": (False,),
     "priority": (0,),
 }
-"""What clients send by default. With no tool, `auto` calls none."""
+"""Defaults that clients send. Without tools, `auto` calls none."""
 
 
 class StreamOptions(RequestBody):
@@ -118,13 +118,13 @@ class ChatRequest(RequestBody):
 async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse | StreamingResponse:
     """A conversation's rewards, or what a judge writes about it."""
     served = service.find(body.model)
-    request = await off_loop(lambda: asked_or_refused([*body.messages, *_from_metadata(body.metadata)]))
+    request = await off_loop(lambda: read_score_request_or_refuse([*body.messages, *_from_metadata(body.metadata)]))
     head = _Head(served.name)
     if served.model.task.pools:
-        ((score,),) = [judged.scores for judged in await served.score([check_alone(request)])]
-        reward_of(score)
+        ((score,),) = [result.scores for result in await served.score([check_alone(request)])]
+        reward_of(score)  # raises if there is none: a stream couldn't say so any more, its status is sent first
         if body.stream:
-            return _events(_as_asked(_rewards_streamed(head, score), body))
+            return _events(_with_usage_if_requested(_rewards_streamed(head, score), body))
         message: Any = {"role": "assistant", "content": _content(score)}
         choice = {
             "index": 0,
@@ -136,20 +136,20 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     _check_order(served, request)
     sampling = _sampling(body, served)
     if body.stream:
-        return _events(_as_asked(await _begun(_streamed(head, served, request, sampling)), body))
+        return _events(_with_usage_if_requested(await _after_first(_streamed(head, served, request, sampling)), body))
     written = await served.write(request, sampling)
     if isinstance(written, Refused):
-        raise unscored(written.reason)
-    choices = [_choice(at, one, sampling) for at, one in enumerate(written)]
-    tokens = sum(len(one.said.token_ids) for one in written)
+        raise no_score_error(written.reason)
+    choices = [_choice(at, text, sampling) for at, text in enumerate(written)]
+    tokens = sum(len(text.said.token_ids) for text in written)
     return JSONResponse(head.whole(choices, written[0].prompt_tokens, tokens))
 
 
-# Of reward heads.
+# Answers of reward heads.
 
 
 def named(score: Score) -> Mapping[str, float]:
-    """The outputs as clients of NVIDIA's know them: several by their names, one alone as `reward`."""
+    """The outputs by NVIDIA's names: several by their own, one alone as `reward`. Those of single steps are left out."""
     outputs = {name: value for name, value in score.scores.items() if "[" not in name}
     return outputs if len(outputs) > 1 else {"reward": reward_of(score)}
 
@@ -167,20 +167,20 @@ async def _rewards_streamed(head: "_Head", score: Score) -> AsyncIterator[dict[s
     yield head.usage(score.prompt_tokens or 0, 1)
 
 
-# Of judges.
+# Answers of judges.
 
 
 def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
-    """The turns that stand there. Raises `ApiError` for one that is no text, which would be lost without a word."""
-    given = {name: (metadata or {}).get(name) for name in ("principle", "response_1", "response_2")}
-    for name, content in given.items():
+    """The turns in `metadata`, as NeMo-Gym sends them. Raises `ApiError` for one that isn't text."""
+    contents = {name: (metadata or {}).get(name) for name in ("principle", "response_1", "response_2")}
+    for name, content in contents.items():
         if content is not None and not isinstance(content, str):
             raise BadRequest(f"metadata.{name} must be text", "metadata")
-    return [ChatMessage(role=role, content=content) for role, content in given.items() if content is not None]
+    return [ChatMessage(role=role, content=content) for role, content in contents.items() if content is not None]
 
 
 def _check_order(served: ServedModel, request: ScoreRequest) -> None:
-    """Raise `ApiError` for a judge whose orders are drawn: whose response is the first in its text, nothing would say."""
+    """Raise `ApiError` for a judge that shows all responses in random orders: its text wouldn't tell which is the first."""
     judge = served.model.family
     if isinstance(judge, Judge) and judge.shows is Shows.ALL and len(request.responses) > 1:
         raise BadRequest(
@@ -190,11 +190,11 @@ def _check_order(served: ServedModel, request: ScoreRequest) -> None:
 
 
 def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
-    """As the client asks, and where it doesn't, as the judge's card."""
+    """Sampling as in the request; what the request leaves out, as in the judge's model card. Raises `ApiError`."""
     judge = served.model.family
     assert isinstance(judge, Judge)
     longest = served.model.answer_tokens
-    asked = body.max_completion_tokens or body.max_tokens or longest
+    max_tokens = body.max_completion_tokens or body.max_tokens or longest
     if body.logprobs and not judge.verdict_ids:
         raise BadRequest(f"{served.name} isn't read by log-probabilities, and gives none", "logprobs")
     temperature = judge.card.temperature if body.temperature is None else body.temperature
@@ -205,13 +205,14 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     return replace(
         judge.card,
-        max_tokens=min(asked, longest),
+        max_tokens=min(max_tokens, longest),
         n=body.n,
         temperature=temperature,
+        # At temperature 0, greedy decoding uses none of these: neutral values say so.
         top_p=(judge.card.top_p if body.top_p is None else body.top_p) if temperature else 1.0,
         top_k=max(0, judge.card.top_k if body.top_k is None else body.top_k) if temperature else 0,
         seed=body.seed if temperature else None,
-        stop=tuple(one for one in stop if one),
+        stop=tuple(text for text in stop if text),
         verdict_ids=judge.verdict_ids if body.logprobs else (),
         keep_special=True,
     )
@@ -228,36 +229,40 @@ def _choice(at: int, written: Written, sampling: Sampling) -> dict[str, Any]:
     }
 
 
-def _logprobs(said: Generation) -> dict[str, Any]:
-    """Of each token that was written, and beside it those of the verdict: by their ids, for a token may be half a letter."""
+def _logprobs(generation: Generation) -> dict[str, Any]:
+    """The log-probability of each written token, and of the verdict's tokens there.
 
-    def told(token: int, logprob: float) -> dict[str, Any]:
+    Tokens are named by id, since one may be a part of a UTF-8 character, which has no text.
+    """
+
+    def entry(token: int, logprob: float) -> dict[str, Any]:
         return {"token": f"token_id:{token}", "logprob": logprob, "bytes": None}
 
     return {
         "content": [
-            told(token, known[token]) | {"top_logprobs": [told(other, value) for other, value in known.items()]}
-            for token, known in zip(said.token_ids, said.logprobs, strict=True)
+            entry(token, logprobs[token]) | {"top_logprobs": [entry(other, value) for other, value in logprobs.items()]}
+            for token, logprobs in zip(generation.token_ids, generation.logprobs, strict=True)
         ]
     }
 
 
 def split_reasoning(text: str, *, ended: bool) -> tuple[str | None, str]:
-    """The reasoning that a text begins with, and what comes after it.
+    """The reasoning that a text begins with (None without any), and the content after it.
 
-    While a text grows, what might begin or end the reasoning is held back: what a stream has sent stays what it was.
+    While a text grows (not `ended`), what may become a mark is held back: both parts only ever grow, and what a stream has
+    sent needs no correction.
     """
     begun = text.lstrip()
     if begun.startswith(THINK):
         reasoning, end, content = begun.removeprefix(THINK).partition(_END)
-        return reasoning if end or ended else _without_half(reasoning), content.lstrip("\n")
-    return None, "" if not ended and THINK.startswith(begun) else text
+        return reasoning if end or ended else _without_partial_end(reasoning), content.lstrip("\n")
+    return None, "" if not ended and THINK.startswith(begun) else text  # `<thi` may become `<think>`
 
 
-def _without_half(text: str) -> str:
-    """Without an end that may become `</think>`."""
-    half = next((size for size in range(min(len(_END), len(text)), 0, -1) if _END.startswith(text[-size:])), 0)
-    return text[: len(text) - half]
+def _without_partial_end(text: str) -> str:
+    """The text without its longest suffix that `</think>` begins with."""
+    partial = next((size for size in range(min(len(_END), len(text)), 0, -1) if _END.startswith(text[-size:])), 0)
+    return text[: len(text) - partial]
 
 
 async def _streamed(
@@ -268,7 +273,7 @@ async def _streamed(
     async with aclosing(served.stream(request, sampling)) as states:
         async for state in states:
             if isinstance(state, Refused):
-                raise unscored(state.reason)
+                raise no_score_error(state.reason)
             ended = state.said.finish_reason is not None
             reasoning, content = split_reasoning(state.said.text, ended=ended)
             delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}
@@ -279,28 +284,34 @@ async def _streamed(
                 yield head.usage(state.prompt_tokens, len(state.said.token_ids))
 
 
-async def _begun(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-    """The same pieces, after the first two are there: so that what can't be asked at all has the status of an error."""
+async def _after_first(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+    """The same pieces, once the first two exist.
+
+    The first piece is constant and the second needs the model: a request that the model refuses raises here, while the HTTP
+    status isn't sent yet.
+    """
     first = [await anext(pieces), await anext(pieces)]
 
-    async def all_of_them() -> AsyncIterator[dict[str, Any]]:
+    async def all_pieces() -> AsyncIterator[dict[str, Any]]:
         for piece in first:
             yield piece
         async for piece in pieces:
             yield piece
 
-    return all_of_them()
+    return all_pieces()
 
 
-async def _as_asked(pieces: AsyncIterator[dict[str, Any]], body: ChatRequest) -> AsyncIterator[dict[str, Any]]:
-    """Without the usage, unless it is asked for: a piece without choices is one that many clients don't expect."""
+async def _with_usage_if_requested(
+    pieces: AsyncIterator[dict[str, Any]], body: ChatRequest
+) -> AsyncIterator[dict[str, Any]]:
+    """The pieces without the usage, unless the request includes it: many clients fail on a piece without choices."""
     async for piece in pieces:
         if piece["choices"] or body.stream_options.include_usage:
             yield piece
 
 
 class _Head:
-    """What all pieces of an answer have in common."""
+    """The fields that all pieces of an answer share."""
 
     def __init__(self, model: str) -> None:
         self._common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
@@ -321,7 +332,7 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
 
 
 def _events(pieces: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
-    """Server-sent events. An error in the middle is one of them, since the status has been sent."""
+    """The pieces as server-sent events. An error in the middle is an event too, since the status has been sent."""
 
     async def lines() -> AsyncIterator[bytes]:
         try:

@@ -1,7 +1,7 @@
 """`/classify`, in vLLM's shape and in SGLang's: the body tells them apart.
 
-vLLM's `probs` holds one number here, the reward, which verl reads as `probs[-1]`; the named outputs stand beside it. What
-vLLM gives instead, a sigmoid or a softmax, comes if it is asked for. SGLang's `embedding` has the head's raw outputs.
+vLLM's `probs` holds one number here, the reward, which verl reads as `probs[-1]`; `scores` has the named outputs. With
+`use_activation` it holds what vLLM gives by default, a sigmoid or a softmax. SGLang's `embedding` has the raw outputs.
 """
 
 import uuid
@@ -49,29 +49,34 @@ async def classify_put(body: ClassifyRequest, service: Serving, request: Request
 
 async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
     served = service.find(body.model)
-    found = await read(served, await off_loop(lambda: body.prompts), body.place)
-    data = [_class(at, one, body.activated) for at, one in enumerate(found)]
-    return envelope("classify", served, data, found)
+    outputs = await read(served, await off_loop(lambda: body.prompts), body.place)
+    data = [_class(at, output, body.activated) for at, output in enumerate(outputs)]
+    return envelope("classify", served, data, outputs)
 
 
-def _class(at: int, one: RawOutputs, wanted: bool) -> dict[str, Any]:
-    probs = activated(one.rows[-1], True) if wanted else [reward_of(one.score)]
-    label = "reward" if not wanted else f"LABEL_{max(range(len(probs)), key=probs.__getitem__)}"
-    return {"index": at, "label": label, "probs": probs, "num_classes": len(probs), "scores": dict(one.score.scores)}
+def _class(at: int, output: RawOutputs, is_activated: bool) -> dict[str, Any]:
+    probs = activated(output.rows[-1], True) if is_activated else [reward_of(output.score)]
+    label = "reward" if not is_activated else f"LABEL_{max(range(len(probs)), key=probs.__getitem__)}"
+    return {"index": at, "label": label, "probs": probs, "num_classes": len(probs), "scores": dict(output.score.scores)}
 
 
 async def _sglang(body: ClassifyRequest, service: Service) -> dict[str, Any] | list[dict[str, Any]]:
-    given: Any = body.text if body.text is not None else body.input_ids
+    field: Any = body.text if body.text is not None else body.input_ids
     if body.text is not None and body.input_ids is not None:
         raise BadRequest("give either `text` or `input_ids`", "text")
-    prompts = [Rendered(prompt) for prompt in as_prompts(given)]
-    found = await read(service.find(body.model), prompts, "text" if body.text is not None else "input_ids")
+    prompts = [Rendered(prompt) for prompt in as_prompts(field)]
+    outputs = await read(service.find(body.model), prompts, "text" if body.text is not None else "input_ids")
     answers = [
         {
-            "embedding": activated(one.rows[-1], body.activated),
-            "meta_info": {"id": uuid.uuid4().hex, "prompt_tokens": one.score.prompt_tokens, "reward": one.score.reward},
+            "embedding": activated(output.rows[-1], body.activated),
+            "meta_info": {
+                "id": uuid.uuid4().hex,
+                "prompt_tokens": output.score.prompt_tokens,
+                "reward": output.score.reward,
+            },
         }
-        for one in found
+        for output in outputs
     ]
-    alone = isinstance(given, str) or (given and isinstance(given[0], int))
-    return answers[0] if alone else answers
+    # As in SGLang: a text, or one list of token ids, gets an object; a list of either gets a list, also of one.
+    is_single = isinstance(field, str) or (field and isinstance(field[0], int))
+    return answers[0] if is_single else answers

@@ -1,8 +1,9 @@
 """NeMo-Gym's comparison of several responses by a GenRM: `POST /compare` of its `genrm_compare` server.
 
-Gym makes 3, 3 and 3.5 of a text that it can't read, and a reward of that. Here such a response has none: its `reward` is
-null, its `mask` false, and its reason stands beside. Any model that is served can be asked so; `comparison_results` has what
-a judge said of two responses at a time, and is empty for others. Positions count from 0.
+Gym replaces a judge's text that it can't parse by the scores 3, 3 and the ranking 3.5, and makes a reward of that. Here such
+a response has none: its `reward` is null, its `mask` false, and `reasons` says why. Any served model answers this route;
+`comparison_results` has the verdicts of a judge that is shown two responses at a time, and is empty for others. Positions
+count from 0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -74,18 +75,21 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
     principles = () if is_blank(body.principle) else (body.principle or "",)
     if principles and not served.model.family.takes_principles:
         raise BadRequest(f"{served.name} doesn't go by principles", "principle")
-    texts = await off_loop(lambda: [_text(one) for one in body.response_objs])
-    shown = {at: Response(_name(at), one) for at, one in enumerate(texts) if not isinstance(one, Reason)}
+    texts = await off_loop(lambda: [_text(response) for response in body.response_objs])
+    # Responses without a readable text are left out of the comparison, and put back at their positions as rejected.
+    shown = {at: Response(_name(at), content) for at, content in enumerate(texts) if not isinstance(content, Reason)}
     context = await off_loop(lambda: _context(body.conversation_history))
     request = ScoreRequest(context, tuple(shown.values()), principles)
-    judged = (await served.score([request]))[0].scores if shown else ()
-    by_position = dict(zip(shown, judged, strict=True))
-    scores = [Score.rejected(one) if isinstance(one, Reason) else by_position[at] for at, one in enumerate(texts)]
+    shown_scores = (await served.score([request]))[0].scores if shown else ()
+    by_position = dict(zip(shown, shown_scores, strict=True))
+    scores = [
+        Score.rejected(content) if isinstance(content, Reason) else by_position[at] for at, content in enumerate(texts)
+    ]
     return CompareResponse(
         rewards=[score.reward for score in scores],
         comparison_results=sorted(
             _comparisons(served, {_name(at): score for at, score in enumerate(scores)}),
-            key=lambda one: (one.judge_idx, one.response_i, one.response_j),
+            key=lambda comparison: (comparison.judge_idx, comparison.response_i, comparison.response_j),
         ),
         metrics=_metrics(scores),
         mask=[score.reward is not None for score in scores],
@@ -101,14 +105,14 @@ def _context(turns: Turns) -> tuple[Message, ...]:
     try:
         return refuse_answered(conversation([turn.model_dump() for turn in turns]))
     except Rejected as rejected:
-        told = f"the conversation can't be judged: {rejected.reason}"
-        raise BadRequest(told, "conversation_history", rejected.reason) from None
+        message = f"the conversation can't be judged: {rejected.reason}"
+        raise BadRequest(message, "conversation_history", rejected.reason) from None
 
 
 def _text(responded: Responded) -> str | Reason:
-    """All parts of its messages, end to end, after the reasoning that stands in items of its own, between marks.
+    """The response's text: its reasoning items between marks, then all text parts of its messages; or why it has none.
 
-    Gym drops the reasoning, which is what `--reasoning strip` does. An answer that calls a tool is judged nowhere.
+    Gym drops the reasoning, as `--reasoning strip` does. A response that calls a tool is rejected, as in all other formats.
     """
     if any("_call" in str(item.get("type")) for item in responded.output):  # function_call, web_search_call, ...
         return Reason.TOOL_CALL
@@ -123,7 +127,7 @@ def _text(responded: Responded) -> str | Reason:
 
 
 def _reasoning(item: Mapping[str, Any]) -> str:
-    """The reasoning itself, or else its summary; empty where a model shows none of it."""
+    """The text of a reasoning item, or else its summary; empty if a model shows neither."""
     texts = ("".join(_texts(item.get(name))) for name in ("content", "summary"))
     return next(filter(str.strip, texts), "")
 
@@ -138,57 +142,71 @@ def _part(part: object) -> object:
 
 
 def _comparisons(served: ServedModel, scores: Mapping[str, Score]) -> Iterator[Comparison]:
-    """One for each vote. The traces of two responses have the same texts about both, in the same order."""
+    """A comparison for each vote about each pair of responses, in each order that was shown.
+
+    Both responses of a pair have the judge's text in their traces, in the same order, so votes are matched by position. One
+    of them may lack it, when it was rejected; the other's is used then.
+    """
     positions = {name: at for at, name in enumerate(scores)}
-    for pair in dict.fromkeys(said.shown for score in scores.values() for said in score.trace if len(said.shown) == 2):
+    pairs = (answer.shown for score in scores.values() for answer in score.trace if len(answer.shown) == 2)
+    for pair in dict.fromkeys(pairs):
         first, second = (_votes(served, scores[name], pair) for name in pair)
         for vote in range(max(len(first), len(second))):
-            one, other = (votes[vote] if votes else None for votes in (first, second))
+            of_first, of_second = (votes[vote] if votes else None for votes in (first, second))
             yield Comparison(
                 response_i=positions[pair[0]],
                 response_j=positions[pair[1]],
                 judge_idx=vote,
-                score_1=one and one.vote,
-                score_2=other and other.vote,
-                ranking=_ranking(served, one or other),
+                score_1=of_first and of_first.vote,
+                score_2=of_second and of_second.vote,
+                ranking=_ranking(served, of_first or of_second),
             )
 
 
 def _votes(served: ServedModel, score: Score, pair: tuple[str, ...]) -> list[JudgeAnswer]:
-    """The last attempt of each vote about two responses in this order; a response that was rejected has none."""
-    about = [said for said in score.trace if said.shown == pair]
-    return [vote for _, own in groupby(about, key=lambda said: said.principle) for vote in _last_attempts(served, own)]
+    """The last attempt of each vote about two responses in this order; none for a response that was rejected."""
+    about = [answer for answer in score.trace if answer.shown == pair]
+    # By principle, since each starts a new series of votes and attempts.
+    return [
+        vote
+        for _, attempts in groupby(about, key=lambda answer: answer.principle)
+        for vote in _last_attempts(served, attempts)
+    ]
 
 
 def _last_attempts(served: ServedModel, attempts: Iterable[JudgeAnswer]) -> Iterator[JudgeAnswer]:
-    """As the judge was asked: again until a text could be read, as often as the settings say."""
+    """The attempt that ended each vote. A trace has all attempts of all votes in a row, without a mark between votes.
+
+    A vote ends as the judge's scorer ends it: with a readable text, with an engine's failure (no finish reason), or after
+    1 + `reask` attempts.
+    """
     tried = 0
-    for said in attempts:
+    for attempt in attempts:
         tried += 1
-        if said.reason is None or said.finish_reason is None or tried > served.model.judge.reask:
-            yield said
+        if attempt.reason is None or attempt.finish_reason is None or tried > served.model.judge.reask:
+            yield attempt
             tried = 0
 
 
-def _ranking(served: ServedModel, said: JudgeAnswer | None) -> float | None:
-    """From 1, the first is much better, to 6, where the judge ranks."""
+def _ranking(served: ServedModel, answer: JudgeAnswer | None) -> float | None:
+    """Gym's ranking, from 1 (the first is much better) to 6 (the second is); None if the judge gives no margin."""
     judge = served.model.family
-    if said is None or said.reason is not None or not isinstance(judge, Judge) or "margin" not in judge.own_outputs():
+    if answer is None or answer.reason is not None or not isinstance(judge, Judge) or "margin" not in judge.own_outputs():
         return None
     try:
-        verdict = judge.verdict(Generation(said.text, (), said.finish_reason, (), 0, 0), len(said.shown))
-    except Unreadable:  # in a rehearsal, whose verdicts are made up
+        verdict = judge.verdict(Generation(answer.text, (), answer.finish_reason, (), 0, 0), len(answer.shown))
+    except Unreadable:  # on the fake engine, whose verdicts don't come from its texts
         return None
     return EVEN - verdict.scores[0]["margin"]
 
 
 def _metrics(scores: list[Score]) -> dict[str, float]:
-    """Numbers alone: what can't be had, as the mean of no rewards, isn't there."""
+    """Numbers alone: a metric without a value, such as the mean of no rewards, is left out."""
     rewards = [score.reward for score in scores if score.reward is not None]
-    found = {"responses": len(scores), **{status.value: sum(one.status is status for one in scores) for status in Status}}
-    metrics = {name: float(count) for name, count in found.items()}
+    by_status = {status.value: sum(score.status is status for score in scores) for status in Status}
+    metrics = {name: float(count) for name, count in {"responses": len(scores), **by_status}.items()}
     if rewards:
         metrics["mean_reward"] = sum(rewards) / len(rewards)
-    if said := [one for score in scores for one in score.trace]:
-        metrics["unreadable"] = sum(one.reason is not None for one in said) / len(said)
+    if answers := [answer for score in scores for answer in score.trace]:
+        metrics["unreadable"] = sum(answer.reason is not None for answer in answers) / len(answers)
     return metrics

@@ -1,9 +1,9 @@
 """SGLang's decisions: typed questions about an input, answered by the probabilities of a chat model's next token.
 
-Any generative model that is served answers, in its own chat template. Each question is one prompt, which begins with the
-input, so that the engine reads it once for all of them; each possible answer is one token, and nothing else is generated.
-`probabilities` are those of the answers among each other, `label_mass` what they have together among all tokens: where it is
-low, the model would rather have said something else. Fields, limits and refusals are SGLang's, the wording is our own.
+Any served generative model answers, in its own chat template. Each question is one prompt that begins with the input, so
+that the prefix cache reads the input once for all of them; each possible answer is one token, and nothing else is generated.
+`probabilities` are normalised over the answers (sum 1); `label_mass` is their sum before that, over all tokens: where it is
+low, the model would rather have written something else. Fields, limits and refusals are SGLang's, the wording is ours.
 """
 
 import json
@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from actors.records import Message, Reason, Role
 from actors.scorers.online import Choice, Refused, Unfit
-from deploy.errors import BadRequest, unscored
+from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import ServedModel
 from deploy.models.work import RequestWork, off_loop
 from deploy.wire.bodies import Listed, RequestBody, Serving
@@ -29,68 +29,68 @@ from deploy.wire.json_route import JsonRoute
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 PROMPT_FORMAT_VERSION = "assay-1"
-"""Goes up with the wording of a prompt: probabilities by another wording are others."""
+"""Changes with the wording of a prompt, since the probabilities do."""
 
-_TOLD = {
+_UNFIT_TEXTS = {
     Unfit.NOT_ONE_TOKEN: "an answer isn't one token of this model where its answer begins, so it can't be read there",
     Unfit.IN_REASONING: "this model's chat template begins with a block of reasoning, so no answer can be read there",
 }
 
 Json = str | dict[str, Any] | list[Any]
-"""A text as it is, or a value that is shown as JSON."""
+"""A text, used as it is, or a value that goes into the prompt as JSON."""
 
 
-def _written(value: Json) -> str:
+def _as_text(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _not_blank(value: Json) -> Json:
-    if not _written(value).strip():
+    if not _as_text(value).strip():
         raise ValueError("must not be blank")
     return value
 
 
-Told = Annotated[Json, AfterValidator(_not_blank)]
+NonBlank = Annotated[Json, AfterValidator(_not_blank)]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What may be answered: names as the client knows them, labels as the model does, and how both are told to it."""
+    """The possible answers: the client's names, the model's labels, their lines in the prompt, and its last sentence."""
 
     names: tuple[str, ...]
     labels: tuple[str, ...]
     lines: tuple[str, ...]
-    asked: str
+    instruction: str
 
 
-def _sayable(value: str) -> str:
-    """Half a character of UTF-16, which JSON can name and no answer can hold, isn't."""
+def _encodable(value: str) -> str:
+    """The value. Raises `ValueError` for a lone surrogate: JSON can escape it, but an answer in UTF-8 can't hold it."""
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError("must be text, and half a character is none")
     return value
 
 
 class _Question(RequestBody):
-    id: Annotated[str, AfterValidator(_not_blank), AfterValidator(_sayable)]
-    question: Told
+    id: Annotated[str, AfterValidator(_not_blank), AfterValidator(_encodable)]
+    question: NonBlank
 
 
 class Option(RequestBody):
-    """One of those that are chosen between."""
+    """One possible answer of a `choice`."""
 
     name: str
     description: Json | None = None
 
 
 class ChoiceQuestion(_Question):
-    """Which option."""
+    """Asks for one of several options."""
 
     type: Literal["choice"]
     options: Listed[Option] = Field(min_length=2, max_length=len(ascii_uppercase))
 
     @field_validator("options")
     @classmethod
-    def _tell_apart(cls, options: list[Option]) -> list[Option]:
+    def _names_differ(cls, options: list[Option]) -> list[Option]:
         """Each option is a line of the prompt, and a key of the answer."""
         names = [option.name.strip().casefold() for option in options]
         if not all(names) or len(set(names)) < len(names):
@@ -109,21 +109,21 @@ class ChoiceQuestion(_Question):
 
 
 class ScoreQuestion(_Question):
-    """Which level, from 0 up."""
+    """Asks for one of several levels, counted from 0."""
 
     type: Literal["score"]
-    levels: Listed[Told] = Field(min_length=2, max_length=10)
+    levels: Listed[NonBlank] = Field(min_length=2, max_length=10)
 
     @property
     def answers(self) -> Answers:
         """A digit for each level."""
         labels = tuple(map(str, range(len(self.levels))))
-        lines = (_line(label, _written(level)) for label, level in zip(labels, self.levels, strict=True))
+        lines = (_line(label, _as_text(level)) for label, level in zip(labels, self.levels, strict=True))
         return Answers(labels, labels, tuple(lines), "Reply with the number of one level, and nothing else.")
 
 
 class YesNoQuestion(_Question):
-    """Whether."""
+    """Asks for yes or no."""
 
     type: Literal["yes_no"]
     yes: Json | None = None
@@ -131,10 +131,10 @@ class YesNoQuestion(_Question):
 
     @property
     def answers(self) -> Answers:
-        """Both words."""
-        meant = {"yes": self.yes, "no": self.no}
-        lines = tuple(_line(label, _written(text)) for label, text in meant.items() if text is not None)
-        return Answers(tuple(meant), tuple(meant), lines, "Reply with yes or no, and nothing else.")
+        """The words yes and no."""
+        meanings = {"yes": self.yes, "no": self.no}
+        lines = tuple(_line(label, _as_text(text)) for label, text in meanings.items() if text is not None)
+        return Answers(tuple(meanings), tuple(meanings), lines, "Reply with yes or no, and nothing else.")
 
 
 Question = Annotated[ChoiceQuestion | ScoreQuestion | YesNoQuestion, Field(discriminator="type")]
@@ -143,7 +143,7 @@ Question = Annotated[ChoiceQuestion | ScoreQuestion | YesNoQuestion, Field(discr
 class DecisionsRequest(RequestBody):
     """Questions about one input."""
 
-    input: Told
+    input: NonBlank
     questions: Listed[Question] = Field(min_length=1)
     model: str | None = Field(default=None, description="needed if there are several")
     temperature: float = Field(default=1.0, gt=0, description="divides log-probabilities before they become probabilities")
@@ -171,46 +171,51 @@ async def decisions(body: DecisionsRequest, service: Serving) -> dict[str, Any]:
     """Answer questions about an input, each with the probability of every answer. All of them, or an error."""
     served = service.find(body.model)
     served.check_count(len(body.questions))
-    given = await off_loop(lambda: _written(body.input))
-    work = await off_loop(lambda: _work(given, body.questions))
-    questions = [partial(_asked, given, question) for question in body.questions]
-    chosen = [_chosen(served, at, one) for at, one in enumerate(await served.choose(questions, work))]
-    tokens = sum(len(one.prompt_ids) for one in chosen)
+    context = await off_loop(lambda: _as_text(body.input))
+    work = await off_loop(lambda: _work(context, body.questions))
+    # Each prompt holds the whole input, so prompts are made when their turn comes, not all at once.
+    questions = [partial(_messages_and_labels, context, question) for question in body.questions]
+    answers = await served.choose(questions, work)
+    chosen = [_check_chosen(served, at, answer) for at, answer in enumerate(answers)]
+    tokens = sum(len(choice.prompt_ids) for choice in chosen)
     return {
         "object": "decisions",
         "model": served.name,
         "prompt_format_version": PROMPT_FORMAT_VERSION,
-        "answers": {asked.id: _answer(asked, one, body) for asked, one in zip(body.questions, chosen, strict=True)},
+        "answers": {
+            question.id: _answer(question, choice, body) for question, choice in zip(body.questions, chosen, strict=True)
+        },
         "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
     }
 
 
-def prompt(given: Json, question: Question) -> str:
-    """What the model is asked, as its user's only turn."""
+def prompt(context: Json, question: Question) -> str:
+    """The prompt of a question about the input `context`, the only user turn."""
     lines = "".join(f"{line}\n" for line in question.answers.lines)
-    return f"{_written(given)}\n\nQuestion: {_written(question.question)}\n{lines}\n{question.answers.asked}"
+    return f"{_as_text(context)}\n\nQuestion: {_as_text(question.question)}\n{lines}\n{question.answers.instruction}"
 
 
 def _line(label: str, name: str, description: Json | None = None) -> str:
-    return f"{label}: {name}" if description is None else f"{label}: {name} ({_written(description)})"
+    return f"{label}: {name}" if description is None else f"{label}: {name} ({_as_text(description)})"
 
 
-def _work(given: str, questions: Sequence[Question]) -> RequestWork:
-    """The prompts before they are made: the input is in each of them."""
-    return RequestWork(len(questions), sum(len(given) + len(prompt("", question)) for question in questions))
+def _work(context: str, questions: Sequence[Question]) -> RequestWork:
+    """The work of all prompts, without making them: the input is in each."""
+    return RequestWork(len(questions), sum(len(context) + len(prompt("", question)) for question in questions))
 
 
-def _asked(given: str, question: Question) -> tuple[Sequence[Message], Sequence[str]]:
-    return [Message(Role.USER, prompt(given, question))], question.answers.labels
+def _messages_and_labels(context: str, question: Question) -> tuple[Sequence[Message], Sequence[str]]:
+    return [Message(Role.USER, prompt(context, question))], question.answers.labels
 
 
-def _chosen(served: ServedModel, at: int, chosen: Choice | Refused | Unfit) -> Choice:
+def _check_chosen(served: ServedModel, at: int, chosen: Choice | Refused | Unfit) -> Choice:
+    """The choice; raises `ApiError` if the model couldn't make one."""
     if isinstance(chosen, Unfit):
-        raise BadRequest(f"{served.name}, questions[{at}]: {_TOLD[chosen]}", "questions", chosen)
+        raise BadRequest(f"{served.name}, questions[{at}]: {_UNFIT_TEXTS[chosen]}", "questions", chosen)
     if isinstance(chosen, Refused):
-        raise unscored(chosen.reason, f"questions[{at}]")
+        raise no_score_error(chosen.reason, f"questions[{at}]")
     if not all(map(math.isfinite, chosen.logprobs)):
-        raise unscored(Reason.NOT_FINITE, f"questions[{at}]")
+        raise no_score_error(Reason.NOT_FINITE, f"questions[{at}]")
     return chosen
 
 
@@ -232,6 +237,7 @@ def _answer(question: Question, chosen: Choice, body: DecisionsRequest) -> dict[
 
 
 def _shares(logprobs: Sequence[float], temperature: float) -> Sequence[float]:
-    highest = max(logprobs)
-    powers = [math.exp((one - highest) / temperature) for one in logprobs]
+    """Softmax of the log-probabilities divided by the temperature."""
+    highest = max(logprobs)  # subtracted first: at a low temperature, exp() of all of them could be 0
+    powers = [math.exp((logprob - highest) / temperature) for logprob in logprobs]
     return [power / math.fsum(powers) for power in powers]

@@ -1,11 +1,11 @@
 """OpenRLHF's remote reward model: `--reward.remote_url http://HOST:PORT/get_reward`.
 
-Its client sends what its policy has read and written, in the policy's chat template with special tokens, and often one text
-at a time. The texts become messages again, and are then rendered as the reward model's authors did.
+Its client sends prompt and response as one text in the policy's chat template, with special tokens, and often one text at a
+time. The texts are parsed back into messages, and then rendered in the reward model's own template.
 
-Where some of a batch have no reward, `null` stands for them, and `statuses` and `reasons` say why; OpenRLHF passes over keys
-that it doesn't know. It would make a tensor of the rewards, though, and a tensor holds no null. So where none has a reward,
-and that is each one that fails alone, the answer is HTTP 422: its client tries again, logs that, and has no reward either.
+In a batch, `null` stands for a missing reward, and `statuses` and `reasons` say why; OpenRLHF ignores keys that it doesn't
+know. But it makes a tensor of the rewards, which can't hold null. So if no text of a request has a reward, as with each one
+that fails alone, the answer is HTTP 422: its client retries, logs that, and has no reward either.
 """
 
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ class RemoteRequest(RequestBody):
     """Prompt and response."""
     prompts: Listed[str | None] | None = None
     labels: Any = None
-    """Reference answers, which no reward model here asks for."""
+    """Reference answers, which no reward model here uses."""
 
 
 @router.post("/get_reward")
@@ -51,18 +51,18 @@ async def get_reward(
     prompts = [None] * len(body.query) if body.prompts is None else body.prompts
     if len(prompts) != len(body.query):
         raise BadRequest(f"{len(body.query)} queries, and {len(prompts)} prompts: give one for each, or none", "prompts")
-    asked_for = list(zip(body.query, prompts, strict=True))
-    requests = await off_loop(
-        lambda: [_request(_talk(at, query, prompt, from_template)) for at, (query, prompt) in enumerate(asked_for)]
+    texts = list(zip(body.query, prompts, strict=True))
+    parsed = await off_loop(
+        lambda: [_request(_parse(at, query, prompt, from_template)) for at, (query, prompt) in enumerate(texts)]
     )
-    asked = [one for one in requests if isinstance(one, ScoreRequest)]
-    judged = iter(await served.score(asked) if asked else [])
-    scores = [Score.rejected(one) if isinstance(one, Reason) else next(judged).scores[0] for one in requests]
+    requests = [request for request in parsed if isinstance(request, ScoreRequest)]
+    results = iter(await served.score(requests) if requests else [])
+    scores = [Score.rejected(request) if isinstance(request, Reason) else next(results).scores[0] for request in parsed]
     rewards = [score.reward for score in scores]
     reasons = [score.reason for score in scores]
     if rewards and all(reward is None for reward in rewards):
-        told = ", ".join(sorted({str(reason) for reason in reasons}))
-        raise ApiError(422, f"no query has a reward: {told}", code=reasons[0], param="query")
+        distinct = ", ".join(sorted({str(reason) for reason in reasons}))
+        raise ApiError(422, f"no query has a reward: {distinct}", code=reasons[0], param="query")
     return {
         "rewards": rewards,
         "scores": rewards,
@@ -72,33 +72,34 @@ async def get_reward(
     }
 
 
-def _talk(at: int, query: str, prompt: str | None, name: str | None) -> ParsedPrompt:
+def _parse(at: int, query: str, prompt: str | None, name: str | None) -> ParsedPrompt:
+    """The messages of `query[at]`, in the template of this name or in the only one that fits. Raises `ApiError`."""
     if name is not None and name not in TEMPLATES:
         raise BadRequest(f"there is no template of that name; there are {_NAMES}", "from_template")
-    talk = split_by_any(query, prompt) if name is None else TEMPLATES[name].split(query, prompt)
-    if talk is None:
-        looked = f"is not in the template {name}" if name else "is in none of the templates that are known"
+    parsed = split_by_any(query, prompt) if name is None else TEMPLATES[name].split(query, prompt)
+    if parsed is None:
+        problem = f"is not in the template {name}" if name else "is in none of the templates that are known"
         raise BadRequest(
-            f"query[{at}] {looked}, from its beginning to a response; there are {_NAMES}. Special tokens must be left in, "
+            f"query[{at}] {problem}, from its beginning to a response; there are {_NAMES}. Special tokens must be left in, "
             "and where a response may hold some of its own, `prompts` must say where it begins",
             "query",
             "unknown_template",
         )
-    return talk
+    return parsed
 
 
-def _request(talk: ParsedPrompt) -> ScoreRequest | Reason:
-    """What is asked, or why nothing can be."""
+def _request(parsed: ParsedPrompt) -> ScoreRequest | Reason:
+    """The request for a parsed text, or the reason why it can't be scored."""
     try:
-        context = tuple(Message(turn.role, text(turn.content)) for turn in talk.context)
-        response = Response("final", text(talk.response))
+        context = tuple(Message(turn.role, text(turn.content)) for turn in parsed.context)
+        response = Response("final", text(parsed.response))
     except Rejected as rejected:
         return rejected.reason
     return ScoreRequest(context, (response,)) if context else Reason.NO_MESSAGES
 
 
 def _logs(scores: list[Score]) -> dict[str, list[float]]:
-    """The outputs that all have. Numbers alone, since OpenRLHF makes tensors of them: none if any has none."""
+    """The outputs that all scores have, by name. Empty if any score is missing: OpenRLHF makes tensors, without gaps."""
     if not scores or any(score.reward is None for score in scores):
         return {}
     common = [name for name in scores[0].scores if all(name in score.scores for score in scores)]

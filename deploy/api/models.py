@@ -1,4 +1,4 @@
-"""What is served, and how it is doing: OpenAI's list of models, probes, and Prometheus' metrics."""
+"""Information about the endpoint: OpenAI's list of models, health probes, and Prometheus' metrics."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """vLLM's `/pooling`: a head's raw outputs, for a conversation or for prompts that the client has rendered.
 
-As in vLLM, but that outputs are never activated unless that is asked for, and that a text which begins with the token for
-its beginning doesn't get another one.
+As in vLLM, with two differences: outputs are activated only on request, and a text that begins with the beginning-of-text
+token doesn't get another one.
 """
 
 import base64
@@ -17,10 +17,10 @@ from pydantic import Field
 from actors.engine.protocol import activation
 from actors.records import ScoreRequest
 from actors.scorers.online import RawOutputs, Rendered
-from deploy.errors import BadRequest, refused
+from deploy.errors import BadRequest, score_error
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Listed, RequestBody, Serving, Turns, asked_or_refused, check_alone
+from deploy.wire.bodies import Listed, RequestBody, Serving, Turns, check_alone, read_score_request_or_refuse
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -30,7 +30,7 @@ Input = str | Listed[str] | Listed[TokenId] | Listed[Listed[TokenId]]
 
 
 class PromptBody(RequestBody):
-    """What vLLM's two routes have in common."""
+    """The fields that vLLM's two routes share."""
 
     neutral: ClassVar = {
         "add_generation_prompt": (False,),
@@ -55,24 +55,24 @@ class PromptBody(RequestBody):
 
     @property
     def activated(self) -> bool:
-        """Whether an activation is asked for. Raises `ApiError` if what is asked for contradicts itself."""
-        said = {way for way in (self.use_activation, self.activation, self.softmax) if way is not None}
-        if len(said) > 1:
+        """Whether the outputs are to be activated. Raises `ApiError` if the three fields for it contradict each other."""
+        values = {value for value in (self.use_activation, self.activation, self.softmax) if value is not None}
+        if len(values) > 1:
             raise BadRequest("use_activation, activation and softmax say different things", "use_activation")
-        return said == {True}
+        return values == {True}
 
     @property
     def place(self) -> str:
-        """The field that `prompts` are from."""
+        """The name of the field that holds the prompts."""
         return "messages" if self.messages is not None else "input"
 
     @property
     def prompts(self) -> list[Rendered | ScoreRequest]:
-        """What is asked about. Raises `ApiError`."""
+        """The prompts to read: rendered ones, or one request. Raises `ApiError`."""
         if (self.messages is None) == (self.input is None):
             raise BadRequest("give either `input` or `messages`", "input")
         if self.messages is not None:
-            return [check_alone(asked_or_refused(self.messages))]
+            return [check_alone(read_score_request_or_refuse(self.messages))]
         return [Rendered(prompt, self.add_special_tokens) for prompt in as_prompts(self.input or [])]
 
 
@@ -91,37 +91,37 @@ async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
     served = service.find(body.model)
     if body.task not in (None, "classify"):
         raise BadRequest("`task` can only be `classify`: the head is read where the model's authors read it", "task")
-    found = await read(served, await off_loop(lambda: body.prompts), body.place)
+    outputs = await read(served, await off_loop(lambda: body.prompts), body.place)
     data = [
-        {"index": at, "object": "pooling", "data": _encoded(_values(one, body.activated), body.encoding_format)}
-        for at, one in enumerate(found)
+        {"index": at, "object": "pooling", "data": _encode(_values(output, body.activated), body.encoding_format)}
+        for at, output in enumerate(outputs)
     ]
-    return envelope("pooling", served, data, found)
+    return envelope("pooling", served, data, outputs)
 
 
 async def read(served: ServedModel, prompts: Sequence[Rendered | ScoreRequest], field: str) -> list[RawOutputs]:
-    """The outputs for all prompts in this field. Raises `ApiError` if one has none: the format has no place for a reason."""
-    found = await served.read(prompts)
-    for at, one in enumerate(found):
-        if error := refused(one.score, field if len(found) == 1 else f"{field}[{at}]"):
+    """The outputs of all prompts in `field`. Raises `ApiError` if one has none: the format has no place for a reason."""
+    outputs = await served.read(prompts)
+    for at, output in enumerate(outputs):
+        if error := score_error(output.score, field if len(outputs) == 1 else f"{field}[{at}]"):
             raise error
-    return found
+    return outputs
 
 
-def as_prompts(given: Input) -> list[str | tuple[int, ...]]:
-    """One or several, as texts or as token ids. Raises `ApiError` for none."""
-    if isinstance(given, str):
-        return [given]
-    if not given:
+def as_prompts(field: Input) -> list[str | tuple[int, ...]]:
+    """The prompts in a field that holds one or several, as texts or as token ids. Raises `ApiError` for none."""
+    if isinstance(field, str):
+        return [field]
+    if not field:
         raise BadRequest("`input` holds no prompt", "input")
-    if all(isinstance(one, int) for one in given):
-        return [tuple(one for one in given if isinstance(one, int))]
-    return [one if isinstance(one, str) else tuple(one) for one in given if not isinstance(one, int)]
+    if all(isinstance(item, int) for item in field):  # one prompt as token ids, not several prompts
+        return [tuple(item for item in field if isinstance(item, int))]
+    return [item if isinstance(item, str) else tuple(item) for item in field if not isinstance(item, int)]
 
 
-def envelope(kind: str, served: ServedModel, data: Sequence[Any], found: Sequence[RawOutputs]) -> dict[str, Any]:
-    """Around the data, as in vLLM."""
-    tokens = sum(one.score.prompt_tokens or 0 for one in found)
+def envelope(kind: str, served: ServedModel, data: Sequence[Any], outputs: Sequence[RawOutputs]) -> dict[str, Any]:
+    """The answer around `data`, with the usage, as in vLLM."""
+    tokens = sum(output.score.prompt_tokens or 0 for output in outputs)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": None}
     return {
         "id": f"{kind}-{uuid.uuid4().hex}", "object": "list", "created": int(time.time()), "model": served.name,
@@ -129,18 +129,20 @@ def envelope(kind: str, served: ServedModel, data: Sequence[Any], found: Sequenc
     }  # fmt: skip
 
 
-def activated(values: Sequence[float], wanted: bool) -> list[float]:
-    """The values, or what vLLM's activation makes of them."""
-    return list(activation(values) if wanted else values)
+def activated(values: Sequence[float], is_activated: bool) -> list[float]:
+    """The values, or if `is_activated` vLLM's activation of them: a sigmoid of one value, a softmax of several."""
+    return list(activation(values) if is_activated else values)
 
 
-def _values(one: RawOutputs, wanted: bool) -> list[float] | list[list[float]]:
-    rows = [activated(row, wanted) for row in one.rows]
-    return rows if one.score.steps else rows[-1]
+def _values(outputs: RawOutputs, is_activated: bool) -> list[float] | list[list[float]]:
+    """A row per step for a model that judges steps, otherwise the last row alone."""
+    rows = [activated(row, is_activated) for row in outputs.rows]
+    return rows if outputs.score.steps else rows[-1]
 
 
-def _encoded(values: Any, form: str) -> Any:
-    if form == "float":
+def _encode(values: Any, encoding: str) -> Any:
+    """The values as they are, or as base64 of little-endian float32, rows one after another."""
+    if encoding == "float":
         return values
     flat = [value for row in values for value in row] if isinstance(values[0], list) else values
     return base64.b64encode(struct.pack(f"<{len(flat)}f", *flat)).decode()

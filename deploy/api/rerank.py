@@ -1,4 +1,4 @@
-"""`/rerank`, as vLLM, Jina and Cohere have it: the best of N answers to a prompt."""
+"""`/rerank` in the shape of vLLM, Jina and Cohere: ranks N answers to a prompt."""
 
 import uuid
 from typing import Annotated, Any, ClassVar
@@ -9,7 +9,7 @@ from pydantic import Field
 from deploy.api.score import PAIR_NEUTRAL, scores_of
 from deploy.errors import BadRequest, reward_of
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Listed, RequestBody, Serving, answered, document
+from deploy.wire.bodies import Listed, RequestBody, Serving, document, document_request
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -39,9 +39,12 @@ async def rerank(body: RerankRequest, service: Serving) -> dict[str, Any]:
     if body.use_activation:
         raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
     served.check_count(len(body.documents))
+    # Before the requests are made, each of which holds the query.
     served.check_characters(len(body.query) * len(body.documents))
-    asked = await off_loop(lambda: [answered(body.query, one, at, "query") for at, one in enumerate(body.documents)])
-    scores = await scores_of(served, asked)
+    requests = await off_loop(
+        lambda: [document_request(body.query, answer, at, "query") for at, answer in enumerate(body.documents)]
+    )
+    scores = await scores_of(served, requests)
     rewards = [reward_of(score, document(at)) for at, score in enumerate(scores)]
     best = sorted(range(len(rewards)), key=lambda at: -rewards[at])[: body.top_n or len(rewards)]
     tokens = sum(score.prompt_tokens or 0 for score in scores)

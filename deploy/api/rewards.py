@@ -1,4 +1,4 @@
-"""Our own format, the typed truth that all others are views of: many conversations, candidates and principles at a time."""
+"""`/v1/rewards`, our own format: many conversations, candidates and principles in one request, with typed reasons."""
 
 import time
 import uuid
@@ -14,7 +14,7 @@ from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
 from actors.scorers.online import RequestScores
 from deploy.metrics.counters import tokens_of
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns, asked
+from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns, read_score_request
 from deploy.wire.json_route import JsonRoute
 from pipelines.formats.content import conversation, refuse_answered, text
 
@@ -56,7 +56,7 @@ class JudgeAnswerBody(Body):
 
 
 class Reward(Body):
-    """What became of one response. `reward` is there if, and only if, `status` is `scored`."""
+    """The outcome of one response. `reward` is a number if, and only if, `status` is `scored`."""
 
     name: str
     reward: float | None
@@ -95,88 +95,93 @@ class RewardsResponse(Body):
 async def rewards(body: RewardsRequest, service: Serving) -> RewardsResponse:
     """Judge conversations. One that can't be judged says why; the others have their rewards."""
     served = service.find(body.model)
-    served.check_count(sum(len(one.responses or [0]) for one in body.conversations))
-    put = await off_loop(lambda: list(map(_asked, body.conversations)))
-    asked_for = [replace(one.request, reasoning=body.reasoning) for one in put if one.request is not None]
-    judged = iter(await served.score(asked_for))
-    whole = [one.with_refused(next(judged) if one.request is not None else None) for one in put]
-    found = [_rewards(at, one.names, own, trace=body.trace) for at, (one, own) in enumerate(zip(put, whole, strict=True))]
-    prompt, completion = tokens_of([score for own in whole for score in own.scores])
+    # A conversation without `responses` has one: its last turn.
+    served.check_count(sum(len(item.responses or [0]) for item in body.conversations))
+    parsed = await off_loop(lambda: list(map(_parse, body.conversations)))
+    requests = [replace(each.request, reasoning=body.reasoning) for each in parsed if each.request is not None]
+    results = iter(await served.score(requests))
+    complete = [each.with_refused(next(results) if each.request is not None else None) for each in parsed]
+    data = [
+        _rewards(at, each.names, result, trace=body.trace)
+        for at, (each, result) in enumerate(zip(parsed, complete, strict=True))
+    ]
+    prompt, completion = tokens_of([score for result in complete for score in result.scores])
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     return RewardsResponse(
-        id=f"rewards-{uuid.uuid4().hex}", created=int(time.time()), model=served.name, data=found, usage=usage
+        id=f"rewards-{uuid.uuid4().hex}", created=int(time.time()), model=served.name, data=data, usage=usage
     )
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The responses of a conversation by name, why some can't be judged, and what is asked about the others."""
+class _ParsedConversation:
+    """Names of a conversation's responses, the reasons of those that can't be judged, and the request for the others."""
 
     names: list[str]
     refused: Mapping[str, Reason]
     request: ScoreRequest | None
 
-    def with_refused(self, judged: RequestScores | None) -> RequestScores:
-        """A score for every response, in order."""
-        scores = iter(judged.scores if judged else ())
-        whole = tuple(Score.rejected(self.refused[name]) if name in self.refused else next(scores) for name in self.names)
-        return RequestScores(judged.prompt_hash if judged else "", whole)
+    def with_refused(self, result: RequestScores | None) -> RequestScores:
+        """A score for every response, in order; `result` has those of the request, None without one."""
+        scores = iter(result.scores if result else ())
+        complete = tuple(Score.rejected(self.refused[name]) if name in self.refused else next(scores) for name in self.names)
+        return RequestScores(result.prompt_hash if result else "", complete)
 
 
-def _asked(own: Conversation) -> _Asked:
-    if own.responses is None:
-        return _in_messages(own)
-    names = [f"response[{at}]" for at in range(len(own.responses))]
+def _parse(item: Conversation) -> _ParsedConversation:
+    if item.responses is None:
+        return _parse_last_turn(item)
+    names = [f"response[{at}]" for at in range(len(item.responses))]
     try:
-        context = refuse_answered(conversation([turn.model_dump() for turn in own.messages]))
-        principles = tuple(map(text, own.principles))
+        context = refuse_answered(conversation([turn.model_dump() for turn in item.messages]))
+        principles = tuple(map(text, item.principles))
     except Rejected as rejected:
-        return _Asked(names, dict.fromkeys(names, rejected.reason), None)
+        return _ParsedConversation(names, dict.fromkeys(names, rejected.reason), None)
     refused: dict[str, Reason] = {}
     responses: list[Response] = []
-    for name, one in zip(names, own.responses, strict=True):
+    for name, response in zip(names, item.responses, strict=True):
         try:
-            responses.append(Response(name, text(one)))
+            responses.append(Response(name, text(response)))
         except Rejected as rejected:
             refused[name] = rejected.reason
     request = ScoreRequest(context, tuple(responses), principles) if responses else None
-    return _Asked(names, refused, request)
+    return _ParsedConversation(names, refused, request)
 
 
-def _in_messages(own: Conversation) -> _Asked:
+def _parse_last_turn(item: Conversation) -> _ParsedConversation:
     try:
-        request = asked(own.messages, tuple(map(text, own.principles)))
+        request = read_score_request(item.messages, tuple(map(text, item.principles)))
     except Rejected as rejected:
-        return _Asked(["final"], {"final": rejected.reason}, None)
-    return _Asked([response.name for response in request.responses], {}, request)
+        return _ParsedConversation(["final"], {"final": rejected.reason}, None)
+    return _ParsedConversation([response.name for response in request.responses], {}, request)
 
 
-def _rewards(at: int, names: list[str], judged: RequestScores, *, trace: bool) -> Rewards:
-    scores = judged.scores
+def _rewards(at: int, names: list[str], result: RequestScores, *, trace: bool) -> Rewards:
+    scores = result.scores
+    # Of equal rewards, the response that came first ranks first: the position is the second part of the key.
     ranked = sorted((-score.reward, at) for at, score in enumerate(scores) if score.reward is not None)
     return Rewards(
         index=at,
-        prompt_hash=judged.prompt_hash or None,
+        prompt_hash=result.prompt_hash or None,
         responses=[_reward(name, score, trace=trace) for name, score in zip(names, scores, strict=True)],
         ranking=[at for _, at in ranked],
     )
 
 
 def _reward(name: str, score: Score, *, trace: bool) -> Reward:
-    told: dict[str, Any] = {}
+    optional: dict[str, Any] = {}
     if score.steps:
-        told["steps"] = list(score.steps)
+        optional["steps"] = list(score.steps)
     if score.votes:
-        told["votes"] = list(score.votes)
+        optional["votes"] = list(score.votes)
     if trace:
-        told["trace"] = [
+        optional["trace"] = [
             JudgeAnswerBody(
-                shown=list(said.shown), principle=said.principle, text=said.text, finish_reason=said.finish_reason,
-                vote=said.vote, reason=said.reason,
+                shown=list(answer.shown), principle=answer.principle, text=answer.text,
+                finish_reason=answer.finish_reason, vote=answer.vote, reason=answer.reason,
             )
-            for said in score.trace
+            for answer in score.trace
         ]  # fmt: skip
     return Reward(
         name=name, reward=score.reward, scores=dict(score.scores), status=score.status, reason=score.reason,
-        truncated=score.truncated, prompt_tokens=score.prompt_tokens, completion_tokens=score.completion_tokens, **told,
+        truncated=score.truncated, prompt_tokens=score.prompt_tokens, completion_tokens=score.completion_tokens, **optional,
     )  # fmt: skip

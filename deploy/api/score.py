@@ -12,7 +12,7 @@ from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Listed, RequestBody, Serving, answered, document, together
+from deploy.wire.bodies import Listed, RequestBody, Serving, document, document_request, request_with_answers
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -22,12 +22,12 @@ PAIR_NEUTRAL: Mapping[str, Sequence[Any]] = {
     "add_special_tokens": (True,),
     "chat_template_kwargs": ({},),
     "mm_processor_kwargs": ({},),
-    "max_tokens_per_query": (0,),  # vLLM's for: as many as there are
+    "max_tokens_per_query": (0,),  # in vLLM: no limit
     "max_tokens_per_doc": (0,),
     "rank_fields": ([],),
     "priority": (0,),
 }
-"""Of vLLM, Cohere and Jina."""
+"""Neutral values of fields of vLLM, Cohere and Jina."""
 
 
 class ScoreBody(RequestBody):
@@ -62,19 +62,27 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
             f"{len(queries)} queries and {len(documents)} documents: give one query, or as many of both", "queries"
         )
     pairs = list(zip(queries, documents, places, strict=True))
-    requests = await off_loop(lambda: [answered(query, one, at, place) for at, (query, one, place) in enumerate(pairs)])
+    requests = await off_loop(
+        lambda: [document_request(query, answer, at, place) for at, (query, answer, place) in enumerate(pairs)]
+    )
     scores = await scores_of(served, requests)
-    data = [{"index": at, "object": "score", "score": reward_of(one, document(at))} for at, one in enumerate(scores)]
-    return envelope("score", served, data, [RawOutputs((), one) for one in scores])
+    data = [{"index": at, "object": "score", "score": reward_of(score, document(at))} for at, score in enumerate(scores)]
+    return envelope("score", served, data, [RawOutputs((), score) for score in scores])
 
 
 async def scores_of(served: ServedModel, pairs: list[ScoreRequest]) -> list[Score]:
-    """Of requests with one response each. Those with equal contexts are put together: they share it, and its replica."""
+    """The scores of requests with one response each, in their order.
+
+    Those with equal contexts are merged into one request, which one replica answers: its cache reads the context once.
+    """
     groups: dict[tuple[Message, ...], list[int]] = {}
     for at, pair in enumerate(pairs):
         groups.setdefault(pair.context, []).append(at)
-    requests = [together(context, [pairs[at].responses[0].content for at in own]) for context, own in groups.items()]
-    found: dict[int, Score] = {}
-    for own, judged in zip(groups.values(), await served.score(requests), strict=True):
-        found |= dict(zip(own, judged.scores, strict=True))
-    return [found[at] for at in range(len(pairs))]
+    requests = [
+        request_with_answers(context, [pairs[at].responses[0].content for at in positions])
+        for context, positions in groups.items()
+    ]
+    by_position: dict[int, Score] = {}
+    for positions, result in zip(groups.values(), await served.score(requests), strict=True):
+        by_position |= dict(zip(positions, result.scores, strict=True))
+    return [by_position[at] for at in range(len(pairs))]

@@ -1,4 +1,4 @@
-"""What an endpoint tells of itself, through Ray's own agent: so that it is of all replicas, on every node.
+"""Metrics of an endpoint, through Ray's metrics agents, which collect those of all replicas on each node.
 
 Names begin with `assay_`, to which Ray's agent adds `ray_`. Nothing here holds a user's text.
 """
@@ -13,7 +13,7 @@ from actors.records import Score
 
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0]
 _EDGES = [-50, -20, -10, -5, -3, -2, -1, -0.5, 0, 0.25, 0.5, 0.75, 1, 2, 3, 4, 5, 10, 20, 50]
-"""Of the buckets that scores are counted in. Ray's own histograms take positive edges alone."""
+"""Edges of the buckets in which scores are counted, by a counter: Ray's histograms accept positive edges alone."""
 _SIZES = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]
 
 
@@ -33,28 +33,29 @@ def _gauge(name: str, text: str, *tags: str) -> Gauge:
 
 
 def tokens_of(scores: Sequence[Score]) -> tuple[int, int]:
-    """What was read and what was written for some scores, in tokens."""
-    return sum(one.prompt_tokens or 0 for one in scores), sum(one.completion_tokens or 0 for one in scores)
+    """Prompt tokens and completion tokens of some scores."""
+    return sum(score.prompt_tokens or 0 for score in scores), sum(score.completion_tokens or 0 for score in scores)
 
 
 class Meters:
-    """The endpoint's meters. One of each in a process, however many of these there are."""
+    """The endpoint's meters. Instances share them: each name has one meter in a process."""
 
     def answered(self, route: str, status: int, seconds: float) -> None:
-        """A request and how long it took."""
+        """Count an answered request, and observe its seconds."""
         _counter("assay_requests_total", "requests by route and HTTP status", "route", "status").inc(
             1, {"route": route, "status": str(status)}
         )
         _histogram("assay_request_seconds", "how long a request took", tuple(_SECONDS), "route").observe(
-            max(seconds, 1e-9), {"route": route}
+            max(seconds, 1e-9),
+            {"route": route},  # Ray's histograms take positive values alone
         )
 
     def under_way(self, requests: int) -> None:
-        """How many requests this ingress holds."""
+        """Set the number of requests that this ingress holds."""
         _gauge("assay_requests_under_way", "requests that an ingress holds").set(requests)
 
     def scored(self, model: str, scores: Sequence[Score]) -> None:
-        """Responses by what became of them, their tokens, and where their numbers lie."""
+        """Count responses by outcome, their tokens, and their scores by bucket."""
         if scores:
             _histogram("assay_batch_responses", "responses in one request", tuple(_SIZES), "model").observe(
                 len(scores), {"model": model}
@@ -70,7 +71,7 @@ class Meters:
         self.written(model, *tokens_of(scores))
 
     def written(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:
-        """Tokens that were read and written."""
+        """Count prompt and completion tokens."""
         for kind, tokens in (("prompt", prompt_tokens), ("completion", completion_tokens)):
             if tokens:
                 _counter("assay_tokens_total", "tokens read and written", "model", "kind").inc(
@@ -78,8 +79,8 @@ class Meters:
                 )
 
     def _number(self, model: str, output: str, value: float) -> None:
-        at = bisect_right(_EDGES, value)
-        lowest = f"{_EDGES[at - 1]:g}" if at else "-Inf"
+        bucket = bisect_right(_EDGES, value)
+        lowest = f"{_EDGES[bucket - 1]:g}" if bucket else "-Inf"
         _counter("assay_scores_total", "scores by the bucket's lower edge", "model", "output", "bucket").inc(
             1, {"model": model, "output": output, "bucket": lowest}
         )

@@ -12,7 +12,7 @@ _COMMENT = re.compile(r"# (?:HELP|TYPE) (\S+)")
 
 
 async def scrape(addresses: Sequence[str]) -> str:
-    """What the agents at these addresses (host:port) export of ours and of Serve's. One that doesn't answer is left out."""
+    """Our metrics and Serve's from the agents at these addresses (host:port). An agent that fails in 5 s is left out."""
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         texts = await asyncio.gather(*(_text(session, address) for address in addresses))
@@ -20,7 +20,10 @@ async def scrape(addresses: Sequence[str]) -> str:
 
 
 def merged(texts: Sequence[str]) -> str:
-    """Several exports as one: each family of samples once, with its description before it."""
+    """Several exports as one text: each family of samples once, after its HELP and TYPE lines.
+
+    Prometheus rejects a text whose families aren't contiguous or are described twice, so exports can't be concatenated.
+    """
     families: dict[str, tuple[list[str], list[str]]] = {}
     for text in texts:
         about: list[str] = []

@@ -1,10 +1,11 @@
-"""What a policy's chat template has written, taken apart into messages again.
+"""Parses a text that a policy's chat template has rendered back into messages.
 
-A text is read turn by turn from its beginning: a header, what is said, and the token that ends it. What isn't exactly that
-isn't taken apart. Nothing that is said may hold a token of the template, or it could be two turns or one: but where the
-prompt is known, the response is all that follows it, and a turn that the policy has made up stays text of the response.
+A text is read turn by turn from its beginning: a header, content, and the token that ends the turn. A text that doesn't
+match exactly isn't parsed. Content that holds a token of the template would be ambiguous (one turn or two) and isn't parsed
+either, with one exception: where the prompt is known, the response is all that follows it, including turns the policy has
+invented.
 
-Each template begins with a token that no other begins with, so a text is never taken apart by two of them.
+Each template begins with a token that no other begins with, so a text is never parsed by two of them.
 """
 
 import re
@@ -17,14 +18,14 @@ from actors.records import Message, Role
 
 
 class ParsedPrompt(NamedTuple):
-    """What was said before, and the response, which may be empty."""
+    """The turns before the response, and the response, which may be empty."""
 
     context: tuple[Message, ...]
     response: str
 
 
 class TurnMarks(NamedTuple):
-    """How the turn of somebody begins and ends. Either may be nothing but a place, between what stands before and after."""
+    """How a role's turn begins and ends. Either may have no width: a position between what stands before and after it."""
 
     role: Role
     header: re.Pattern[str]
@@ -33,83 +34,92 @@ class TurnMarks(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyTemplate:
-    """A chat template as others' programs have written it out."""
+    """The marks of a chat template, as clients' tokenizers write it out."""
 
     begin: re.Pattern[str]
-    """What stands before the first turn: a token for the beginning of a text, padding on the left."""
+    """Matches what stands before the first turn: the beginning-of-text token, and padding on the left."""
     turns: tuple[TurnMarks, ...]
     tokens: re.Pattern[str]
-    """Whatever ends what is said."""
+    """Matches any token of the template; content ends at the first one."""
     ends: tuple[str, ...]
-    """What may follow the last response: tokens for its end, padding on the right."""
+    """Strings that may follow the response: end tokens, and padding on the right."""
     trims: bool = False
-    """Whether white space around what is said is the template's, not the speaker's."""
-    own: re.Pattern[str] = re.compile(r"(?!)")
-    """What it writes by itself into a system turn."""
+    """Whether white space around content is the template's, not the speaker's."""
+    preamble: re.Pattern[str] = re.compile(r"(?!)")
+    """Matches the text that the template adds to a system turn by itself; by default nothing."""
 
     def split(self, query: str, prompt: str | None = None) -> ParsedPrompt | None:
-        """The messages of a text that ends with a response; None if it isn't in this template.
+        """The messages of a text that ends with a response; None if it doesn't match this template.
 
-        With the prompt, if the text begins with it, the response is the rest, whatever stands in it.
+        If the text begins with `prompt`, only the prompt is parsed, and all that follows it is the response.
         """
-        known = bool(prompt) and query.startswith(prompt or "")
-        text = prompt if known and prompt else query
-        begun = self.begin.match(text)
-        if begun is None or self._turn(text, begun.end()) is None:
+        has_prompt = bool(prompt) and query.startswith(prompt or "")
+        text = prompt if has_prompt and prompt else query
+        beginning = self.begin.match(text)
+        if beginning is None or self._match_header(text, beginning.end()) is None:
             return None
-        last = len(text) if known else self._last(text)
-        at, said = begun.end(), list[Message]()
-        while (found := self._turn(text, at)) is not None:
-            turn, opened = found
-            token = self.tokens.search(text, opened)
+        # Content that stops here or later is the response. A prompt's own end isn't trimmed: it ends with an open header.
+        response_end = len(text) if has_prompt else self._content_end(text)
+        position, turns = beginning.end(), list[Message]()
+        while (match := self._match_header(text, position)) is not None:
+            turn, start = match
+            token = self.tokens.search(text, start)
             stop = len(text) if token is None else token.start()
-            if turn.role is Role.ASSISTANT and stop >= last:
-                return self._talk(said, text[opened:] + query[len(text) :])
-            ended = turn.end.match(text, stop)
-            if ended is None:
+            # An assistant's turn with nothing but end tokens and padding after it is the response; earlier ones are context.
+            if turn.role is Role.ASSISTANT and stop >= response_end:
+                return self._parsed(turns, text[start:] + query[len(text) :])
+            end = turn.end.match(text, stop)
+            if end is None:  # the token that stopped the content isn't the one that ends this role's turn
                 return None
-            if ended.end() == at:  # a turn of nothing, after which the same one would begin again
+            if end.end() == position:  # header, content and end all have no width: the loop would never advance
                 return None
-            said.append(Message(turn.role, text[opened:stop]))
-            at = ended.end()
+            turns.append(Message(turn.role, text[start:stop]))
+            position = end.end()
         return None
 
-    def _turn(self, text: str, at: int) -> tuple[TurnMarks, int] | None:
-        for turn in self.turns:
-            if header := turn.header.match(text, at):
+    def _match_header(self, text: str, position: int) -> tuple[TurnMarks, int] | None:
+        """The marks of the turn whose header stands at this position, and where its content starts."""
+        for turn in self.turns:  # in order: where two headers match, as in Llama 2's system turn, the first one counts
+            if header := turn.header.match(text, position):
                 return turn, header.end()
         return None
 
-    def _talk(self, said: list[Message], rest: str) -> ParsedPrompt:
-        spoken = [Message(one.role, self._spoken(one)) for one in said]
-        context = tuple(one for one in spoken if one.role is not Role.SYSTEM or one.content.strip())
-        response = rest[: self._last(rest)]
+    def _parsed(self, turns: list[Message], rest: str) -> ParsedPrompt:
+        """The result: templates add empty system turns, which are left out; what ends the response is cut off `rest`."""
+        messages = [Message(turn.role, self._content(turn)) for turn in turns]
+        context = tuple(message for message in messages if message.role is not Role.SYSTEM or message.content.strip())
+        response = rest[: self._content_end(rest)]
         return ParsedPrompt(context, response.strip() if self.trims else response)
 
-    def _spoken(self, message: Message) -> str:
-        content = self.own.sub("", message.content, count=1) if message.role is Role.SYSTEM else message.content
+    def _content(self, turn: Message) -> str:
+        """A turn's content without what the template added to it."""
+        content = self.preamble.sub("", turn.content, count=1) if turn.role is Role.SYSTEM else turn.content
         return content.strip() if self.trims else content
 
-    def _last(self, text: str) -> int:
-        """Where what follows the last response begins."""
-        if not text.endswith(self._endings):
+    def _content_end(self, text: str) -> int:
+        """The position after which there are only end tokens and padding."""
+        if not text.endswith(self._endings):  # most texts: str.endswith is far cheaper than reversing them
             return len(text)
-        ended = self._backwards.match(text[::-1])
-        return len(text) - (ended.end() if ended else 0)
+        ending = self._reversed_endings.match(text[::-1])
+        return len(text) - (ending.end() if ending else 0)
 
     @cached_property
     def _endings(self) -> tuple[str, ...]:
-        """The longest first."""
+        """End strings, alone and with a space or a line break after them, the longest first."""
         return tuple(sorted((end + space for end in self.ends if end for space in ("", " ", "\n")), key=len, reverse=True))
 
     @cached_property
-    def _backwards(self) -> re.Pattern[str]:
-        """As many of the endings as there are, in a text that is read from its end; what was taken once stays taken."""
+    def _reversed_endings(self) -> re.Pattern[str]:
+        """Matches all endings in a row, in a reversed text.
+
+        Searching forwards for `(?:ending)+$` is quadratic in the number of padding tokens. Atomic and possessive, so it
+        never backtracks: a client chooses the text.
+        """
         return re.compile(f"(?>{'|'.join(re.escape(end[::-1]) for end in self._endings)})*+")
 
 
 def _turns(header: str, names: Mapping[str, Role], end: str) -> tuple[TurnMarks, ...]:
-    """Turns that differ in the name of the speaker alone."""
+    """Turns that differ in the name of the role alone."""
     return tuple(TurnMarks(role, re.compile(header.format(name)), re.compile(end)) for name, role in names.items())
 
 
@@ -134,9 +144,9 @@ _LLAMA_3 = PolicyTemplate(
         r"<\|(?:begin_of_text|end_of_text|start_header_id|end_header_id|eot_id|eom_id|finetune_right_pad_id)\|>"
     ),
     ends=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|finetune_right_pad_id|>"),
-    own=re.compile(r"\ACutting Knowledge Date: [^\n]*\nToday Date: [^\n]*(?:\n\n?|\Z)"),
+    preamble=re.compile(r"\ACutting Knowledge Date: [^\n]*\nToday Date: [^\n]*(?:\n\n?|\Z)"),
 )
-# Llama 2's differs from Mistral's in the system turn alone, and one question without it is the same in both.
+# One template for both: Llama 2's differs from Mistral's in the system turn alone, and without one a text fits both.
 _INST = PolicyTemplate(
     begin=re.compile(r"(?:<s>|</s>|<unk>)*+\s*"),
     turns=(
@@ -163,11 +173,11 @@ _NEMOTRON = PolicyTemplate(
     ),
     tokens=re.compile(r"\n?<extra_id_\d+>"),
     ends=("<extra_id_1>", "<extra_id_2>", "\n<extra_id_1>", "\n<extra_id_2>", "</s>", "<pad>"),
-    own=re.compile(r"\n\Z"),
+    preamble=re.compile(r"\n\Z"),
 )
 _PHI_3 = PolicyTemplate(
     begin=re.compile(r"(?:<s>|<\|endoftext\|>)*+\s?"),
-    # Its tokenizer drops the line break after a header, and decoding puts a space there.
+    # Its tokenizer drops the line break after a header, and decoding puts a space in its place.
     turns=_turns(
         r"<\|{}\|>[ \n]?",
         {"system": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT},
@@ -200,10 +210,11 @@ TEMPLATES: Mapping[str, PolicyTemplate] = {
     "phi-3": _PHI_3,
     "deepseek": _DEEPSEEK,
 }
-"""By the names that clients give."""
+"""By the names that clients give in `from_template`."""
 
 
 def split_by_any(query: str, prompt: str | None = None) -> ParsedPrompt | None:
-    """By the only template that a text is in."""
-    talks = [talk for template in dict.fromkeys(TEMPLATES.values()) if (talk := template.split(query, prompt)) is not None]
-    return talks[0] if len(talks) == 1 else None
+    """The messages of a text by the only template that it matches; None if none does, or several do."""
+    templates = dict.fromkeys(TEMPLATES.values())  # Llama 2 and Mistral are one object, which may not count twice
+    parsed = [messages for template in templates if (messages := template.split(query, prompt)) is not None]
+    return parsed[0] if len(parsed) == 1 else None

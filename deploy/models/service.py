@@ -1,4 +1,4 @@
-"""The models of an endpoint by name, and how each is asked: with a deadline, and with an error that a client understands."""
+"""The models of an endpoint by name. Each call has a deadline, a budget, and errors that a client understands."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -25,15 +25,16 @@ from deploy.settings import LimitSettings
 T = TypeVar("T")
 
 ChoiceQuestion = Callable[[], tuple[Sequence[Message], Sequence[str]]]
-"""Makes a conversation, and the labels that may answer it, when its turn comes."""
+"""Makes a conversation and the labels that may answer it. Called late, so that only 16 conversations exist at a time."""
 _CHOICES_AT_A_TIME = 16
+"""Of one request, well below the 256 calls that a replica takes, so that one client's questions can't fill it."""
 
 timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
-"""What the client of this request gave it."""
+"""The header X-Timeout-Seconds of this request, in seconds; set by `Gate` before the route runs."""
 
 
 class Scoring(Protocol):
-    """What an endpoint needs of a model: replicas that answer, wherever they are."""
+    """What an endpoint needs of a model: replicas of an `OnlineScorer`, in this process or on a cluster."""
 
     async def answer(self, call: Call[T]) -> T:
         """The answer of a replica, whole."""
@@ -44,7 +45,7 @@ class Scoring(Protocol):
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model under its names, of which the first is told."""
+    """A model with its names and limits. Answers carry the first name."""
 
     names: tuple[str, ...]
     model: RewardModel
@@ -55,7 +56,7 @@ class ServedModel:
 
     @property
     def name(self) -> str:
-        """What it is called in answers."""
+        """The name in answers, errors and metrics."""
         return self.names[0]
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
@@ -63,12 +64,12 @@ class ServedModel:
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
         with self.budget.held(work_of(self.model.family, requests), self.limits):
-            judged = await self._answered(self.scoring.answer(ScoreCall(requests)))
-        self.meters.scored(self.name, [score for own in judged for score in own.scores])
-        return judged
+            results = await self._await_answer(self.scoring.answer(ScoreCall(requests)))
+        self.meters.scored(self.name, [score for result in results for score in result.scores])
+        return results
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
-        """A head's outputs. Raises `ApiError`, also if it is a judge."""
+        """A head's raw outputs for each prompt. Raises `ApiError`, also if the model is a judge."""
         if not self.model.task.pools:
             raise ApiError(
                 400, f"{self.name} is a judge that writes, and has no head; ask /v1/rewards or /v1/chat/completions"
@@ -76,63 +77,64 @@ class ServedModel:
         self.check_count(len(prompts))
         self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
         with self.budget.held(work_of(self.model.family, prompts), self.limits):
-            found = await self._answered(self.scoring.answer(ReadCall(prompts)))
-        self.meters.scored(self.name, [one.score for one in found])
-        return found
+            outputs = await self._await_answer(self.scoring.answer(ReadCall(prompts)))
+        self.meters.scored(self.name, [output.score for output in outputs])
+        return outputs
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
-        """A judge's text. Raises `ApiError`."""
+        """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
         self._check_principles([request])
         with self.budget.held(work_of_texts(request, sampling.n), self.limits):
-            written = await self._answered(self.scoring.answer(WriteCall(request, sampling)))
+            written = await self._await_answer(self.scoring.answer(WriteCall(request, sampling)))
         if not isinstance(written, Refused):
-            self.meters.written(self.name, written[0].prompt_tokens, sum(len(one.said.token_ids) for one in written))
+            # The prompt is read once for all texts, so its tokens count once.
+            self.meters.written(self.name, written[0].prompt_tokens, sum(len(text.said.token_ids) for text in written))
         return written
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[Written | Refused, None]:
-        """A judge's text so far, again and again. Raises `ApiError`."""
+        """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_principles([request])
         last: Written | Refused | None = None
-        with self.budget.held(work_of_texts(request, 1), self.limits), _told():
-            async with asyncio.timeout(self._timeout_s):
+        with self.budget.held(work_of_texts(request, 1), self.limits), _errors_for_clients():
+            async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):
                     yield last
         if isinstance(last, Written):
             self.meters.written(self.name, last.prompt_tokens, len(last.said.token_ids))
 
     async def choose(self, questions: Sequence[ChoiceQuestion], work: RequestWork) -> list[Choice | Refused | Unfit]:
-        """How likely each label is as a generative model's answer, for each question; they come to `work`.
+        """The log-probability of each label as a generative model's answer, for each question; `work` is that of all.
 
-        A few are asked at a time: each is a request to a replica, which takes only so many. Raises `ApiError`, also if the
-        model has a head instead.
+        16 questions run at a time: each is a call to a replica, which takes a bounded number of them. Raises `ApiError`,
+        also if the model has a reward head.
         """
         if self.model.task.pools:
             raise ApiError(400, f"{self.name} is read from a reward head, and writes nothing; ask /v1/rewards")
-        turn = asyncio.Semaphore(_CHOICES_AT_A_TIME)
+        slots = asyncio.Semaphore(_CHOICES_AT_A_TIME)
 
         async def choose_one(question: ChoiceQuestion) -> Choice | Refused | Unfit:
-            async with turn:
+            async with slots:
                 messages, labels = question()
                 return await self.scoring.answer(ChooseCall(messages, labels))
 
         with self.budget.held(work, self.limits):
-            chosen = await self._answered(gather(map(choose_one, questions)))
-        for one in chosen:
-            if isinstance(one, Choice):
-                self.meters.written(self.name, len(one.prompt_ids), 1)
-        return chosen
+            choices = await self._await_answer(gather(map(choose_one, questions)))
+        for choice in choices:
+            if isinstance(choice, Choice):
+                self.meters.written(self.name, len(choice.prompt_ids), 1)
+        return choices
 
     def check_count(self, count: int) -> None:
-        """Raise `ApiError` for more than one request may hold."""
+        """Raise `ApiError` if there are more items than one request may hold."""
         if count > self.limits.max_items:
             raise ApiError(413, f"{count} items in one request; at most {self.limits.max_items}: send several requests")
 
     def check_characters(self, characters: int) -> None:
-        """Raise `ApiError` for longer prompts, all together, than one request may come to."""
+        """Raise `ApiError` if the prompts of one request have too many characters together."""
         check_characters(characters, self.limits)
 
     def _check_principles(self, requests: Sequence[ScoreRequest]) -> None:
-        """Raise `ApiError` for principles that nobody would go by."""
+        """Raise `ApiError` if there are principles and the model ignores them: silence would look as if they counted."""
         if not self.model.family.takes_principles and any(request.principles for request in requests):
             raise ApiError(
                 400, f"{self.name} doesn't go by principles of a request", code="no_principles", param="principles"
@@ -140,11 +142,12 @@ class ServedModel:
 
     @property
     def _timeout_s(self) -> float:
-        asked = timeout_s.get()
-        return self.limits.answer_timeout_s if asked is None else min(asked, self.limits.answer_timeout_s)
+        requested = timeout_s.get()
+        return self.limits.answer_timeout_s if requested is None else min(requested, self.limits.answer_timeout_s)
 
-    async def _answered(self, answer: Awaitable[T]) -> T:
-        with _told():
+    async def _await_answer(self, answer: Awaitable[T]) -> T:
+        # The time-out is the inner one of both, so that its TimeoutError becomes an ApiError as well.
+        with _errors_for_clients():
             async with asyncio.timeout(self._timeout_s):
                 return await answer
 
@@ -159,7 +162,7 @@ class Service:
         self._by_name: Mapping[str, ServedModel] = {name: model for model in models for name in model.names}
 
     def find(self, name: str | None) -> ServedModel:
-        """The model of this name, or the only one there is. Raises `ApiError`."""
+        """The model of this name; without a name, the only model. Raises `ApiError`."""
         if name is None and len(self.models) == 1:
             return self.models[0]
         if name is None:
@@ -177,8 +180,11 @@ class Service:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What can go wrong on the way to a replica and back, as errors for a client."""
+def _errors_for_clients() -> Iterator[None]:
+    """Turn errors of Ray, of Serve and of deadlines into `ApiError`. 429 and 503 carry Retry-After: asking again can help.
+
+    An error of a replica's code is told by its type alone; its message may hold a user's text.
+    """
     try:
         yield
     except TimeoutError:

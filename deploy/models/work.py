@@ -1,4 +1,4 @@
-"""How much work a request is, counted before any of it is done, and where that is done that grows with a request's body."""
+"""Counts the work of a request before any of it is done, and moves long computations off the event loop."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -16,66 +16,74 @@ from deploy.settings import LimitSettings
 T = TypeVar("T")
 
 body_bytes: ContextVar[int] = ContextVar("body_bytes", default=0)
-"""How long the body of this request is."""
+"""Length of this request's body in bytes; set by `Gate` before the route runs."""
 _SMALL_BYTES = 2**16
-"""What is done with a shorter body is done before another thread would have begun."""
+"""Work on a shorter body is done on the event loop: starting it in a thread would take about as long as the work."""
 
 
 _TURN_CHARACTERS = 64
-"""What a turn counts beside its text: the template's loop and its header cost that much, also around a single letter."""
+"""Added per turn: rendering a turn's header costs about as much as 64 characters, even around a single letter."""
 
 
 class RequestWork(NamedTuple):
-    """Prompts that an engine will answer, each as often as it is asked, and the characters in all of them.
+    """Prompts that an engine will answer, repetitions included, and the characters in all of them.
 
-    What several share counts in each.
+    A context that several prompts share counts in each, whatever a prefix cache saves: rendering isn't cached.
     """
 
     prompts: int
     characters: int
 
 
-def work_of(family: Family, asked: Sequence[Rendered | ScoreRequest]) -> RequestWork:
-    """What requests come to at the most: their responses, by all principles, in all orders, with all votes."""
-    each = [RequestWork(1, len(one.prompt)) if isinstance(one, Rendered) else _of_request(family, one) for one in asked]
-    return RequestWork(sum(one.prompts for one in each), sum(one.characters for one in each))
+def work_of(family: Family, requests: Sequence[Rendered | ScoreRequest]) -> RequestWork:
+    """The largest possible work of requests: all responses, by all principles, in all orders, with all votes."""
+    works = [
+        RequestWork(1, len(request.prompt)) if isinstance(request, Rendered) else _work_of_request(family, request)
+        for request in requests
+    ]
+    return RequestWork(sum(work.prompts for work in works), sum(work.characters for work in works))
 
 
 def work_of_texts(request: ScoreRequest, texts: int) -> RequestWork:
-    """What a judge's own texts come to: one prompt, which shows all responses, for each of them."""
+    """The work of `texts` texts of a judge: a prompt for each, which shows all responses."""
     responses = sum(len(response.content) for response in request.responses)
-    return RequestWork(texts, texts * (_of_context(request) + responses + sum(map(len, request.principles))))
+    return RequestWork(texts, texts * (_context_characters(request) + responses + sum(map(len, request.principles))))
 
 
-def _of_context(request: ScoreRequest) -> int:
+def _context_characters(request: ScoreRequest) -> int:
     return sum(len(turn.content) + _TURN_CHARACTERS for turn in request.context)
 
 
-def _of_request(family: Family, request: ScoreRequest) -> RequestWork:
+def _work_of_request(family: Family, request: ScoreRequest) -> RequestWork:
+    # By counts and mean lengths, never by building the prompts: their product is what this protects from.
     count, principles = len(request.responses), len(request.principles)
     prompts = family.question_count(count, principles) * _votes(family)
     shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
     responses = sum(len(response.content) for response in request.responses) * shown / max(count, 1)
-    by = sum(map(len, request.principles)) / max(principles, 1)
-    return RequestWork(prompts, round(prompts * (_of_context(request) + responses + by)))
+    principle = sum(map(len, request.principles)) / max(principles, 1)  # mean length: a prompt shows one of them
+    return RequestWork(prompts, round(prompts * (_context_characters(request) + responses + principle)))
 
 
 def _votes(family: Family) -> int:
     """How often a question is put, at the most. Where all responses are shown together, each vote has its own order."""
     if not isinstance(family, Judge):
         return 1
+    # `question_count` has two orders of a pair, so each gets half the votes, rounded up; of ALL it has an order per vote.
     return {Shows.ONE: family.votes, Shows.TWO: family.votes - family.votes // 2, Shows.ALL: 1}[family.shows]
 
 
 class CharacterBudget:
-    """The characters of prompts that are under way for one model."""
+    """Characters of the prompts under way for one model, in this ingress."""
 
     def __init__(self) -> None:
         self._characters = 0
 
     @contextmanager
     def held(self, work: RequestWork, limits: LimitSettings) -> Iterator[None]:
-        """Count the work for the length of the block. Raises `ApiError` if there is no room for it, now or ever."""
+        """Count the work for the length of the block.
+
+        Raises `ApiError`: 413 if it is too large, 429 if there is no room now.
+        """
         if work.prompts > limits.max_prompts:
             raise ApiError(
                 413,
@@ -84,6 +92,7 @@ class CharacterBudget:
                 code="too_many_prompts",
             )
         check_characters(work.characters, limits)
+        # A request alone always gets in, also where the limit for all is set below the limit for one.
         if self._characters and self._characters + work.characters > limits.max_characters_under_way:
             raise ApiError(
                 429,
@@ -100,7 +109,7 @@ class CharacterBudget:
 
 
 def check_characters(characters: int, limits: LimitSettings) -> None:
-    """Raise `ApiError` for longer prompts, all together, than one request may come to."""
+    """Raise `ApiError` if the prompts of one request have too many characters together."""
     if characters > limits.max_characters:
         raise ApiError(
             413,
@@ -111,5 +120,5 @@ def check_characters(characters: int, limits: LimitSettings) -> None:
 
 
 async def off_loop(work: Callable[[], T]) -> T:
-    """The result of work that grows with the body; of a long one in another thread, so that others are answered."""
+    """The result of `work`, whose time grows with the body: for a long body in a thread, so that the loop serves others."""
     return work() if body_bytes.get() < _SMALL_BYTES else await asyncio.to_thread(work)

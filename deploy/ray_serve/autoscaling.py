@@ -1,23 +1,26 @@
-"""How many replicas a model should have: enough for the requests, and for the tokens, that are under way.
+"""Autoscaling policy: replicas enough for the requests, and for the prompt tokens, that are under way.
 
-A count of requests alone says little where one may be ten tokens and another a million. Serve puts its delays, factors and
-bounds around what this returns. It runs in Serve's controller, to which Serve sends this file by value:
-it imports nothing of ours.
+A count of requests alone says little where one has ten tokens and another a million. Serve applies its delays, factors and
+bounds to what this returns. The policy runs in Serve's controller, to which Serve pickles it by value: it must import
+nothing of ours, which the controller's Python may not have.
 """
 
 from typing import Any
 
 
 class Enough:
-    """A policy of Serve's: called with its AutoscalingContext, it says how many replicas there should be."""
+    """A policy for Serve: called with Serve's AutoscalingContext, returns the number of replicas that are enough."""
 
     def __init__(self, target_requests: float, target_tokens: float) -> None:
-        """How many requests, and how many prompt tokens, one replica is enough for."""
+        """The requests under way, and the prompt tokens under way, that one replica is enough for."""
         self._target_requests = target_requests
         self._target_tokens = target_tokens
 
     def __call__(self, context: Any) -> tuple[float, dict[str, Any]]:
-        """Replicas for all requests and for all tokens. Of a request that no replica has yet, the tokens aren't known."""
+        """The larger of both needs, not rounded, and the policy's state for Serve, which stays empty.
+
+        Tokens are counted by replicas, so those of queued requests are missing: the count of requests makes up for that.
+        """
         tokens = sum((context.aggregated_metrics or {}).get("tokens", {}).values())
         requests = context.total_num_requests or 0.0
         return max(requests / self._target_requests, tokens / self._target_tokens), {}

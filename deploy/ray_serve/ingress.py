@@ -29,7 +29,7 @@ _AT_WORK = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
 
 
 class Replicas:
-    """The replicas of one model, through Serve's handle: what is asked of one goes to one of them, whole."""
+    """The replicas of one model, through Serve's handle: each call goes to one replica, which answers all of it."""
 
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._handle = handle
@@ -57,7 +57,7 @@ class Replicas:
 
 @serve.ingress()
 class Ingress:
-    """What Serve's proxy talks to."""
+    """The deployment that Serve's proxies send requests to."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Ingress:
         handles: Mapping[str, DeploymentHandle[Any]],
     ) -> None:
         served = [
-            ServedModel(own.called, model, Replicas(handles[own.called[0]]), settings.limits)
-            for own, model in zip(settings.models, models, strict=True)
+            ServedModel(settings_of_model.called, model, Replicas(handles[settings_of_model.called[0]]), settings.limits)
+            for settings_of_model, model in zip(settings.models, models, strict=True)
         ]
         self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)
         self._keys = keys
@@ -81,7 +81,10 @@ class Ingress:
         return create_app(self._service, self._keys, self._not_ready, self._metrics)
 
     async def _not_ready(self) -> str | None:
-        """What isn't, by what Serve knows. A model that is scaled to zero is ready: the next request starts a replica."""
+        """Why the endpoint isn't ready, by Serve's status; None if it is.
+
+        A model that is scaled to zero is ready: the next request starts a replica.
+        """
         try:
             status = await self._status()
         except TimeoutError:
@@ -89,7 +92,7 @@ class Ingress:
         app = status.applications.get(self._app)
         if app is None or app.status is not ApplicationStatus.RUNNING:
             return f"the application is {app.status.value if app else 'not there'}"
-        waiting = [name for name, one in app.deployments.items() if one.status not in _AT_WORK]
+        waiting = [name for name, deployment in app.deployments.items() if deployment.status not in _AT_WORK]
         return f"not ready yet: {', '.join(waiting)}" if waiting else None
 
     async def _metrics(self) -> str:

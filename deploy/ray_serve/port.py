@@ -1,9 +1,9 @@
-"""The port that `assay serve` listens on: its alone, for as long as the command lives.
+"""Reserves the port of `assay serve` for as long as the command lives.
 
-Serve's proxies listen with SO_REUSEPORT, so that the kernel would share a port's requests out between two endpoints without
-a word. Whoever listens already is seen by binding without that option. Two commands that start at the same moment would both
-see nobody: so each first takes a name in the kernel's abstract namespace of Unix sockets, which is as wide as that of ports,
-gives a name to one alone, and takes it back with the process.
+Serve's proxies listen with SO_REUSEPORT, with which the kernel silently shares a port's requests between two endpoints. A
+listener that exists is found by binding without that option. Two commands that start at the same moment would both find
+none: so each also binds a name in the kernel's abstract namespace of Unix sockets, which has the same scope as ports (a
+network namespace), gives a name to one process alone, and frees it when that process ends.
 """
 
 import contextlib
@@ -17,22 +17,23 @@ from actors.errors import SettingsError
 
 @contextlib.contextmanager
 def reserved(host: str, port: int) -> Iterator[int]:
-    """Keep other endpoints of this machine off a port; the port, or a free one for 0.
+    """Reserve a port against other endpoints of this machine for the length of the block; yields it, or a free one for 0.
 
-    Raises `SettingsError` if somebody listens there or is about to, or if it can't be listened on at all.
+    Raises `SettingsError` if another program listens there or is about to, or if the port can't be bound at all.
     """
     with socket.socket(socket.AF_UNIX) as name:
         with _family(host) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended don't count
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # or connections in TIME_WAIT block it for a minute
             try:
                 probe.bind((host, port))
-                taken: int = probe.getsockname()[1]
+                bound: int = probe.getsockname()[1]
                 if sys.platform == "linux":
-                    name.bind(f"\0assay-serve-{taken}")
-                probe.listen()
+                    name.bind(f"\0assay-serve-{bound}")
+                probe.listen()  # two sockets with SO_REUSEADDR may both bind one port, but only one may listen
             except (OSError, UnicodeError) as error:
                 raise SettingsError(_problem(host, port, error)) from error
-        yield taken
+        # The probe is closed by now, since the proxies couldn't bind beside it; the name stays bound for the block.
+        yield bound
 
 
 def _family(host: str) -> socket.socket:

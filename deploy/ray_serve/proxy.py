@@ -1,10 +1,9 @@
-"""What Serve's proxies are told as they start: what a client may send beside bodies, and how long it may leave answers.
+"""Limits in Serve's proxies on what a client sends beside bodies, and on how long it may leave answers unread.
 
-The ingress sees a request once its head is whole, so that half a head is the proxy's matter; so are trailers after a body,
-requests that wait for the answers to others before them, and answers that nobody reads. Uvicorn, which the proxy listens
-with, would wait for ever, and take as much as is sent. Nor does the ingress see what Serve makes of a head: whoever may
-write Serve's own headers there has his request go on after he has left, or gives it no time at all. Ray calls the function
-that this variable names in every proxy, before it listens:
+The ingress sees a request only once its head is complete. Incomplete heads, trailers after a body, pipelined requests and
+unread answers stay in the proxy, whose server, uvicorn, has no limit of time or size for any of them. Nor does the ingress
+see what Serve makes of a head: a client that sends Serve's own headers could keep its request running after it has left, or
+give it no time at all. Ray calls the function that this variable names in every proxy, before it listens:
 
     RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=deploy.ray_serve.proxy:limit_heads
 
@@ -21,39 +20,41 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 CALLBACK = f"{__name__}:limit_heads"
 LONGEST_HEAD = 2**16
-"""In bytes, the request line included. Apache takes 8 KiB a line and 100 of them, nginx 32 KiB in all."""
+"""In bytes, the request line included. For comparison: Apache takes 100 lines of 8 KiB, nginx 32 KiB in all."""
 HEAD_TIMEOUT_S = 30.0
-"""From when a connection is made, or the first byte of a further request on it came, until its head is whole."""
+"""Until a head is complete, from the connection's start or from the first byte of a further request on it."""
 UNREAD_TIMEOUT_S = 30.0
-"""After which a client is let go that reads nothing of what waits for it."""
+"""Between two looks at a connection's write buffer; a client that read nothing in between is disconnected."""
 MOST_WAITING = 16
-"""Requests of one connection whose turn is after another's answer."""
+"""Pipelined requests of one connection that wait for earlier answers; each holds its head in memory."""
 
 
 def find_most_connections() -> int:
-    """How many connections a proxy keeps: of the files that it may have open, half are left to Ray and to logs."""
+    """How many connections a proxy keeps: half of the files it may open, up to 8192; Ray and logs need the others."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 8192 if files == resource.RLIM_INFINITY else min(8192, files // 2)
 
 
 MOST_CONNECTIONS = find_most_connections()
-"""At a time, of all clients together: each costs memory and a file before anybody has shown a key."""
+"""At a time, of all clients together: each costs memory and a file before any key was checked."""
 _FIELD_BYTES = 32
-"""What a field of a head counts beside its name and value, as in HTTP/2: kept, the shortest one takes more."""
-_SERVES_OWN = frozenset(
+"""Added per header field, as in HTTP/2: thousands of one-letter fields would take far more memory than their bytes."""
+_SERVE_HEADERS = frozenset(
     {
-        b"serve-multiplexed-model-id",  # looks for a replica that has this one
-        b"x-session-id",  # keeps to one replica
+        b"serve-multiplexed-model-id",  # routes to a replica that has this model
+        b"x-session-id",  # routes to one replica
         b"x-request-id",  # names the request in logs
-        b"x-request-timeout-seconds",
-        b"x-request-disconnect-disabled",  # goes on when nobody waits
+        b"x-request-timeout-seconds",  # bypasses our own deadline
+        b"x-request-disconnect-disabled",  # keeps the request running when the client has left
     }
 )
-_SERVES_ROUTER = b"x-serve-"
+_SERVE_PREFIX = b"x-serve-"
+"""Of headers that Serve's router obeys."""
 
 
 def limit_heads() -> list[Any]:
-    """Have uvicorn in this process refuse heads that don't end. Returns what Ray wants: a list of middlewares, here none."""
+    """Make uvicorn in this process use `LimitedHeads`. Returns what Ray expects, a list of ASGI middlewares: none."""
+    # `auto` is the module that uvicorn's default setting `http="auto"` loads the class from.
     auto.AutoHTTPProtocol = LimitedHeads
     return []
 
@@ -63,82 +64,90 @@ class _Refused(ValueError):
 
 
 class LimitedHeads(HttpToolsProtocol):
-    """HTTP/1.1 whose heads come in time and in a sane size. A client whose head doesn't is told so, and let go.
+    """Uvicorn's HTTP/1.1 protocol with limits on heads: too long gets 431, too late 408, and then the connection ends.
 
-    Nor is a client kept that sends more trailers or requests than anybody means, reads no answer, or is one too many.
+    A connection is also ended if it is one too many, pipelines more than 16 requests, or reads no answer.
     """
 
     open_connections = 0
     """Of all clients of this process."""
-    _waiting: asyncio.TimerHandle | None = None
-    _looking: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    """Runs while a head is expected."""
+    _read_timer: asyncio.TimerHandle | None = None
+    """Runs for as long as the connection, from one look at the write buffer to the next."""
     _in_head = _has_spoken = _too_long = _too_many = _has_read = False
-    _before = _fields = _unread = 0
-    """Bytes since the parser last got anywhere, in earlier reads, and in fields: a field that never ends is in none."""
-    _steps = 0
-    """How often the parser got somewhere: to the end of a head, a piece of a body, the end of a request."""
+    _unparsed_bytes = 0
+    """Bytes received since the parser last made progress. A field without an end is in no callback, so `_head_bytes` misses
+    it."""
+    _head_bytes = 0
+    """Names and values of this request's fields, trailers included, with 32 bytes added for each."""
+    _unread_bytes = 0
+    """In the write buffer at the last look."""
+    _progress = 0
+    """Counts what the parser has completed: the start and end of a head, a piece of a body, the end of a request."""
     _unanswered: tuple[Any, ...] = ()
     """The requests whose answers aren't complete, in their order."""
 
     def connection_made(self, transport: Any) -> None:
-        """Asyncio's."""
+        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         LimitedHeads.open_connections += 1
         if LimitedHeads.open_connections > MOST_CONNECTIONS:
-            self.transport.abort()  # an answer would be one more thing to wait for
+            self.transport.abort()  # not close(): an answer might never be read, and would keep the connection open
             return
-        self._wait()
-        self._looking = self.loop.call_later(UNREAD_TIMEOUT_S, self._look)
+        self._start_head_timer()
+        self._read_timer = self.loop.call_later(UNREAD_TIMEOUT_S, self._check_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's."""
+        """See `asyncio.Protocol`."""
         LimitedHeads.open_connections -= 1
-        self._stop_waiting()
-        if self._looking is not None:
-            self._looking.cancel()
-        for cycle in self._unanswered:  # uvicorn tells the last alone
+        self._stop_head_timer()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+        # Uvicorn does this for the last request alone: pipelined ones before it would wait for a client that has gone.
+        for cycle in self._unanswered:
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio's."""
+        """See `asyncio.Protocol`."""
         self._has_spoken = True
-        if self._waiting is None and self._is_idle:
-            self._wait()
-        steps = self._steps
+        if self._head_timer is None and self._is_idle:
+            self._start_head_timer()
+        progress = self._progress
         super().data_received(data)
-        if self._steps != steps:
-            self._before = 0
+        if self._progress != progress:
+            self._unparsed_bytes = 0
         elif not self.transport.is_closing():
-            self._before += len(data)
-            if self._before > LONGEST_HEAD:
+            self._unparsed_bytes += len(data)
+            if self._unparsed_bytes > LONGEST_HEAD:
                 self._too_long = True
                 self.send_400_response("")
 
     def on_message_begin(self) -> None:
-        """The parser's."""
+        """Called by the parser."""
         super().on_message_begin()
-        self._in_head, self._fields = True, 0
-        self._steps += 1
-        if self._waiting is None:
-            self._wait()
+        self._in_head, self._head_bytes = True, 0
+        self._progress += 1
+        if self._head_timer is None:
+            self._start_head_timer()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The parser's."""
-        self._fields += len(name) + len(value) + _FIELD_BYTES
-        if self._fields + len(self.url) > LONGEST_HEAD:
+        """Called by the parser."""
+        self._head_bytes += len(name) + len(value) + _FIELD_BYTES
+        if self._head_bytes + len(self.url) > LONGEST_HEAD:
             self._too_long = True
             raise _Refused
-        if self._in_head and not _is_serves_own(name):  # else a trailer, which nobody here reads
+        if self._in_head and not _is_serve_header(name):  # outside a head it is a trailer, which no route reads
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The parser's."""
+        """Called by the parser."""
         self._in_head = False
-        self._steps += 1
-        self._stop_waiting()
+        self._progress += 1
+        self._stop_head_timer()
         self._unanswered = tuple(cycle for cycle in self._unanswered if not cycle.response_complete)
         if len(self._unanswered) > MOST_WAITING:
             self._too_many = True
@@ -147,71 +156,72 @@ class LimitedHeads(HttpToolsProtocol):
         self._unanswered += (self.cycle,)
 
     def on_body(self, body: bytes) -> None:
-        """The parser's."""
-        self._steps += 1
+        """Called by the parser."""
+        self._progress += 1
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The parser's."""
-        self._steps += 1
+        """Called by the parser."""
+        self._progress += 1
         super().on_message_complete()
 
     def resume_writing(self) -> None:
-        """Asyncio's: enough of what was written has been read."""
+        """Asyncio's: the write buffer fell below its low mark, so the client reads."""
         self._has_read = True
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Uvicorn's, for what it can't parse."""
+        """Uvicorn's, for what it can't parse; also called after `_Refused`."""
         if self._too_many:
-            self.transport.close()  # nothing may stand before the answers that are being written
+            self.transport.close()  # without an error: it would come before the answers that are still being written
         elif self._too_long:
             self._refuse(b"431 Request Header Fields Too Large", f"the head is longer than {LONGEST_HEAD} bytes")
         else:
             super().send_400_response(msg)
 
     def _should_upgrade_to_ws(self) -> bool:
-        """Uvicorn's. Nothing here speaks WebSocket, which has no limits of ours."""
+        """Uvicorn's. Never: no route speaks WebSocket, and these limits don't apply to it."""
         return False
 
-    def _look(self) -> None:
-        """Whether anything has been read of what waited at the last look. What was closed waits for that, too."""
+    def _check_reading(self) -> None:
+        """End the connection if nothing was read since the last look; after close() too, which waits for an empty buffer."""
         unread = self.transport.get_write_buffer_size()
-        if unread and self._unread and unread >= self._unread and not self._has_read:
+        # A buffer as full as before may have been read and refilled: then `resume_writing` was called in between.
+        if unread and self._unread_bytes and unread >= self._unread_bytes and not self._has_read:
             self.transport.abort()
             return
-        self._unread, self._has_read = unread, False
-        self._looking = self.loop.call_later(UNREAD_TIMEOUT_S, self._look)
+        self._unread_bytes, self._has_read = unread, False
+        self._read_timer = self.loop.call_later(UNREAD_TIMEOUT_S, self._check_reading)
 
     @property
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _wait(self) -> None:
-        self._waiting = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._end_late_head)
 
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _give_up(self) -> None:
-        self._waiting = None
-        if not self._is_idle:  # an answer is being written: the head of the next request has to wait for it
-            self._wait()
+    def _end_late_head(self) -> None:
+        self._head_timer = None
+        if not self._is_idle:  # an answer is being written, and uvicorn reads no further until it is complete
+            self._start_head_timer()
         elif self._has_spoken:
             self._refuse(b"408 Request Timeout", f"the head didn't come within {HEAD_TIMEOUT_S:g} s")
         else:
             self.transport.close()
 
-    def _refuse(self, status: bytes, told: str) -> None:
+    def _refuse(self, status: bytes, message: str) -> None:
         if not self.transport.is_closing():
-            lines = (b"HTTP/1.1 " + status, b"content-type: text/plain", b"connection: close", b"", told.encode())
+            lines = (b"HTTP/1.1 " + status, b"content-type: text/plain", b"connection: close", b"", message.encode())
             self.transport.write(b"\r\n".join(lines))
             self.transport.close()
 
 
-def _is_serves_own(name: bytes) -> bool:
-    """Whether Serve would obey a header that we have no use for; proxies on the way may write `_` for `-`."""
+def _is_serve_header(name: bytes) -> bool:
+    """Whether a header is an instruction to Serve. `_` counts as `-`: some servers read both as the same name."""
     plain = name.lower().replace(b"_", b"-")
-    return plain in _SERVES_OWN or plain.startswith(_SERVES_ROUTER)
+    return plain in _SERVE_HEADERS or plain.startswith(_SERVE_PREFIX)

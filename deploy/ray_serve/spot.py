@@ -1,7 +1,7 @@
-"""Leaves a spot instance in good order: when its cloud says that it will be taken, its Ray node gets no more work.
+"""Drains the Ray node of a spot instance once its cloud announces that the instance will be reclaimed.
 
-Runs beside Ray on AWS's spot workers, where `cluster.yaml` starts it: `python deploy/ray_serve/spot.py`. What is under way
-has what is left of the two minutes; whatever isn't committed by then is done again elsewhere.
+Runs beside Ray on AWS's spot workers, where `cluster.yaml` starts it: `python deploy/ray_serve/spot.py`. AWS gives two
+minutes' notice. Work under way has what is left of them; what isn't committed by then is done again on another node.
 """
 
 import json
@@ -15,21 +15,21 @@ from pathlib import Path
 
 import click
 
-_EVERY_S = 5.0  # as AWS asks
+_EVERY_S = 5.0  # the interval that AWS recommends
 _TIMEOUT_S = 2.0
 _NOTICE = "/latest/meta-data/spot/instance-action"
 
 
 @click.command()
 @click.option("--metadata", default="http://169.254.169.254", show_default=True, help="the instance metadata service")
-@click.option("--address", default=None, help="of Ray; the one that runs here if not given")
-@click.option("--node-id", default=None, help="of the node that is left; the one that runs here if not given")
-@click.option("--every", default=_EVERY_S, show_default=True, help="seconds between two looks")
+@click.option("--address", default=None, help="address of Ray; the Ray of this machine if not given")
+@click.option("--node-id", default=None, help="id of the node to drain; this machine's if not given")
+@click.option("--every", default=_EVERY_S, show_default=True, help="seconds between two requests to the metadata service")
 def main(metadata: str, address: str | None, node_id: str | None, every: float) -> None:
-    """Wait for the notice that this instance is taken, and have its Ray node drained."""
-    while (taken_at := notice(metadata)) is None:
+    """Wait for the notice that this instance is reclaimed, then drain its Ray node."""
+    while (ends_at := notice(metadata)) is None:
         time.sleep(every)
-    left = max(1, round((taken_at - datetime.now(UTC)).total_seconds()))
+    left = max(1, round((ends_at - datetime.now(UTC)).total_seconds()))  # 1 if the notice is read late
     command = [str(Path(sys.executable).parent / "ray"), "drain-node", "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
     command += ["--reason-message", "the spot instance is taken", "--deadline-remaining-seconds", str(left)]
     command += ["--address", address] if address is not None else []
@@ -38,13 +38,13 @@ def main(metadata: str, address: str | None, node_id: str | None, every: float) 
 
 
 def notice(metadata: str) -> datetime | None:
-    """When the instance will be taken; None as long as nobody says so, or nobody can be asked."""
+    """When the instance ends; None if there is no notice, or the metadata service can't be read (written to stderr)."""
     try:
         token = _ask(f"{metadata}/latest/api/token", "PUT", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
-        told = json.loads(_ask(f"{metadata}{_NOTICE}", "GET", {"X-aws-ec2-metadata-token": token.decode()}))
-        return datetime.fromisoformat(told["time"])
+        action = json.loads(_ask(f"{metadata}{_NOTICE}", "GET", {"X-aws-ec2-metadata-token": token.decode()}))
+        return datetime.fromisoformat(action["time"])
     except urllib.error.HTTPError as error:
-        if error.code != 404:  # which is how AWS says that there is none
+        if error.code != 404:  # AWS answers 404 as long as there is no notice
             click.echo(f"{error.url}: {error}", err=True)
     except (OSError, ValueError, KeyError) as error:
         click.echo(f"{metadata}: {error}", err=True)

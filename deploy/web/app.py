@@ -1,4 +1,4 @@
-"""The web application of an endpoint: every route, and what stands around them. Knows no Ray; `ingress.py` puts it there."""
+"""The web application of an endpoint: routes, pages and error handlers. Knows no Ray; `ingress.py` runs it on Serve."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -27,15 +27,15 @@ _SAFE = {
     "Cache-Control": "no-cache",
 }
 _FRESH_S = 1.0
-"""How long one look at the cluster is everybody's: probes need no key, and each look is work for Serve's controller."""
+"""How long a result of `ready` or `metrics` is reused: probes need no key, and each is work for Serve's controller."""
 _SHOWN = 80
 """Characters of a field's name in an error: a client may have chosen it."""
 _DESCRIPTION = "Rewards of conversations, read as each model's authors read them: raw numbers, or a typed reason why not."
 
 Ready = Callable[[], Awaitable[str | None]]
-"""Says what isn't ready yet, or None."""
+"""Returns why the endpoint isn't ready, or None."""
 Metrics = Callable[[], Awaitable[str]]
-"""All that is measured, in Prometheus' text format."""
+"""Returns all metrics in Prometheus' text format."""
 
 
 def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> Any:
@@ -47,7 +47,7 @@ def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> 
         redoc_url=None,
         favicon_url="icon.svg",
         static_url=DOCS_FILES,
-        dependencies=[Security(HTTPBearer(auto_error=False))],  # told in the document; checked before any route
+        dependencies=[Security(HTTPBearer(auto_error=False))],  # for the OpenAPI document; `Gate` checks keys
     )
     app.state.service = service
     app.state.ready, app.state.metrics = Shared(ready, _FRESH_S), Shared(metrics, _FRESH_S)
@@ -75,26 +75,27 @@ async def _api_error(_: Request, error: Any) -> JSONResponse:
 
 
 async def _invalid(request: Request, error: Any) -> JSONResponse:
-    """What is wrong and where, without what was given: it may be a user's text, or nothing that JSON can hold."""
-    problems = [(".".join(str(step)[:_SHOWN] for step in one["loc"][1:]), _message(one)) for one in error.errors()]
-    told = "; ".join(f"{place}: {message}" if place else message for place, message in problems[:5])
-    return await _api_error(request, BadRequest(told, problems[0][0] or None, "invalid_request"))
+    """The first five problems and their places, without the values: they may be a user's text, or not fit into JSON."""
+    problems = [
+        (".".join(str(step)[:_SHOWN] for step in problem["loc"][1:]), _message(problem)) for problem in error.errors()
+    ]
+    text = "; ".join(f"{place}: {message}" if place else message for place, message in problems[:5])
+    return await _api_error(request, BadRequest(text, problems[0][0] or None, "invalid_request"))
 
 
 def _message(problem: Mapping[str, Any]) -> str:
-    """Pydantic's, which for a `type` that isn't known repeats what was given."""
+    """Pydantic's message; replaced for an unknown `type`, which it would quote."""
     if problem["type"] == "union_tag_invalid":
         return f"the type must be one of {problem['ctx']['expected_tags']}"
     return str(problem["msg"])
 
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
-    code = {400: "invalid_request", 413: "too_many_values"}.get(
-        error.status_code
-    )  # a body that is no JSON, or too much of it
+    # 400 and 413 are `JsonRoute`'s: a body that isn't JSON, or holds too many values.
+    code = {400: "invalid_request", 413: "too_many_values"}.get(error.status_code)
     return await _api_error(request, ApiError(error.status_code, str(error.detail), code=code))
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    """A mistake of ours. Its kind is told; its message might hold somebody's text."""
+    """A defect in this program. The answer names the exception's type alone: its message may hold a user's text."""
     return await _api_error(request, ApiError(500, f"internal error: {type(error).__name__}", code="internal_error"))

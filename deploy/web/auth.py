@@ -1,4 +1,4 @@
-"""API keys: who may ask. Off only where nobody but this machine can reach the endpoint, or where somebody says so."""
+"""API keys. Not needed only where this machine alone can reach the endpoint, or with --open."""
 
 import hashlib
 import hmac
@@ -12,29 +12,28 @@ from deploy.errors import ApiError
 from deploy.settings import AccessSettings
 
 VARIABLE = "ASSAY_API_KEYS"
-_SHORTEST = 16
+_SHORTEST = 16  # characters: 64 bits in hexadecimal
 
 
 class Keys:
     """The digests of all keys. The keys themselves aren't kept, so that none can get into a log or a pickle."""
 
     def __init__(self, keys: Iterable[str], *, everybody: bool = False, hosts: Iterable[str] = ()) -> None:
-        """Without any key, `everybody` may ask, or else who is on this machine, under its own names or one of `hosts`."""
+        """Without keys, requests come from `everybody`, or else from this machine, under its own names or one of `hosts`."""
         self._digests = tuple(_digest(key) for key in keys)
         self._everybody = everybody
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def __bool__(self) -> bool:
-        """Whether one is needed."""
+        """Whether a request needs a key."""
         return bool(self._digests)
 
     def check(self, authorization: str, client: str, host: str = "") -> None:
         """Raise `ApiError` unless the header `Authorization` has a key, or the address of the client needs none.
 
-        A browser on this machine asks for any page that it shows: so without keys the header `Host` must name this machine,
-        and no name of somebody else's that leads here (DNS rebinding). A request without one is no browser's.
-
-        Takes as long for a wrong key as for a right one.
+        A browser on this machine sends requests for any web page it shows. So without keys the header `Host` must name this
+        machine: a page whose own domain resolves to 127.0.0.1 (DNS rebinding) sends that domain. A request without `Host`
+        isn't a browser's.
         """
         if not self._digests:
             if not self._everybody and not is_loopback(client):
@@ -50,13 +49,14 @@ class Keys:
                 )
             return
         scheme, _, key = authorization.partition(" ")
-        given = _digest(key.strip())
-        known = [hmac.compare_digest(given, digest) for digest in self._digests]
-        if scheme.lower() != "bearer" or not any(known):
+        digest = _digest(key.strip())
+        # All keys, in constant time each: the time of an answer tells nothing about a wrong key.
+        matches = [hmac.compare_digest(digest, valid) for valid in self._digests]
+        if scheme.lower() != "bearer" or not any(matches):
             raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", code="invalid_api_key")
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a `Host`, with a port or without, is a name of this machine."""
+        """Whether a `Host`, with or without a port, names this machine. `[::1]:8000` has brackets, for its colons."""
         name = host.strip().lower()
         if name.startswith("["):
             name, end, port = name[1:].partition("]")
@@ -74,23 +74,23 @@ def read_keys(access: AccessSettings) -> Keys:
             keys += Path(access.api_keys_file).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"--api-keys-file {access.api_keys_file} can't be read: {error}") from error
-    found = [key.strip() for key in keys if key.strip() and not key.lstrip().startswith("#")]
-    if access.api_keys_file is not None and not found:
+    stripped = [key.strip() for key in keys if key.strip() and not key.lstrip().startswith("#")]
+    if access.api_keys_file is not None and not stripped:
         raise SettingsError(f"--api-keys-file {access.api_keys_file} holds no key: it takes one per line")
-    if short := sum(len(key) < _SHORTEST for key in found):
+    if short := sum(len(key) < _SHORTEST for key in stripped):
         raise SettingsError(
             f"{short} API keys have fewer than {_SHORTEST} characters; `openssl rand -hex 32` makes good ones"
         )
-    if other := sum(not key.isascii() for key in found):
+    if foreign := sum(not key.isascii() for key in stripped):
         raise SettingsError(
-            f"{other} API keys hold characters beyond ASCII, which clients write into a header in different ways; `openssl "
-            "rand -hex 32` makes good ones"
+            f"{foreign} API keys hold characters beyond ASCII, which clients write into a header in different ways; "
+            "`openssl rand -hex 32` makes good ones"
         )
-    return Keys(found, everybody=access.open, hosts=access.allowed_hosts)
+    return Keys(stripped, everybody=access.open, hosts=access.allowed_hosts)
 
 
 def check_reach(keys: Keys, access: AccessSettings, hosts: Sequence[str]) -> None:
-    """Raise `SettingsError` if anybody could ask from elsewhere without a key."""
+    """Raise `SettingsError` if other machines could send requests without a key."""
     if not keys and not access.open and (wide := [host for host in hosts if not is_loopback(host)]):
         raise SettingsError(
             f"listening on {', '.join(wide)} without API keys would let everybody in: give {VARIABLE} or --api-keys-file, "
@@ -99,7 +99,7 @@ def check_reach(keys: Keys, access: AccessSettings, hosts: Sequence[str]) -> Non
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine alone."""
+    """Whether an address is reached from this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

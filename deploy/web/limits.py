@@ -1,6 +1,6 @@
-"""What is refused before anybody looks at it: too many requests at a time, too long a body, or one that doesn't come.
+"""Refuses requests before any route sees them: no key, too many at a time, a body that is too long or too slow.
 
-Pure ASGI, around all routes. A body is read whole here, so that no route ever waits for a slow client.
+Pure ASGI, around all routes. A body is read completely here, so that no route ever waits for a slow client.
 """
 
 import asyncio
@@ -18,18 +18,20 @@ from deploy.web.auth import Keys
 
 DOCS_FILES = "/docs-files"
 OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/openapi.json", "/health", "/ready"})
-"""What needs no key: pages, which ask for one, what they describe, and what probes look at."""
+"""Paths without a key: the page, which asks for one itself, the API's documentation, and probes."""
 _MOST_DIGITS = 20
-"""Of a length: enough for any number of bytes there is."""
+"""Of a Content-Length: 10^20 bytes is more than any body, and int() of a longer text takes quadratic time."""
+_CLIENT_LEFT = 499
+"""Status in the metrics for a request without an answer, as nginx logs it; it is never sent."""
 TIMEOUT_HEADER = b"x-timeout-seconds"
 
 
 class _Left(AssayError):
-    """The client is gone before its request was."""
+    """The client disconnected before it had sent its whole body."""
 
 
 class Gate:
-    """The first and the last that a request meets."""
+    """The outermost ASGI application: checks a request, runs the routes, and counts the answer."""
 
     def __init__(self, app: Any, limits: LimitSettings, keys: Keys, routes: frozenset[str]) -> None:
         self._app = app
@@ -44,29 +46,36 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.monotonic(), 499
+        began, status = time.monotonic(), _CLIENT_LEFT
         path = scope["path"]
 
-        async def sent(message: Any) -> None:
+        async def send_and_note(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._let_in(scope, receive, sent)
+            await self._admit(scope, receive, send_and_note)
         except _Left:
-            pass
-        except ApiError as error:
-            await _answer(sent, error)
+            pass  # nobody is there to read an answer
+        except ApiError as error:  # only of this class: the routes' errors became answers inside the application
+            await _send_error(send_and_note, error)
         finally:
+            # Known routes alone are labels: a client that makes up paths would make a time series of each.
             self._meters.answered(path if path in self._routes else "other", status, time.monotonic() - began)
 
-    async def _let_in(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _admit(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on to the routes. Raises `ApiError` or `_Left` if it doesn't get there.
+
+        The order matters: the key before the limit, so that clients without one can't use up the places, and both before the
+        body, so that a refused request costs no memory.
+        """
         headers = dict(scope["headers"])
         path = scope["path"]
         public = path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
-        if public and scope["method"] in {"GET", "HEAD"}:  # also when everything else is full
+        # Before the limit as well: a probe that got 429 under load would have the endpoint restarted.
+        if public and scope["method"] in {"GET", "HEAD"}:
             await self._app(scope, receive, send)
             return
         authorization, host = (headers.get(name, b"").decode("latin-1") for name in (b"authorization", b"host"))
@@ -74,23 +83,30 @@ class Gate:
         if self.under_way >= self._limits.max_requests:
             raise ApiError(429, f"{self.under_way} requests are under way already", code="overloaded", retry_after_s=1)
         timeout_s.set(_timeout(headers.get(TIMEOUT_HEADER)))
+        # No await between the check and this line: another request can't take the same place.
         self.under_way += 1
         self._meters.under_way(self.under_way)
         try:
-            body = await self._body(headers, receive)
+            body = await self._read_body(headers, receive)
             body_bytes.set(len(body))
             await self._app(scope, _replayed(body, receive), send)
         finally:
             self.under_way -= 1
             self._meters.under_way(self.under_way)
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Any) -> bytes:
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Any) -> bytes:
+        """The whole body.
+
+        Raises `ApiError` if it is too long (413) or takes too long (408), `_Left` if the client leaves.
+        """
         most = self._limits.max_body_bytes
-        told = headers.get(b"content-length", b"0")
-        if not told.isdigit() or len(told) > _MOST_DIGITS or int(told) > most:  # int() takes no text of any length
+        # By the header first, so that a long body isn't read at all; a chunked body has none, so bytes are counted as well.
+        declared = headers.get(b"content-length", b"0")
+        if not declared.isdigit() or len(declared) > _MOST_DIGITS or int(declared) > most:
             raise _too_long(most)
         parts, length = [], 0
         try:
+            # For the whole body, not for each piece: a client may send a byte every second.
             async with asyncio.timeout(self._limits.body_timeout_s):
                 while True:
                     message = await receive()
@@ -109,26 +125,27 @@ class Gate:
 
 
 def _replayed(body: bytes, receive: Any) -> Any:
-    """The body again, and then whatever comes, which is the client's leaving."""
-    given = False
+    """An ASGI `receive` that gives the body, which was read already, and then what the server gives: a disconnect."""
+    is_replayed = False
 
-    async def again() -> Any:
-        nonlocal given
-        if given:
+    async def receive_again() -> Any:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        given = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return receive_again
 
 
 def _timeout(value: bytes | None) -> float | None:
+    """Seconds in X-Timeout-Seconds; None without it. Raises `ApiError` unless it is a finite number above 0."""
     if value is None:
         return None
     try:
         seconds = float(value)
     except ValueError:
-        seconds = 0.0
+        seconds = 0.0  # refused below
     if not 0 < seconds < float("inf"):
         raise ApiError(400, "X-Timeout-Seconds takes a number above 0", param="X-Timeout-Seconds")
     return seconds
@@ -138,8 +155,8 @@ def _too_long(most: int) -> ApiError:
     return ApiError(413, f"the body is longer than {most} bytes; send several requests", code="body_too_long")
 
 
-async def _answer(send: Any, error: ApiError) -> None:
-    """An error, after which the connection ends: what is left of a body isn't read."""
+async def _send_error(send: Any, error: ApiError) -> None:
+    """Answer with an error and close the connection: the rest of a body isn't read, and would pass for the next request."""
     content = json.dumps(error.body).encode()
     headers = {
         "content-type": "application/json",

@@ -1,6 +1,6 @@
-"""One answer for everybody who asks at about the same time, so that however many ask, the work is done once.
+"""Shares one result among callers that come at about the same time, so that any number of them costs one call.
 
-A call that blocks and may never return is made in a thread of its own, one at a time: while it hangs, nobody makes another.
+A call that blocks and may never return runs in a thread of its own, one at a time: while it hangs, no other is started.
 """
 
 import asyncio
@@ -14,31 +14,33 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """A question whose answer holds for a while. Those who ask while it is being found wait for the same answer."""
+    """An asynchronous call whose result is cached for `lasts_s` seconds. Callers meanwhile wait for the same call."""
 
-    def __init__(self, ask: Callable[[], Awaitable[T]], lasts_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ask = ask
+    def __init__(
+        self, fetch: Callable[[], Awaitable[T]], lasts_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._fetch = fetch
         self._lasts_s = lasts_s
         self._clock = clock
         self._answer: tuple[float, T] | None = None
-        self._asking: asyncio.Task[T] | None = None
+        self._fetching: asyncio.Task[T] | None = None
 
     async def __call__(self) -> T:
-        """The answer, not older than it may be. Raises what asking raises; an error isn't kept."""
+        """The result, at most `lasts_s` old. Raises what the call raises; an error isn't cached."""
         if self._answer is not None and self._clock() - self._answer[0] < self._lasts_s:
             return self._answer[1]
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._find())
-        return await asyncio.shield(self._asking)  # somebody who leaves leaves the others their answer
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.create_task(self._refresh())
+        return await asyncio.shield(self._fetching)  # a caller that is cancelled must not cancel it for the others
 
-    async def _find(self) -> T:
-        found = await self._ask()
-        self._answer = (self._clock(), found)
-        return found
+    async def _refresh(self) -> T:
+        result = await self._fetch()
+        self._answer = (self._clock(), result)
+        return result
 
 
 class Blocking(Generic[T]):
-    """A call that may hang. There is one at a time, in no thread that anything else needs."""
+    """A blocking call that may hang. One runs at a time, in a daemon thread of its own rather than in a pool's."""
 
     def __init__(self, call: Callable[[], T], timeout_s: float) -> None:
         self._call = call
@@ -46,7 +48,10 @@ class Blocking(Generic[T]):
         self._pending: asyncio.Future[T] | None = None
 
     async def __call__(self) -> T:
-        """What the call returns, or raises. Raises `TimeoutError` if it takes too long; it then stays the one."""
+        """What the call returns, or raises.
+
+        Raises `TimeoutError` after `timeout_s`; later callers wait for the same call.
+        """
         if self._pending is None or self._pending.done():
             self._pending = self._begin()
         async with asyncio.timeout(self._timeout_s):

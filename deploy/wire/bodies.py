@@ -1,4 +1,4 @@
-"""What the bodies of all formats have in common: strict fields, and messages that become a request to the core."""
+"""What the bodies of all formats share: strict fields, and the conversion of messages into a request to the core."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -9,46 +9,50 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from actors.errors import Rejected
 from actors.records import Message, Reason, Response, ScoreRequest, Shown
 from actors.text.reasoning import with_reasoning
-from deploy.errors import BadRequest, unscored
+from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import Service
 from pipelines.formats.content import conversation, final, refuse_answered, text
 
 T = TypeVar("T")
 
 Listed = Annotated[list[T], Field(fail_fast=True)]
-"""A list whose first wrong item alone is an error: all of them would take 40 times the bytes of the body."""
+"""A list that reports its first wrong item alone: errors for all items would take 40 times the bytes of the body."""
 _MOST_FIELDS = 256
-"""Names in one object. No format has half as many, and each that isn't known is an error."""
+"""Names in one object. No format has half as many, and pydantic makes an error of each unknown one."""
 
 
 class Body(BaseModel):
-    """A field that isn't known is an error: what a client asks for is done, or refused, never passed over."""
+    """An unknown field is an error: what a client asks for is done or refused, never ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RequestBody(Body):
-    """What a client sends. A field that asks for nothing passes, known or not: null, or one of its `neutral` values."""
+    """What a client sends. Null, and the `neutral` values of a field, are accepted for known and unknown fields."""
 
     neutral: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """Of fields that aren't done here, or are done in one way alone: the values with which nothing else is asked for."""
+    """Per field that isn't supported, or in one way only: the values that ask for nothing beyond that."""
 
     @model_validator(mode="before")
     @classmethod
-    def _leave_out_what_asks_for_nothing(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        if len(given) > _MOST_FIELDS:
-            raise ValueError(f"{len(given)} fields; at most {_MOST_FIELDS}")
-        return {name: value for name, value in given.items() if value is not None and not cls._is_neutral(name, value)}
+    def _drop_neutral_fields(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        if len(body) > _MOST_FIELDS:
+            raise ValueError(f"{len(body)} fields; at most {_MOST_FIELDS}")
+        return {name: value for name, value in body.items() if value is not None and not cls._is_neutral(name, value)}
 
     @classmethod
     def _is_neutral(cls, name: str, value: Any) -> bool:
-        return any(value == own and isinstance(value, bool) == isinstance(own, bool) for own in cls.neutral.get(name, ()))
+        # False == 0 in Python: `0` for a flag, or `false` for a number, isn't neutral but a mistake.
+        return any(
+            value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+            for neutral in cls.neutral.get(name, ())
+        )
 
 
 class ChatMessage(BaseModel):
-    """A message. Fields of OpenAI's that no reward depends on (`name`, `refusal`) may be there."""
+    """A message. Further fields, such as OpenAI's `name` and `refusal`, are accepted: no reward depends on them."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -67,63 +71,66 @@ def _service(request: Request) -> Service:
 Serving = Annotated[Service, Depends(_service)]
 
 
-def asked(turns: Sequence[ChatMessage], principles: Sequence[str] = ()) -> ScoreRequest:
-    """A conversation whose last turn is judged; or, in roles of NVIDIA's judges, whose responses are.
+def read_score_request(turns: Sequence[ChatMessage], principles: Sequence[str] = ()) -> ScoreRequest:
+    """The request for a conversation whose last turn is judged, or whose `response_1` and `response_2` are (NVIDIA's roles).
 
-    Raises `Rejected`, or `ApiError` if a turn would be lost.
+    Raises `Rejected`, or `ApiError` if a turn would be ignored.
     """
     first = next((at for at, turn in enumerate(turns) if turn.role in _SHOWN), len(turns))
-    said, shown = turns[:first], {turn.role: turn for turn in turns[first:]}
-    if len(shown) < len(turns) - first or not shown.keys() <= _SHOWN:  # else one of them would be lost without a word
+    spoken, shown = turns[:first], {turn.role: turn for turn in turns[first:]}
+    # A role that comes twice, or another role among these, would be ignored silently.
+    if len(shown) < len(turns) - first or not shown.keys() <= _SHOWN:
         raise BadRequest("principle, response_1 and response_2 come after all other turns, each once", "messages")
-    given = tuple(text(_content(turn)) for role, turn in shown.items() if role == Shown.PRINCIPLE)
+    in_turns = tuple(text(_content(turn)) for role, turn in shown.items() if role == Shown.PRINCIPLE)
     compared = [shown[role] for role in (Shown.RESPONSE_1, Shown.RESPONSE_2) if role in shown]
-    context = conversation([turn.model_dump() for turn in said])
-    by = (*given, *principles)
+    context = conversation([turn.model_dump() for turn in spoken])
+    judged_by = (*in_turns, *principles)
     if compared:
-        return ScoreRequest(refuse_answered(context), tuple(Response(turn.role, _response(turn)) for turn in compared), by)
+        return ScoreRequest(
+            refuse_answered(context), tuple(Response(turn.role, _response(turn)) for turn in compared), judged_by
+        )
     before, answer = final(context)
-    if not before:  # no reward model was trained to judge an answer to nothing
+    if not before:  # no reward model was trained on an answer without a prompt
         raise Rejected(Reason.NO_MESSAGES)
-    return ScoreRequest(before, (Response("final", answer),), by)
+    return ScoreRequest(before, (Response("final", answer),), judged_by)
 
 
-def asked_or_refused(turns: Sequence[ChatMessage], place: str = "messages") -> ScoreRequest:
-    """The same for formats that have no place for a reason. Raises `ApiError`, which names the place."""
+def read_score_request_or_refuse(turns: Sequence[ChatMessage], place: str = "messages") -> ScoreRequest:
+    """`read_score_request` for formats without a place for a reason: raises `ApiError` instead of `Rejected`."""
     try:
-        return asked(turns)
+        return read_score_request(turns)
     except Rejected as rejected:
-        raise unscored(rejected.reason, place) from None
+        raise no_score_error(rejected.reason, place) from None
 
 
 def check_alone(request: ScoreRequest, place: str = "messages") -> ScoreRequest:
-    """The request again, for formats whose answer is one number. Raises `ApiError` if it has several responses."""
+    """The request unchanged, for formats whose answer is one number. Raises `ApiError` if it has several responses."""
     if len(request.responses) > 1:
         raise BadRequest("the answer holds one reward, and there are two responses: ask /v1/rewards, or send one", place)
     return request
 
 
-def answered(question: str, answer: str, at: int, asked_at: str) -> ScoreRequest:
-    """The document of a position as the only response to a question of the user's, which stands at `asked_at`.
+def document_request(question: str, answer: str, at: int, question_place: str) -> ScoreRequest:
+    """The request for `documents[at]` as the only response to a user's question.
 
-    Raises `ApiError`, which names the one at fault.
+    Raises `ApiError`, which names the field at fault: the document, or `question_place`.
     """
     turns = [ChatMessage(role="user", content=question), ChatMessage(role="assistant", content=answer)]
     try:
         conversation([turn.model_dump() for turn in turns[:1]])
     except Rejected as rejected:
-        raise unscored(rejected.reason, asked_at) from None
-    return asked_or_refused(turns, document(at))
+        raise no_score_error(rejected.reason, question_place) from None
+    return read_score_request_or_refuse(turns, document(at))
 
 
 def document(at: int) -> str:
-    """What the document of a position is called in errors."""
+    """The name of a document in errors."""
     return f"documents[{at}]"
 
 
-def together(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
-    """Several responses to one context, in one request: so they go to one replica, which reads the context once."""
-    return ScoreRequest(tuple(context), tuple(Response(f"response[{at}]", one) for at, one in enumerate(answers)))
+def request_with_answers(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
+    """Several responses to one context in one request, so that one replica gets them and prefills the context once."""
+    return ScoreRequest(tuple(context), tuple(Response(f"response[{at}]", answer) for at, answer in enumerate(answers)))
 
 
 def _content(turn: ChatMessage) -> object:
@@ -131,7 +138,7 @@ def _content(turn: ChatMessage) -> object:
 
 
 def _response(turn: ChatMessage) -> str:
-    """With the reasoning that stands beside it, as in an assistant's turn."""
+    """A response's text, with its reasoning if the turn has that in a field of its own, as an assistant's turn may."""
     return with_reasoning(text(turn.content), turn.model_dump())
 
 

@@ -1,6 +1,6 @@
-"""Bodies as JSON and nothing else: UTF-8, finite numbers, each name once, no deeper and no more than anybody means.
+"""Reads bodies as strict JSON: UTF-8, finite numbers, each name once, with bounds on depth and on the number of values.
 
-Python's own reader takes more, and makes objects of it that take 25 times the bytes: so values are counted before it reads.
+Python's `json` accepts more, and its objects take up to 25 times the bytes of the body: so values are counted beforehand.
 """
 
 import json
@@ -15,18 +15,19 @@ from fastapi.routing import APIRoute
 from deploy.models.work import off_loop
 
 DEEPEST = 100
-"""Lists and objects within each other. What could be read at some depth of calls can't always be written at another."""
+"""Lists and objects within each other. Python's own limit depends on the depth of calls: what was read at one depth can fail
+to be written at another."""
 
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""With or without its end, so that a body of quotes is read once."""
+"""A JSON string. The closing quote is optional: else each of many unclosed quotes would be scanned to the body's end."""
 
 
 class JsonRoute(APIRoute):
-    """A route that refuses other bodies, and says why."""
+    """A route that answers 400 or 413 to other bodies, with the reason."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI asks for this once."""
+        """Called once by FastAPI."""
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Response:
@@ -37,7 +38,7 @@ class JsonRoute(APIRoute):
 
 class _JsonRequest(Request):
     async def json(self) -> Any:
-        """The body. Raises `HTTPException`, the only one that FastAPI doesn't put words of its own in the place of."""
+        """The body. Raises `HTTPException`: for any other exception, FastAPI answers with a message of its own."""
         most: int = self.app.state.service.limits.max_values
         try:
             body = await self.body()
@@ -48,17 +49,17 @@ class _JsonRequest(Request):
             problem = f"the body isn't JSON: {error.msg} at character {error.pos}"
         except UnicodeDecodeError as error:
             problem = f"the body isn't UTF-8 at byte {error.start}"
-        except _NotTaken as refused:
+        except _NotStrict as refused:
             problem = str(refused)
         except RecursionError:
             problem = _TOO_DEEP
-        except ValueError:  # Python reads no number of more than 4,300 digits
+        except ValueError:  # int() of more than 4,300 digits; its subclasses are handled above
             problem = "a number in the body has too many digits"
         raise HTTPException(400, problem)
 
 
-class _NotTaken(ValueError):
-    """What Python's reader takes, and we don't."""
+class _NotStrict(ValueError):
+    """JSON that Python's reader accepts, and we don't."""
 
 
 class _TooMany(ValueError):
@@ -69,7 +70,7 @@ _TOO_DEEP = f"lists and objects in the body are more than {DEEPEST} deep"
 
 
 def count_values(body: bytes) -> int:
-    """How many values a JSON body holds at the most, told by its punctuation: an empty list or object may count twice."""
+    """An upper bound on the values in a JSON body, by its commas and brackets; an empty list or object may count twice."""
     return 1 + sum(map(_STRING.sub(b"", body).count, (b",", b"[", b"{")))
 
 
@@ -77,29 +78,34 @@ def _read(body: bytes, most: int) -> Any:
     if (count := count_values(body)) > most:
         raise _TooMany(f"the body holds {count} JSON values; at most {most}: send several requests")
     value = json.loads(body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_constant, object_pairs_hook=_each_once)
+    # Level by level, without recursion: a deep body would exhaust the stack in the check that is to refuse it.
     level = [value]
     for _ in range(DEEPEST):
-        insides = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
-        level = [one for inside in insides for one in inside if isinstance(one, dict | list)]
+        insides = (
+            container.values() if isinstance(container, dict) else container
+            for container in level
+            if isinstance(container, dict | list)
+        )
+        level = [item for inside in insides for item in inside if isinstance(item, dict | list)]
         if not level:
             return value
-    raise _NotTaken(_TOO_DEEP)
+    raise _NotStrict(_TOO_DEEP)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. Which of two values under one name is meant, nobody can tell."""
+    """An object. Raises if two values have one name: `json` would silently keep the last."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise _NotTaken("an object in the body has two values under one name")
+        raise _NotStrict("an object in the body has two values under one name")
     return members
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise _NotTaken("a number in the body is too large")
+        raise _NotStrict("a number in the body is too large")
     return number
 
 
 def _constant(name: str) -> NoReturn:
-    raise _NotTaken(f"{name} is no JSON; write null where there is no number")
+    raise _NotStrict(f"{name} is no JSON; write null where there is no number")

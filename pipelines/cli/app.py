@@ -148,13 +148,13 @@ def models(context: click.Context) -> None:
 @json_option
 def explain(model: str, family: str | None, as_json: bool) -> None:
     """Say how MODEL is asked, where its number is read, its range, context, licence and source."""
-    from pipelines.cli.explain_command import explained, show_explained
+    from pipelines.cli.explain_command import explanation, show_explained
 
-    found = explained(model, family)
+    about = explanation(model, family)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(about))
     else:
-        show_explained(found)
+        show_explained(about)
 
 
 @cli.command()

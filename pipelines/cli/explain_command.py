@@ -13,7 +13,7 @@ from actors.errors import ModelError
 from actors.reward_model import families, family_known, family_of
 
 
-def explained(model: str, family: str | None = None) -> dict[str, Any]:
+def explanation(model: str, family: str | None = None) -> dict[str, Any]:
     """What to know before using a model. Raises `ModelError` if neither its id nor its files tell how it is read."""
     try:
         checkpoint = Checkpoint.find(model, None)

@@ -31,9 +31,9 @@ def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool
     With --tensor-parallel a layout of your own is checked.
     """
     if as_table:
-        from pipelines.estimate.layouts import table
+        from pipelines.estimate.layouts import layout_table
 
-        for line in table():
+        for line in layout_table():
             click.echo(line)
         return
     if inputs:

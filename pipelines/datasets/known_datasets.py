@@ -1,6 +1,7 @@
-"""What is known of the Ray Datasets that we made: their columns, and how their rows are read back.
+"""A registry of the Ray Datasets that Assay made: their schema, and the reader for their rows.
 
-A Ray Dataset knows neither before it runs, and to find its columns out Ray would start an engine and score a row.
+A lazy dataset knows neither before it is executed: to find its schema, Ray would start an engine and score a row. References
+are weak, so an entry goes with its dataset.
 """
 
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ _READERS: "WeakKeyDictionary[Dataset, Reader]" = WeakKeyDictionary()
 
 
 def remember(dataset: Dataset, schema: pa.Schema, reader: Reader | None) -> Dataset:
-    """Note what is known of a dataset, and return it."""
+    """Register a dataset, and return it."""
     _SCHEMAS[dataset] = schema
     if reader is not None:
         _READERS[dataset] = reader
@@ -23,22 +24,22 @@ def remember(dataset: Dataset, schema: pa.Schema, reader: Reader | None) -> Data
 
 
 def known_schema(dataset: Dataset) -> pa.Schema | None:
-    """The columns of a dataset of ours."""
+    """The registered schema of a dataset, or None."""
     return _SCHEMAS.get(dataset)
 
 
 def schema_of(dataset: Dataset) -> pa.Schema:
-    """The columns of any dataset. Ray may have to run its beginning for them."""
-    if (known := known_schema(dataset)) is not None:
-        return known
-    found = dataset.schema()
-    if found is None:
+    """The schema of any dataset. If it isn't registered, Ray may have to execute the beginning of the dataset."""
+    if (registered := known_schema(dataset)) is not None:
+        return registered
+    schema = dataset.schema()
+    if schema is None:
         return pa.schema([])
-    if isinstance(found.base_schema, pa.Schema):
-        return found.base_schema.remove_metadata()
-    return pa.schema(list(zip(found.names, found.types, strict=True)))
+    if isinstance(schema.base_schema, pa.Schema):
+        return schema.base_schema.remove_metadata()
+    return pa.schema(list(zip(schema.names, schema.types, strict=True)))
 
 
 def reader_of(dataset: Dataset) -> Reader | None:
-    """How the rows of a scored dataset of ours are read back."""
+    """The registered reader for the rows of a scored dataset, or None."""
     return _READERS.get(dataset)

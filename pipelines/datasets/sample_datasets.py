@@ -1,6 +1,6 @@
-"""Sampling from Ray Datasets, and what trainers want of scored ones, as steps of somebody's own pipeline. All lazy.
+"""Sampling from Ray Datasets, and exports of scored ones, as lazy steps of a caller's pipeline.
 
-What goes wrong in a worker reaches whoever runs the dataset as `pipelines.datasets.score_datasets` says.
+Errors in workers are raised as described in `pipelines.datasets.score_datasets`.
 """
 
 import functools
@@ -16,8 +16,8 @@ from actors.errors import SettingsError, SourceError
 from actors.launch.placement import cluster_gpus, engine_gpus
 from actors.reward_model import resolve_model
 from pipelines.datasets.known_datasets import reader_of, remember, schema_of
-from pipelines.datasets.sample_rows import RowSampleStep, ask_rows
-from pipelines.datasets.score_datasets import check_names, look
+from pipelines.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
+from pipelines.datasets.score_datasets import check_names, read_first_rows
 from pipelines.datasets.score_rows import conformed
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
@@ -38,14 +38,14 @@ _FOLDERS = {"scored": "", "output": ""}
 
 
 def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Dataset:
-    """Answer the prompts in a dataset and judge the answers: every column as it is, a row per candidate, Assay's columns.
+    """Generate and judge candidates for the prompts in a dataset: one row per candidate, with all input and Assay's columns.
 
-    Lazy, but for a look at the first rows. `row` is the MD5 of the input row's content, and seeds are made of it: equal rows
-    get equal candidates. Raises a `UserError` for what is wrong with the rows, the settings or a model.
+    Lazy, except that the first rows are read. `row` is the MD5 of the input row's content, and seeds are derived from it, so
+    equal rows get equal candidates. Raises a `UserError` if rows, settings or a model are unusable.
     """
     settings = build(DatasetSampleSettings, {"policy": policy, "model": judge, **options})
     policies.check(settings, settings.draw.n)
-    schema, first = look(dataset)
+    schema, first = read_first_rows(dataset)
     check_names(schema)
     row_shape = resolve_run.row_shape_of(settings.rows, first, unanswered=True)
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
@@ -61,7 +61,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check_reasoning(writer, model, settings.render)
     asking = PromptPreparation(preparation, writer, system, settings.render.control_tokens)
     sampled = dataset.map_batches(
-        functools.partial(ask_rows, asking=asking), batch_size=settings.batch_rows, batch_format="pyarrow"
+        functools.partial(prepare_prompt_rows, asking=asking), batch_size=settings.batch_rows, batch_format="pyarrow"
     ).map_batches(
         RowSampleStep,
         fn_constructor_args=(asking, settings),
@@ -76,14 +76,14 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
 
 
 def _check_room(settings: DatasetSampleSettings) -> None:
-    judge, policy, there = (
+    judge, policy, gpus = (
         engine_gpus(settings.engine),
         engine_gpus(policies.policy_engine(settings)),
         cluster_gpus(),
     )
-    if not settings.policy.is_endpoint and not settings.engine.autoscaled and judge + policy > there:
+    if not settings.policy.is_endpoint and not settings.engine.autoscaled and judge + policy > gpus:
         raise SettingsError(
-            f"a dataset needs the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster has {there} "
+            f"a dataset needs the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster has {gpus} "
             "GPUs; into a folder they work in turns"
         )
 
@@ -91,39 +91,40 @@ def _check_room(settings: DatasetSampleSettings) -> None:
 def choose(
     scored: Dataset, keep: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
-    """The candidates of each prompt that are kept, as conversations; `keep` and options are those of `assay choose`.
+    """The chosen candidates of each prompt, as conversations; `keep` and options are those of `assay choose`.
 
-    `of` is the dataset of `score`, `sample` or `read_scored` that this one was made of, if steps of one's own came between.
-    Ray brings together what belongs together in so many `partitions`; its own default, 200, is for large data. Raises a
+    `of` is the dataset of `score`, `sample` or `read_scored` from which this one was derived, if other steps came between.
+    Ray groups rows in a shuffle with `partitions` partitions; its default, 200, is meant for large data. Raises a
     `UserError`.
     """
-    job = export_commands.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_own(options)}))
-    return _made(scored, job, of, partitions)
+    job = export_commands.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_check_options(options)}))
+    return _export_rows(scored, job, of, partitions)
 
 
 def pairs(
     scored: Dataset, trainer: str = "trl", *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
     """Preference pairs in a trainer's format; options are those of `assay pairs`. Otherwise as `choose`."""
-    job = export_commands.pairing_job(build(PairSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
-    return _made(scored, job, of, partitions)
+    job = export_commands.pairing_job(build(PairSettings, {**_FOLDERS, "trainer": trainer, **_check_options(options)}))
+    return _export_rows(scored, job, of, partitions)
 
 
 def export(
     scored: Dataset, trainer: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
     """Rows for a trainer; options are those of `assay export`. Otherwise as `choose`."""
-    job = export_commands.exporting_job(build(ExportSettings, {**_FOLDERS, "trainer": trainer, **_own(options)}))
-    return _made(scored, job, of, partitions)
+    job = export_commands.exporting_job(build(ExportSettings, {**_FOLDERS, "trainer": trainer, **_check_options(options)}))
+    return _export_rows(scored, job, of, partitions)
 
 
-def _own(options: dict[str, Any]) -> dict[str, Any]:
+def _check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, checked: those about folders mean nothing for a dataset. Raises `SettingsError`."""
     if of_folders := sorted(options.keys() & ({*OutputSettings.model_fields, *_FOLDERS} - {"where"})):
         raise SettingsError(f"{', '.join(of_folders)}: a dataset is no folder, and has no use for it")
     return options
 
 
-def _made(scored: Dataset, job: ExportJob, of: Dataset | None, partitions: int | None) -> Dataset:
+def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions: int | None) -> Dataset:
     reader = reader_of(scored if of is None else of)
     if reader is None:
         raise SourceError(
@@ -138,10 +139,10 @@ def _made(scored: Dataset, job: ExportJob, of: Dataset | None, partitions: int |
         reader = replace(reader, where=Condition.check(job.where, schema))
     key = reader.columns.prefix + (PROMPT_HASH if job.per == "prompt" else ROW)
     make_rows: Any = _make_rows
-    found: Dataset = scored.groupby(key, num_partitions=partitions).map_groups(
+    exported: Dataset = scored.groupby(key, num_partitions=partitions).map_groups(
         make_rows, fn_kwargs={"of": _Group(job, reader, schema)}, batch_format="pyarrow"
     )
-    return found
+    return exported
 
 
 def _make_rows(group: pa.Table, of: "_Group") -> pa.Table:
@@ -150,29 +151,30 @@ def _make_rows(group: pa.Table, of: "_Group") -> pa.Table:
 
 @dataclass(frozen=True)
 class _Group:
-    """What makes rows of the responses that belong together, which Ray brings in any order."""
+    """Makes the rows of a job from the responses of one group, which Ray delivers in any order."""
 
     job: ExportJob
     reader: Reader
     schema: pa.Schema
 
     def rows(self, group: pa.Table) -> pa.Table:
-        """Those that are made of a group."""
+        """The rows made of a group."""
         group = conformed(group, self.schema)
-        places = sorted(range(len(group)), key=self._order(group).__getitem__)
-        rows = self.reader.candidates([group.take(pa.array(places, pa.int64())).select(self.reader.reads)])
-        made_rows = [row for own in self._candidates(rows) for row in self.job.maker(own).rows]
-        names = dict.fromkeys(name for row in made_rows for name in row)  # Arrow would take those of the first row alone
-        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in made_rows])
+        # In a fixed order, as that decides ties and seeds, and as the reader needs the responses of a row side by side.
+        order = sorted(range(len(group)), key=self._sort_keys(group).__getitem__)
+        rows = self.reader.candidates([group.take(pa.array(order, pa.int64())).select(self.reader.reads)])
+        exported = [row for candidates in self._candidates(rows) for row in self.job.maker(candidates).rows]
+        names = dict.fromkeys(name for row in exported for name in row)  # Arrow takes the columns from the first row alone
+        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in exported])
 
-    def _order(self, group: pa.Table) -> list[tuple[Any, ...]]:
-        """Rows together, and the responses of each in their order: draft[2] before draft[10]."""
+    def _sort_keys(self, group: pa.Table) -> list[tuple[Any, ...]]:
+        """Keys by row, then by response name with its numbers in numerical order: draft[2] before draft[10]."""
         rows, names = (group.column(self.reader.columns.prefix + name).to_pylist() for name in (ROW, RESPONSE))
         parts = ([int(part) if part.isdigit() else part for part in _NUMBER.split(name)] for name in names)
         return [(row, part) for row, part in zip(rows, parts, strict=True)]
 
     def _candidates(self, rows: Iterator[Any]) -> Iterator[list[Candidate]]:
-        groups = rows if self.job.per == "conversation" else export_job.same_prompt(rows)
+        groups = rows if self.job.per == "conversation" else export_job.group_by_prompt(rows)
         for group in groups:
-            if there := [one for one in group if isinstance(one, Candidate)]:
-                yield there
+            if candidates := [response for response in group if isinstance(response, Candidate)]:
+                yield candidates

@@ -1,4 +1,4 @@
-"""Sampling for rows of a Ray Dataset in its workers: prompts in, a row per candidate out. Nothing is committed anywhere."""
+"""Samples for rows of a Ray Dataset in its workers: prompts in, one row per candidate out. Nothing is committed."""
 
 import hashlib
 import logging
@@ -15,27 +15,27 @@ from pipelines.prepare.policy_prompts import PromptPreparation, read_prompt_rows
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.policies import Engines
-from pipelines.sampling.sample_step import CandidateSampler, Sampled
+from pipelines.sampling.sample_step import CandidateSampler, PromptCandidates
 from pipelines.settings.run_settings import DatasetSampleSettings
 
 
-def ask_rows(table: pa.Table, asking: PromptPreparation) -> pa.Table:
-    """A block of the dataset in, the same rows out with their `AskedRow` and their id beside them."""
+def prepare_prompt_rows(table: pa.Table, asking: PromptPreparation) -> pa.Table:
+    """Add to a block of the dataset a column of prepared prompts (pickled) and one of row ids."""
     table = conformed(table, asking.preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
-    asked = asking.rows([asking.preparation.requests(row) for row in rows])
-    blobs = pa.array([pickle.dumps(row) for row in asked], pa.large_binary())
+    prompts = asking.rows([asking.preparation.requests(row) for row in rows])
+    blobs = pa.array([pickle.dumps(row) for row in prompts], pa.large_binary())
     return table.append_column(PREPARED, blobs).append_column(ROW_ID, pa.array([row_id(row) for row in rows], pa.string()))
 
 
 class RowSampleStep(CandidateSampler):
-    """Ray Data's actor class. The pools of engines are its own, and end with it."""
+    """Ray Data's actor class. It owns its pools of engines, which end with it."""
 
     def __init__(self, asking: PromptPreparation, settings: DatasetSampleSettings) -> None:
         writers, judges = policies.sizes(settings, writers=1)
         self._stack = ExitStack()  # never closed, but kept: Ray ends an actor's actors when it ends the actor
         engines = Engines(self._stack, settings, logging.getLogger(__name__).warning)
-        self._drawer = engines.drawer(settings.policy, asking.policy, writers)
+        self._source = engines.source(settings.policy, asking.policy, writers)
         pool = engines.judges(asking.preparation.model, judges)
         super().__init__(asking.preparation, CandidateBudget(settings.draw), settings.policy.policy_seed, pool)
         self._holder = ray.get_runtime_context().get_actor_id()
@@ -43,9 +43,9 @@ class RowSampleStep(CandidateSampler):
     def __call__(self, block: pa.Table) -> pa.Table:
         """Sample a block; returns a row per candidate."""
         ids = block.column(ROW_ID).to_pylist()
-        asked = [row for row in read_prompt_rows(block) if row is not None]
-        rows = [Sampled(row, own) for row, own in zip(ids, asked, strict=True)]
+        prompts = [prompt for prompt in read_prompt_rows(block) if prompt is not None]
+        rows = [PromptCandidates(row_id, prompt) for row_id, prompt in zip(ids, prompts, strict=True)]
         work = f"{self._holder}-{hashlib.md5(''.join(ids).encode(), usedforsecurity=False).hexdigest()}"
-        self.sampled(work, rows, self._drawer)
+        self.sample(work, rows, self._source)
         table, _ = self.table(block, rows)
         return table

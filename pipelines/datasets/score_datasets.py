@@ -1,11 +1,11 @@
-"""Scoring and filtering Ray Datasets: what the main job does with folders, as steps of somebody's own pipeline.
+"""Scoring and filtering Ray Datasets: the jobs on folders, as steps of a caller's pipeline.
 
-`score` and `keep` are lazy, as Ray Data is. `top_k` and `top_fraction` must see everything first, so they run what they are
-given, once, and hold it in Ray's object store.
+`score` and `keep` are lazy, as Ray Data is. `top_k` and `top_fraction` depend on all rows, so they execute the dataset that
+they get, once, and hold it in Ray's object store.
 
-Nothing is committed: a dataset that is run again is scored again. What goes wrong in a worker reaches whoever runs the
-dataset as an error of Ray's (`ray.exceptions.RayError`), with our message at the end of its traceback. Where we run it
-ourselves, it is ours.
+Nothing is committed: a dataset that is executed again is scored again. An error in a worker reaches the caller who executes
+the dataset as `ray.exceptions.RayError`, with our message at the end of its traceback. Where these functions execute it, the
+error is raised as ours.
 """
 
 import functools
@@ -43,19 +43,19 @@ from pipelines.settings.options import build
 from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, Turns
 
 _SAMPLE_ROWS = 1000
+"""First rows that are read to recognise the shape and the columns."""
 _MET = "met"
-_JUDGED_BY = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON)
+_SELECTION_COLUMNS = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON)
 
 
 def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
-    """Score the responses in a dataset: every column as it is, a row per response, and Assay's columns.
+    """Score the responses in a dataset: one row per response, with every input column unchanged and Assay's columns.
 
-    Lazy, but for a look at the first rows, which tell the shape and the columns. `row` is the MD5 of the input row's
-    content, whatever the blocks: equal rows share it. Raises a `UserError` for what is wrong with the rows, the settings
-    or the model.
+    Lazy, except that the first rows are read for their shape and columns. `row` is the MD5 of the input row's content,
+    whatever the blocks; equal rows share it. Raises a `UserError` if rows, settings or model are unusable.
     """
     settings = build(DatasetSettings, {"model": model, **options})
-    schema, sample = look(dataset)
+    schema, sample = read_first_rows(dataset)
     check_names(schema)
     row_shape = resolve_run.row_shape_of(settings.rows, sample)
     resolved = resolve_model(
@@ -85,13 +85,13 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
 def keep(dataset: Dataset, condition: str) -> Dataset:
     """Keep the rows that meet an SQL condition over the columns of the dataset. Lazy.
 
-    Raises `ExpressionError` at once if the condition can't be used, with the columns that there are.
+    Raises `ExpressionError` at once if the condition can't be used; the message lists the columns.
     """
     schema = schema_of(dataset)
     checked = Condition.check(condition, schema)
     needed = pa.schema([schema.field(name) for name in checked.columns])
     kept = dataset.map_batches(
-        functools.partial(_met, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
+        functools.partial(_filter_block, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
     )
     return remember(kept, schema, reader_of(dataset))
 
@@ -101,10 +101,10 @@ def top_fraction(
 ) -> Dataset:
     """Keep the best fraction of the scored responses that meet `keep`, by the reward or the number `by`, both SQL.
 
-    Exact. Runs the dataset, once. Among equals the same hash of `row` and `response_name` decides as in a folder; equal
-    responses of equal rows are kept together or not at all. `prefix` says whose reward, if the dataset was scored twice.
+    Exact. Executes the dataset once. Among equal values, the same hash of `row` and `response_name` decides as in a folder;
+    equal responses of equal rows are kept together or not at all. `prefix` selects the scores of a dataset scored twice.
     """
-    return _chosen(dataset, {"top_fraction": fraction, "by": by, "keep": keep}, prefix)
+    return _select(dataset, {"top_fraction": fraction, "by": by, "keep": keep}, prefix)
 
 
 def top_k(
@@ -119,13 +119,13 @@ def top_k(
 ) -> Dataset:
     """Keep the `k` best scored responses to each prompt, or of each `row`; otherwise as `top_fraction`.
 
-    With `min_gap` only where the best is ahead of the next by this much. Equal rows are one row.
+    With `min_gap`, only where the best is ahead of the second best by this much. Equal rows count as one row.
     """
-    return _chosen(dataset, {"top_k": k, "per": per, "by": by, "keep": keep, "min_gap": min_gap}, prefix)
+    return _select(dataset, {"top_k": k, "per": per, "by": by, "keep": keep, "min_gap": min_gap}, prefix)
 
 
 def read_scored(folder: str, *, partial: bool = False) -> Dataset:
-    """The parts of a scored folder as a dataset. Raises a `UserError` if it isn't complete, unless `partial` is given."""
+    """Read a scored folder as a dataset, a block per part. Raises a `UserError` if it isn't complete, unless `partial`."""
     manifest = scored_folder.read_scored_manifest(folder)
     entries = scored_folder.audit_parts(folder, manifest, partial)
     schema = manifest.columns.schema
@@ -137,20 +137,20 @@ def read_scored(folder: str, *, partial: bool = False) -> Dataset:
     return remember(dataset, schema, Reader.of(manifest))
 
 
-def look(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
-    """The columns of a dataset, and its first rows. Raises `SourceError` if they don't go together."""
+def read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
+    """The columns of a dataset and its first rows. Raises `SourceError` if these don't fit the columns."""
     try:
         first: Any = dataset.take_batch(_SAMPLE_ROWS, batch_format="pyarrow")
-    except ValueError:  # Ray's way to say that there are no rows
+    except ValueError:  # Ray raises it for a dataset without rows
         return schema_of(dataset), []
-    # Ray says what the first block holds, or what the files do; a block of nulls alone has no types.
+    # Ray takes the schema from the first block or the files, where a column of only nulls has no type: rows may add types.
     return _unified([schema_of(dataset), first.schema]), first.to_pylist()
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Raise `SourceError` if a dataset has a column of a name that is ours."""
-    if taken := {PREPARED, ROW_ID}.intersection(schema.names):
-        raise SourceError(f"the dataset has a column {min(taken)!r}, a name that Assay needs while it works; rename it")
+    """Raise `SourceError` if a dataset has a column with a name that Assay uses internally."""
+    if collisions := {PREPARED, ROW_ID}.intersection(schema.names):
+        raise SourceError(f"the dataset has a column {min(collisions)!r}, a name that Assay needs while it works; rename it")
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -160,48 +160,50 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
         raise SourceError(f"the rows of the dataset don't have the same columns: {error}") from error
 
 
-def _met(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
-    looked_at = conformed(table.select([name for name in needed.names if name in table.column_names]), needed)
-    met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(looked_at).column(_MET)
+def _filter_block(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
+    columns = conformed(table.select([name for name in needed.names if name in table.column_names]), needed)
+    met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(columns).column(_MET)
     return table.filter(met)
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Judges a block of a dataset, by its place among them."""
+    """Evaluates a block of a dataset, as part `number` of it."""
 
-    judge: ResponseEvaluator
+    evaluator: ResponseEvaluator
     schema: pa.Schema
     number: int
 
-    def judged(self, source: pa.Table) -> Iterator[EvaluatedRows]:
-        """See `passes.Judging`."""
-        yield self.judge.judged(self.number, 0, conformed(source, self.schema), self.judge.evaluator())
+    def evaluate(self, data: pa.Table) -> Iterator[EvaluatedRows]:
+        """See `passes.SourceEvaluator`."""
+        yield self.evaluator.evaluate(self.number, 0, conformed(data, self.schema), self.evaluator.compile())
 
 
-def _chosen(dataset: Dataset, asked: dict[str, Any], prefix: str | None) -> Dataset:
-    choice, reader = build(ChoiceSettings, asked), reader_of(dataset)
+def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> Dataset:
+    """The selection of `filter_corpus` with the blocks of an executed dataset in place of parts."""
+    choice, reader = build(ChoiceSettings, settings), reader_of(dataset)
     within_row = reader is not None and reader.columns.within_row
-    if (known := known_schema(dataset)) is not None:
-        ResponseEvaluator.of(
-            choice, _prefix(known, prefix), known, within_row=within_row
-        )  # what can't be asked for should be told before anything runs
-    with _told_as_ours():
+    if (planned_schema := known_schema(dataset)) is not None:
+        # Only for its errors: settings that can't be used should be refused before the dataset is executed.
+        ResponseEvaluator.of(choice, _prefix(planned_schema, prefix), planned_schema, within_row=within_row)
+    with _raising_our_errors():
         blocks = dataset.materialize().to_arrow_refs()
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
-        schema = _unified([known or pa.schema([]), *schemas])
-        judge = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
+        schema = _unified([planned_schema or pa.schema([]), *schemas])
+        evaluator = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
         hands = OnRay()
-        judges = [_Block(judge, schema, at) for at in range(len(blocks))]
-        sources = [passes.Source(own, block, own.number) for own, block in zip(judges, blocks, strict=True)]
-        cut, won = None, list[list[Any]]([[]] * len(blocks))
+        evaluators = [_Block(evaluator, schema, number) for number in range(len(blocks))]
+        sources = [
+            passes.Source(evaluator, block, evaluator.number) for evaluator, block in zip(evaluators, blocks, strict=True)
+        ]
+        boundary, winners = None, list[list[Any]]([[]] * len(blocks))
         if choice.top_k is not None:
-            won = passes.winners(hands, choice, sources)
+            winners = passes.winners(hands, choice, sources)
         else:
-            cut = passes.boundary(hands, choice, sources)
+            boundary = passes.boundary(hands, choice, sources)
         kept = [
-            hands.start(_choose, cut, own, block, *pieces, pieces=1)[0]
-            for (own, block, _), pieces in zip(sources, won, strict=True)
+            hands.start(_keep_chosen, boundary, evaluator, block, *tables, pieces=1)[0]
+            for (evaluator, block, _), tables in zip(sources, winners, strict=True)
         ]
         chosen = ray.data.from_arrow_refs(kept) if kept else ray.data.from_arrow(schema.empty_table())
     return remember(chosen, schema, reader_of(dataset))
@@ -211,24 +213,26 @@ def _schema_of(table: pa.Table) -> pa.Schema:
     return table.schema
 
 
-def _choose(cut: Selection | None, own: _Block, block: pa.Table, *won: pa.Table) -> list[pa.Table]:
-    selection = cut or passes.join_winners(won)
-    (judged,) = own.judged(block)
-    chosen = pc.is_null(selection.reasons(judged)).to_numpy(zero_copy_only=False) & ~np.isnan(judged.values)
-    return [judged.table.filter(pa.array(chosen))]
+def _keep_chosen(boundary: Selection | None, evaluator: _Block, block: pa.Table, *winners: pa.Table) -> list[pa.Table]:
+    """The chosen rows of a block, as the only item of a list (`OnRay.start` returns an item per piece)."""
+    selection = boundary or passes.join_winners(winners)
+    (rows,) = evaluator.evaluate(block)
+    # A selection says nothing of rows that aren't candidates: their value is NaN.
+    chosen = pc.is_null(selection.reasons(rows)).to_numpy(zero_copy_only=False) & ~np.isnan(rows.values)
+    return [rows.table.filter(pa.array(chosen))]
 
 
 def _prefix(schema: pa.Schema, prefix: str | None) -> str:
-    """The prefix of the columns of a scored dataset."""
+    """The prefix of Assay's columns. Raises `SettingsError` if it must be given, `SourceError` if there is none."""
     starts = [name.removesuffix(RESPONSE) for name in schema.names if name.endswith(RESPONSE)]
-    found = [start for start in starts if all(start + name in schema.names for name in _JUDGED_BY)]
-    if prefix is None and len(found) > 1:
-        raise SettingsError(f"the dataset was scored more than once; choose one with prefix=, of {_listed(found)}")
-    if not found or prefix not in (None, *found):
-        wanted = _listed([(prefix or "") + name for name in _JUDGED_BY])
-        raise SourceError(f"the best are chosen among scored responses, which have {wanted}; the columns here are "
+    prefixes = [start for start in starts if all(start + name in schema.names for name in _SELECTION_COLUMNS)]
+    if prefix is None and len(prefixes) > 1:
+        raise SettingsError(f"the dataset was scored more than once; choose one with prefix=, of {_listed(prefixes)}")
+    if not prefixes or prefix not in (None, *prefixes):
+        needed = _listed([(prefix or "") + name for name in _SELECTION_COLUMNS])
+        raise SourceError(f"the best are chosen among scored responses, which have {needed}; the columns here are "
                           f"{_listed(schema.names)}")  # fmt: skip
-    return found[0] if prefix is None else prefix
+    return prefixes[0] if prefix is None else prefix
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -236,7 +240,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def _told_as_ours() -> Iterator[None]:
+def _raising_our_errors() -> Iterator[None]:
+    """Raise an error of ours in place of Ray's that wraps it; `RunStopped` for any other."""
     try:
         yield
     except ray.exceptions.RayError as error:

@@ -1,4 +1,4 @@
-"""Scoring rows of a Ray Dataset in its workers: rows in, one row per response out. Nothing is committed anywhere."""
+"""Scores rows of a Ray Dataset in its workers: rows in, one row per response out. Nothing is committed."""
 
 import hashlib
 import json
@@ -15,12 +15,15 @@ from pipelines.prepare.score_requests import Preparation, prepared_rows, render_
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table
 
 ROW_ID = "_row"
+"""Column of row ids between the steps of a dataset."""
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A block in the types of its dataset; a column that it lacks is null. Raises `SourceError` if it doesn't fit."""
-    if more := [name for name in table.column_names if name not in schema.names]:
-        raise SourceError(f"some rows have a column {more[0]!r}, and the first of the dataset don't; give all rows the same")
+    """Cast a block to the schema of its dataset; missing columns are null. Raises `SourceError` if it doesn't fit."""
+    if extra := [name for name in table.column_names if name not in schema.names]:
+        raise SourceError(
+            f"some rows have a column {extra[0]!r}, and the first of the dataset don't; give all rows the same"
+        )
     columns = []
     for field in schema:
         if field.name not in table.column_names:
@@ -38,7 +41,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def prepare_rows(table: pa.Table, preparation: Preparation) -> pa.Table:
-    """A block of the dataset in, the same rows out with their `PreparedRow` and their id beside them."""
+    """Add to a block of the dataset a column of `PreparedRow`s (pickled) and one of row ids."""
     table = conformed(table, preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
     prepared = render_table([preparation.requests(row) for row in rows], preparation)
@@ -48,24 +51,24 @@ def prepare_rows(table: pa.Table, preparation: Preparation) -> pa.Table:
 
 
 def row_id(row: dict[str, Any]) -> str:
-    """The MD5 of what a row holds, in hex. A row of a dataset has no place of its own; equal rows have the same id."""
+    """The MD5 of a row's content, in hex: rows of a dataset have no position as identity, so equal rows share an id."""
     text = json.dumps(row, default=_plain, sort_keys=True)
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    # Tensor columns give numpy arrays, whose text leaves most of a long one out.
+    # Tensor columns give numpy arrays, and `str` abbreviates long ones: different rows would get the same id.
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 class RowStep:
-    """Ray Data's actor class: a scorer of blocks that `prepare_rows` made."""
+    """Ray Data's actor class: scores blocks that `prepare_rows` prepared."""
 
     def __init__(self, preparation: Preparation, engine: EngineSettings, ledger: Any) -> None:
         self._columns = preparation.columns
         self._actor = BatchActor(preparation.model, engine, ledger)
-        # A block is the same work when Ray gives it to this actor again, after a death; not so when the user runs the
-        # dataset again, perhaps after leaving off in the middle.
+        # Part of the id of each block's work. Ray restarts a dead actor under the same id and retries its block: that is the
+        # same work. A dataset that is executed again has new actors, so its blocks are new work.
         self._holder = ray.get_runtime_context().get_actor_id()
 
     def __call__(self, block: pa.Table) -> pa.Table:

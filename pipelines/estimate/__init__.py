@@ -1,4 +1,4 @@
-"""What a run will take, before it starts: tokens, rejected rows, GPU-hours and money, each with its interval.
+"""Estimates for a run before it starts: tokens, rejected rows, GPU-hours and cost, each with a 95 % interval.
 
-Reads the corpus as the run does and starts no engine; `compare_run` holds a finished run against its estimate.
+Reads the corpus as the run does and starts no engine; `compare_run` compares a finished run with its estimate.
 """

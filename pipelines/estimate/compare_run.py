@@ -1,4 +1,4 @@
-"""Plan against fact: a run that is given a plan checks that it is the one that was planned, and compares them at its end."""
+"""Plan against fact: a run with `--plan` checks first that it is the planned run, and compares the numbers at its end."""
 
 import json
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ _COUNTED = {
     "rejected": "rejected",
     "truncated": "truncated",
 }
-"""What a summary calls them."""
+"""Name in a plan -> attribute of `Summary`."""
 
 
 def read_plan(path: str) -> Mapping[str, Any]:
-    """A plan that was kept. Raises `SettingsError` if it can't be read."""
+    """Read a plan that `assay plan --out` wrote. Raises `SettingsError` if it can't be read."""
     try:
         with storage.open_read(path) as stream:
             plan = json.load(stream)
@@ -46,10 +46,10 @@ def check_planned(path: str | None, manifest: Manifest) -> None:
         return
     plan = read_plan(path)
     differ = differences(plan["identity"], planned_identity(manifest))
-    there = {(file["name"], file["size"], file["fingerprint"]) for file in plan["files"]}
-    now = {(file.name, file.size, file.fingerprint) for file in manifest.files}
-    differ += [f"{name}: planned, and not there any more, or changed" for name, *_ in sorted(there - now)]
-    differ += [f"{name}: there, and not planned, or changed since" for name, *_ in sorted(now - there)]
+    planned_files = {(file["name"], file["size"], file["fingerprint"]) for file in plan["files"]}
+    files = {(file.name, file.size, file.fingerprint) for file in manifest.files}
+    differ += [f"{name}: planned, and not there any more, or changed" for name, *_ in sorted(planned_files - files)]
+    differ += [f"{name}: there, and not planned, or changed since" for name, *_ in sorted(files - planned_files)]
     if differ:
         raise SettingsError(
             f"--plan {path} is of another run:\n  " + "\n  ".join(differ[:20]) + "\nPlan this one, or leave --plan out"
@@ -57,7 +57,7 @@ def check_planned(path: str | None, manifest: Manifest) -> None:
 
 
 def with_facts(summary: Summary, parts: Parts, settings: JudgingSettings) -> Summary:
-    """The summary of a complete run, with the time that it took, and beside its plan if it had one."""
+    """Add to the summary of a complete run its timing, and the comparison with its plan if it had one."""
     work = read_run_work(parts)
     path = settings.plan if isinstance(settings, ScoreSettings) else None
     plan = {"file": path, **compare_with_estimate(read_plan(path), summary, work)} if path is not None else {}
@@ -65,14 +65,15 @@ def with_facts(summary: Summary, parts: Parts, settings: JudgingSettings) -> Sum
 
 
 def compare_with_estimate(plan: Mapping[str, Any], summary: Summary, work: RunWork) -> dict[str, Any]:
-    """Of each number its prediction with the bounds, the fact, and whether that is within; None with the reason `why`."""
+    """For each number the estimate with its bounds, the fact, and whether it is within them; None with a reason `why`."""
     facts: dict[str, tuple[float | None, str | None]] = {
         name: (getattr(summary, attribute), None) for name, attribute in _COUNTED.items()
     }
     if plan["written_tokens"] is not None:
         facts["written_tokens"] = (summary.completion_tokens, None)
     planned = {name: plan[name] for name in facts}
-    # The start of the engines is part of what a run takes, and of its plan only where a run was measured.
+    # A run's wall time includes the start of its engines. A plan knows that time only from a run given by --like; for other
+    # speeds `start_s` is None, and the start counts as 0 s.
     start = (plan["start_s"] or 0.0) if plan["work_s"] else None
     planned["wall_s"] = plan["work_s"] and {name: seconds + start for name, seconds in plan["work_s"].items()}
     facts["wall_s"] = (work.seconds, work.why)

@@ -1,4 +1,7 @@
-"""What a plan's tokens cost: seconds, GPU-hours and money, by the speed of an engine, wherever that is known from."""
+"""The cost of a plan's tokens: seconds, GPU-hours and money, by the speed of an engine.
+
+The speed is given (`--tokens-per-s`), measured in an earlier run (`--like`), or published for the card (`throughputs`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +16,12 @@ from pipelines.scored_corpus.manifest import Manifest, differences, read_manifes
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
 
 _SAME = ("model", "revision", "weights", "dtype", "judge", "turns")
-"""What two runs must have in common for one to be as fast as the other."""
+"""Identity fields that two runs must share for the speed of one to hold for the other."""
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What the speed of a run depends on. `layout` and `size` are None of a model whose size isn't known yet."""
+class CostBasis:
+    """Model, card and layout, on which the speed of a run depends. `layout` and `size` are None if the size isn't known."""
 
     model: RewardModel
     identity: Mapping[str, Any]
@@ -28,12 +31,12 @@ class Ground:
 
     @property
     def engine_layout(self) -> Layout:
-        """That of an engine: where a model's size isn't known, as the card's settings say."""
+        """The layout of an engine; where the model's size isn't known, the one that the card's settings give."""
         return self.layout or Layout(self.card.tensor_parallel or 1, self.card.pipeline_parallel)
 
     @property
     def gpus(self) -> int:
-        """Of an engine."""
+        """GPUs per engine."""
         return self.engine_layout.gpus
 
     @property
@@ -43,9 +46,10 @@ class Ground:
 
 
 class EngineSpeed(NamedTuple):
-    """Tokens that an engine reads in a second, and writes if it is a judge; None if the writing is in the reading.
+    """Tokens per second of one engine: prompt tokens `read`, and tokens `written` by a judge (None: included in `read`).
 
-    `passes`: they are those of forward passes, not those that a run counts. `start_s` is how long it takes to start.
+    With `passes`, `read` counts the tokens of forward passes (`read_tokens`), not `prompt_tokens`. `start_s` is how long an
+    engine takes to start, in seconds.
     """
 
     read: float
@@ -57,7 +61,10 @@ class EngineSpeed(NamedTuple):
 
 @dataclass(frozen=True)
 class Bill:
-    """What a run comes to. None where no speed, no price or no size is known."""
+    """Time and cost of a run. None where no speed, no price or no size is known.
+
+    `least_s` is a lower bound: all tokens at the peak FLOP/s of the card.
+    """
 
     gpus: int
     engines: int
@@ -86,37 +93,37 @@ class Bill:
         }
 
 
-def bill(tokens: Mapping[str, Estimate], ground: Ground, settings: BillSettings) -> Bill:
-    """The bill for so many tokens. Raises `SettingsError` if the GPUs aren't enough, or if `like` can't be gone by."""
-    each = ground.gpus
-    gpus = settings.gpus or each
-    if gpus < each:
-        raise SettingsError(f"--gpus {gpus}: an engine takes {each} ({ground.engine_layout})")
-    engines = gpus // each
+def bill(tokens: Mapping[str, Estimate], ground: CostBasis, settings: BillSettings) -> Bill:
+    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for an engine, or `like` is unusable."""
+    engine_gpus = ground.gpus
+    gpus = settings.gpus or engine_gpus
+    if gpus < engine_gpus:
+        raise SettingsError(f"--gpus {gpus}: an engine takes {engine_gpus} ({ground.engine_layout})")
+    engines = gpus // engine_gpus
     earlier = _earlier(settings.like, ground.identity) if settings.like else None
     speed = _speed(settings, ground, earlier)
-    told = []
+    assumptions = []
     written = None
     if ground.writes:
         written, assumption = _written(tokens, ground.model, settings, earlier)
-        told += [assumption, "no question is asked again, whatever the judge writes"]
+        assumptions += [assumption, "no question is asked again, whatever the judge writes"]
     work = gpu_hours = cost = least = None
     if speed is not None:
         work = tokens["read_tokens" if speed.passes else "tokens"].times(1 / speed.read)
         if written is not None and speed.written is not None:
             work = work.plus(written.times(1 / speed.written))
         work = work.times(1 / engines)
-        gpu_hours = work.times(engines * each / 3600)
+        gpu_hours = work.times(engines * engine_gpus / 3600)
         cost = gpu_hours.times(settings.gpu_price) if settings.gpu_price else None
         several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
-        told.append(f"engines are kept busy to the end{several}")
+        assumptions.append(f"engines are kept busy to the end{several}")
     if ground.size is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
-        least = passed.times(least_seconds(ground.size, ground.card.precision, 1, engines * each))
-    return Bill(engines * each, engines, speed, written, work, gpu_hours, cost, least, tuple(told))
+        least = passed.times(least_seconds(ground.size, ground.card.precision, 1, engines * engine_gpus))
+    return Bill(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
 
 
-def _speed(settings: BillSettings, ground: Ground, earlier: Manifest | None) -> EngineSpeed | None:
+def _speed(settings: BillSettings, ground: CostBasis, earlier: Manifest | None) -> EngineSpeed | None:
     if settings.tokens_per_s is not None:
         if ground.writes and settings.written_per_s is None:
             raise SettingsError(
@@ -128,17 +135,18 @@ def _speed(settings: BillSettings, ground: Ground, earlier: Manifest | None) -> 
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
         return _measured(earlier, str(settings.like), ground.engine_layout)
-    known = published_throughput(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
-    if known is None:
+    published = published_throughput(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
+    if published is None:
         return None
-    written = known.written * ground.gpus if ground.writes else None
-    return EngineSpeed(known.read * ground.gpus, written, known.source, passes=True)
+    # Published throughputs are per GPU.
+    written = published.written * ground.gpus if ground.writes else None
+    return EngineSpeed(published.read * ground.gpus, written, published.source, passes=True)
 
 
 def _measured(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
-    """The speed of an engine of an earlier run, from when one worked: until then they had to start.
+    """The speed of an engine in an earlier run, measured from the first engine's start of work on.
 
-    Raises `SettingsError` if that isn't known, or if its engines had another layout.
+    Raises `SettingsError` if the run has no timing, or if its engines had another layout.
     """
     tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
     if tensor is None or pipeline is None:
@@ -166,10 +174,10 @@ def _earlier(folder: str, identity: Mapping[str, Any]) -> Manifest:
     manifest = read_manifest(folder)
     if manifest is None or manifest.summary is None:
         raise SettingsError(f"--like {folder} holds no run that is complete")
-    there = manifest.identity
-    if there.get("engine") == "fake":
+    earlier = manifest.identity
+    if earlier.get("engine") == "fake":
         raise SettingsError(f"--like {folder} was a rehearsal with --engine fake, which says nothing of a model's speed")
-    if differ := differences({name: there.get(name) for name in _SAME}, {name: identity.get(name) for name in _SAME}):
+    if differ := differences({name: earlier.get(name) for name in _SAME}, {name: identity.get(name) for name in _SAME}):
         raise SettingsError(f"--like {folder} is of another run:\n  " + "\n  ".join(differ))
     return manifest
 
@@ -182,20 +190,25 @@ def _summary(earlier: Manifest) -> Mapping[str, Any]:
 def _written(
     tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Manifest | None
 ) -> tuple[Estimate, str]:
-    """How many tokens a judge writes, and what that takes for granted."""
-    prompts, most = tokens["prompts"], model.answer_tokens
+    """How many tokens a judge writes, and the assumption behind the number, as text."""
+    prompts, limit = tokens["prompts"], model.answer_tokens
     if settings.answer_tokens is not None:
-        if settings.answer_tokens > most:
-            raise SettingsError(f"--answer-tokens {settings.answer_tokens:g}: an answer has {most} at most (--max-tokens)")
-        return prompts.times(
-            settings.answer_tokens
-        ), f"answers have {settings.answer_tokens:g} tokens on average (--answer-tokens)"
+        if settings.answer_tokens > limit:
+            raise SettingsError(f"--answer-tokens {settings.answer_tokens:g}: an answer has {limit} at most (--max-tokens)")
+        return (
+            prompts.times(settings.answer_tokens),
+            f"answers have {settings.answer_tokens:g} tokens on average (--answer-tokens)",
+        )
     if earlier is not None and (summary := _summary(earlier))["responses"]:
-        each = summary["completion_tokens"] / summary["responses"]
-        return tokens["responses"].times(each), f"{each:,.0f} tokens are written for each response, as in {settings.like}"
+        per_response = summary["completion_tokens"] / summary["responses"]
+        return (
+            tokens["responses"].times(per_response),
+            f"{per_response:,.0f} tokens are written for each response, as in {settings.like}",
+        )
+    # Nothing is known about the length of answers: the middle, with the widest bounds that can be.
     return (
-        Estimate(prompts.value * most / 2, prompts.low, prompts.high * most),
-        f"answers have half of the {most:,} tokens that they may have (--max-tokens), and between one and all of them: "
+        Estimate(prompts.value * limit / 2, prompts.low, prompts.high * limit),
+        f"answers have half of the {limit:,} tokens that they may have (--max-tokens), and between one and all of them: "
         "nobody knows before; --answer-tokens says it",
     )
 

@@ -1,11 +1,11 @@
-"""What a run will take, before it: tokens, responses, what is rejected, seconds, GPU-hours, money. Needs no GPU.
+"""Estimates for a run before it starts: tokens, responses, rejected rows, seconds, GPU-hours, cost. Needs no GPU.
 
-1. Settle the run exactly as `score` would (`resolve_run`).
+1. Resolve the run exactly as `score` does (`resolve_run`).
 2. Read and render a random sample of its rows, or all of them, as the run does (`block_sampling`, `tally`).
-3. Estimate the totals (`intervals`), lay the engine out (`layouts`), and say what it costs (`cost`).
+3. Estimate the totals (`intervals`), choose the engine's layout (`layouts`), and compute time and cost (`cost`).
 
-The plan can be kept in a file. A run that is given it checks that it is the run that was planned, and says at its end how
-the two compare (`compare_run`).
+The plan can be written to a file. A run with `--plan FILE` checks that it is the run that was planned, and compares itself
+with the plan at its end (`compare_run`).
 """
 
 import functools
@@ -29,8 +29,8 @@ from actors.settings.replica import TooLong
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range, Unit, cut
 from pipelines.corpus.datasource import CorpusSource
-from pipelines.estimate.block_sampling import BlockSampler, HowFar
-from pipelines.estimate.cost import Bill, Ground, bill
+from pipelines.estimate.block_sampling import BlockSampler, OnProgress
+from pipelines.estimate.cost import Bill, CostBasis, bill
 from pipelines.estimate.intervals import Estimate, totals
 from pipelines.estimate.layouts import layout_for
 from pipelines.estimate.tally import AMOUNTS, COUNTS, Tally
@@ -46,12 +46,15 @@ from pipelines.storage import error_text
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 VERSION = 1
 _NOT_COMPARED = frozenset({"engine", "reward_weights", "engine_args"})
-"""What changes no token: a rehearsal has the same."""
+"""Identity fields that change no number of tokens, so that a rehearsal with the fake engine matches the plan, too."""
 
 
 @dataclass(frozen=True)
 class CorpusPlan:
-    """A run, predicted. `lengths` are quantiles of a response's prompt tokens, `longest` the longest single prompt seen."""
+    """The estimates for a run. `lengths` are quantiles of a response's prompt tokens; `longest` is the longest prompt seen.
+
+    `looked` says how many rows and blocks were sampled, and whether the totals are exact.
+    """
 
     shape_found: str
     model: str
@@ -72,7 +75,7 @@ class CorpusPlan:
 
     @property
     def parts(self) -> Estimate:
-        """About how many parts there will be: a file ends one, too."""
+        """About how many parts the run will write. Slightly low: the end of an input file ends a part, too."""
         return Estimate(*(math.ceil(rows / self.part_rows) for rows in self.totals["rows"]))
 
     def as_json(self) -> dict[str, Any]:
@@ -107,42 +110,44 @@ class CorpusPlan:
             raise OutputError(f"{path} can't be written: {error_text(error)}") from error
 
 
-def corpus_plan(settings: PlanSettings, how_far: HowFar = lambda done, of: None) -> CorpusPlan:
-    """Predict a run. Raises a `UserError` for whatever `score` would refuse, too."""
+def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, total: None) -> CorpusPlan:
+    """Estimate a run. Raises the `UserError`s that `score` would raise for the same settings."""
     run = settings.as_score()
     plan = resolve_run.resolve(run)
     model = plan.preparation.model
     if settings.look.full:
-        tally, looked = _everything(plan, settings, how_far)
-        found = {name: Estimate.exact(value) for name, value in zip((*AMOUNTS, *COUNTS), tally.values, strict=True)}
+        tally, sampled = _tally_all(plan, settings, on_progress)
+        estimates = {name: Estimate.exact(value) for name, value in zip((*AMOUNTS, *COUNTS), tally.values, strict=True)}
         lengths: Mapping[int, float] = tally.lengths
         reasons: Mapping[str, float] = tally.reasons
         longest = tally.longest
     else:
         count = functools.partial(tally_table, preparation=plan.preparation)
         row_bytes, seed = resolve_run.rows_and_bytes(plan.files, settings.corpus)[1], settings.look.sample_seed
-        sampler = BlockSampler(count, settings.corpus.max_record_bytes, row_bytes, seed, how_far)
+        sampler = BlockSampler(count, settings.corpus.max_record_bytes, row_bytes, seed, on_progress)
         sample = sampler.sample(plan.files, settings.look.sample_rows)
-        found = totals(sample.strata, AMOUNTS, COUNTS)
+        estimates = totals(sample.strata, AMOUNTS, COUNTS)
         lengths, reasons, longest = sample.lengths, sample.reasons, sample.longest
-        looked = {"rows": sample.rows, "blocks": sample.blocks, "seed": seed}
+        sampled = {"rows": sample.rows, "blocks": sample.blocks, "seed": seed}
     if settings.render.too_long is TooLong.REJECT:
-        found["truncated"] = Estimate.exact(0)  # only --too-long trim-turns does that
-    if not found["tokens"].value:  # none was seen that is taken; those that may be there are as long as may be
-        taken = found["responses"].high - found["rejected"].low
-        found |= {name: Estimate(0.0, 0.0, taken * model.max_model_len) for name in ("tokens", "read_tokens")}
+        estimates["truncated"] = Estimate.exact(0)  # only --too-long trim-turns truncates
+    if not estimates["tokens"].value:
+        # Every sampled response was rejected, so the lengths of the others are unknown. Upper bound: each response that may
+        # be accepted fills the context.
+        accepted = estimates["responses"].high - estimates["rejected"].low
+        estimates |= {name: Estimate(0.0, 0.0, accepted * model.max_model_len) for name in ("tokens", "read_tokens")}
     context = settings.card.context or model.context
     size = _size(settings.model.model)
     layout, advice = _layout(settings, size, context, longest + model.answer_tokens)
     identity = planned_identity(manifest_of(plan, run))
-    ground = Ground(model, identity, settings.card, layout.layout if layout else None, size)
+    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size)
     return CorpusPlan(
         shape_found=plan.shape_found,
         model=model.model,
         identity=identity,
         files=plan.files,
-        looked={**looked, "exact": all(estimate.is_exact for estimate in found.values())},
-        totals=found,
+        looked={**sampled, "exact": all(estimate.is_exact for estimate in estimates.values())},
+        totals=estimates,
         reasons={reason: float(count) for reason, count in Counter(reasons).most_common()},
         lengths=quantiles(lengths),
         longest=longest,
@@ -150,38 +155,39 @@ def corpus_plan(settings: PlanSettings, how_far: HowFar = lambda done, of: None)
         part_rows=plan.part_rows,
         layout=layout,
         advice=advice,
-        bill=bill(found, ground, settings.bill),
+        bill=bill(estimates, basis, settings.bill),
         gpu_price=settings.bill.gpu_price,
         left_out=plan.left_out,
     )
 
 
 def planned_identity(manifest: Manifest) -> dict[str, Any]:
-    """What of a run's identity decides its tokens and how fast it is, as JSON has it."""
+    """The fields of a run's identity that decide its tokens and its speed, as JSON values."""
     identity: dict[str, Any] = json.loads(json.dumps(manifest.identity))
     return {name: value for name, value in identity.items() if name not in _NOT_COMPARED}
 
 
 def quantiles(lengths: Mapping[int, float]) -> dict[float, int]:
-    """Of lengths, each with its weight: the shortest that is at least as long as such a share of them."""
+    """Weighted quantiles: for each share of `QUANTILES` the shortest length that is no shorter than that share of them."""
     ordered = sorted(lengths.items())
     sums = list(itertools.accumulate(weight for _, weight in ordered))
     if not sums:
         return {}
+    # 1e-12: weights are floats, and their running sum may end just below the share that it equals.
     return {
         share: next(
-            length for (length, _), below in zip(ordered, sums, strict=True) if below >= share * sums[-1] * (1 - 1e-12)
+            length for (length, _), weight in zip(ordered, sums, strict=True) if weight >= share * sums[-1] * (1 - 1e-12)
         )
         for share in QUANTILES
     }
 
 
 def _ignore_end(file: InputFile, extent: int) -> None:
-    """A plan counts rows and keeps nothing of where a file ends."""
+    """The readers report where a file ends; a plan doesn't keep it."""
 
 
-def _everything(plan: ResolvedRun, settings: PlanSettings, how_far: HowFar) -> tuple[Tally, dict[str, Any]]:
-    """All rows, read and prepared by the run's own steps on all CPUs. Only counters come back."""
+def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Tally, dict[str, Any]]:
+    """Count all rows, read and prepared by the same steps as in the run, on all CPUs. Workers return counters only."""
     unit_bytes = settings.as_score().work.unit_bytes
     units: list[Unit] = []
     for file in plan.files:
@@ -201,12 +207,12 @@ def _everything(plan: ResolvedRun, settings: PlanSettings, how_far: HowFar) -> t
         for row in counted.iter_rows():
             check_stopped()
             tally.join(pickle.loads(row["tally"]))
-            how_far(tally.rows, 0)
+            on_progress(tally.rows, 0)
     return tally, {"rows": tally.rows, "blocks": len(units), "bytes": size}
 
 
 def tally_table(table: pa.Table, preparation: Preparation) -> Tally:
-    """What raw rows come to, prepared as a run does."""
+    """Count raw rows, prepared as a run does."""
     return Tally().add(prepared_rows(prepare(table, preparation)), preparation.model)
 
 
@@ -217,19 +223,19 @@ def _pickled(table: pa.Table, preparation: Preparation) -> pa.Table:
 def _size(model: str) -> Size | None:
     try:
         return size_of_model(model)
-    except SettingsError:  # weights that aren't here yet, of a model that nobody has measured
+    except SettingsError:  # the weights aren't downloaded, and the model isn't in the table of sizes
         return None
 
 
 def _layout(settings: PlanSettings, size: Size | None, context: int, longest: int) -> tuple[Need | None, str | None]:
-    """The layout, if the model's size is known; and what a shorter context would do, if that takes fewer GPUs."""
+    """The layout, if the model's size is known; and advice, if the longest prompt seen would fit on fewer GPUs."""
     if size is None:
         return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"
-    found = layout_for(size, settings.card, context)
+    need = layout_for(size, settings.card, context)
     if settings.card.tensor_parallel is not None or not longest or longest >= context:
-        return found, None
+        return need, None
     shorter = layout_for(size, settings.card, longest)
-    if shorter.layout.gpus == found.layout.gpus:
-        return found, None
+    if shorter.layout.gpus == need.layout.gpus:
+        return need, None
     seen = "is" if settings.look.full else "that was seen is"
-    return found, f"the longest prompt {seen} {longest:,} tokens with its answer: for these {shorter.layout} would do"
+    return need, f"the longest prompt {seen} {longest:,} tokens with its answer: for these {shorter.layout} would do"

@@ -1,14 +1,15 @@
-"""From blocks of rows that were drawn at random to totals of the whole corpus, each with a 95 % interval.
+"""Totals of a corpus, each with a 95 % interval, estimated from a stratified random sample of its blocks of rows.
 
-A total is the mean of the drawn blocks times how many there are, summed over strata: so it is unbiased, however long rows
-are and however they lie together. Its variance is that between blocks, never that between rows, since neighbours are alike;
-what was read can't err, so the interval closes as the sample grows, and is the exact number when everything was read.
+A total is (mean of the sampled blocks) x (number of blocks), summed over strata. It is unbiased, however long rows are and
+however similar neighbours are. Its variance is computed between blocks, never between rows, as neighbouring rows are alike.
+The finite population correction (`Stratum.left`) closes the interval as the sample grows: once all is read it is exact.
 
-- An amount (tokens, rows) is its estimate plus and minus Student's t times its standard error, with Satterthwaite's degrees
-  of freedom.
-- A count of what may be rare (rejected rows) has a score interval, as Wilson's is: its variance is taken to grow with the
-  count. How strongly is found in the sample, as if one more block had been drawn in which every response counts: prudent
-  where few or none were seen. And it is no narrower than the exact bounds of how many blocks have any.
+- An amount (tokens, rows): estimate +- Student's t x standard error, with Satterthwaite's degrees of freedom, and skewed as
+  the sample is (Hall, 1992).
+- A count that may be rare (rejected rows): a score interval like Wilson's, whose variance grows in proportion to the count.
+  The factor (dispersion) is estimated as if one more block had been sampled in which every response counts. That keeps the
+  interval open where few or none were seen: their sample variance is about 0, and so would be a t interval.
+- Neither is narrower than exact (hypergeometric) bounds for the number of blocks that have any of it.
 """
 
 import math
@@ -23,17 +24,18 @@ from numpy.typing import NDArray
 _CONFIDENCE = 0.95
 _Z = 1.959964
 _SMALL_T = (math.inf, 12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
-"""Of Student's t at 0.975, by degrees of freedom; from 10 on the expansion below is right to four digits."""
+"""Student's t at 0.975, by degrees of freedom; from 10 on the expansion in `t_quantile` is right to four digits."""
 
 _STRAIGHT = 1e-6
+"""Skewness below which the correction is left out: it is (0 / 0) at 0."""
 _FEW = 50
-"""Of more blocks that have any, the score interval alone is right."""
+"""Sampled blocks that have any of an amount; with more of them, the t or score interval holds without the exact bounds."""
 
 Values = NDArray[np.float64]
 
 
 class Estimate(NamedTuple):
-    """A number, and the bounds that hold it in 95 of 100 samples; all three are equal if it is known."""
+    """A number with its 95 % interval, which covers the truth in 95 of 100 samples; all three are equal if it is exact."""
 
     value: float
     low: float
@@ -41,35 +43,35 @@ class Estimate(NamedTuple):
 
     @classmethod
     def exact(cls, value: float) -> "Estimate":
-        """A number that is known."""
+        """An exact number: an interval of no width."""
         return cls(value, value, value)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is known."""
+        """Whether the interval has no width."""
         return self.low == self.high
 
     def times(self, factor: float) -> "Estimate":
-        """The same in another unit; `factor` isn't negative."""
+        """The estimate in another unit; `factor` is 0 or more."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor)
 
     def plus(self, other: "Estimate") -> "Estimate":
-        """Of two that rise and fall together, as both are of the same sample."""
-        return Estimate(*(one + two for one, two in zip(self, other, strict=True)))
+        """The sum. Bounds add up, since both errors come from one sample and are taken to be fully correlated."""
+        return Estimate(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def holds(self, fact: float) -> bool:
-        """Whether a number lies within the bounds, but for what rounding does."""
+        """Whether a number lies within the bounds, give or take rounding errors (1e-9, relative above 1)."""
         slack = 1e-9 * max(1.0, abs(fact))
         return self.low - slack <= fact <= self.high + slack
 
 
 @dataclass(frozen=True)
 class Stratum:
-    """Some of the blocks of a stretch of the corpus, drawn at random: a row of `values` for each, a column for each total.
+    """A stretch of the corpus of which some blocks were sampled. `values` is (sampled blocks, totals), float64.
 
-    `blocks` is how many there are. With `replacement` each of the `values` is an estimate of the whole stretch by itself, as
-    of a file that was drawn with a probability (Hansen and Hurwitz), and `blocks` is 1. `in_part`: of some blocks only a
-    sample was looked at, so that even all of them leave something unknown.
+    `blocks` is the number of blocks in the stretch. With `replacement`, each row of `values` is an unbiased estimate of the
+    whole stretch by itself, as of files drawn with probabilities (Hansen and Hurwitz), and `blocks` is 1. `in_part`: only
+    some rows of some blocks were counted, so even a sample of all blocks has an error.
     """
 
     blocks: int
@@ -77,18 +79,20 @@ class Stratum:
     replacement: bool = False
     in_part: bool = False
     sure: Values | None = None
-    """What was seen, where `values` isn't that."""
+    """The sums over the sampled blocks before the ratio adjustment of `of`; None if `values` are unadjusted."""
 
     @classmethod
     def of(cls, blocks: int, values: Values, lengths: Values, length: float, *, amounts: int, in_part: bool) -> "Stratum":
-        """Blocks of these lengths, where all have `length` together: the last one of a file is shorter than others.
+        """A stratum of blocks with `lengths`, and `length` over all of its blocks: the last block of a file is shorter.
 
-        Without a block like that in the sample, it would count as a whole one, and nobody would see it in the variance. So
-        the `amounts` (the first columns) are taken per length: the ratio estimator, whose bias is nil where all but a few
-        lengths are equal.
+        A short block that isn't in the sample would count as a full one, with nothing in the variance to show for it. So
+        the `amounts` (the first columns) are adjusted for length by the ratio estimator, whose bias is negligible while
+        nearly all lengths are equal.
         """
         seen = values.sum(axis=0)
         if len(values) < blocks:
+            # The ratio estimator, linearised: from each block take what it owes to being longer than the average block of
+            # the stratum. Then the common formulas for total and variance hold for the adjusted values.
             values = values.copy()
             rate = values[:, :amounts].sum(axis=0) / max(lengths.sum(), 1e-9)
             values[:, :amounts] -= np.outer(lengths - length / blocks, rate)
@@ -96,17 +100,17 @@ class Stratum:
 
     @property
     def drawn(self) -> int:
-        """How many of them."""
+        """How many blocks were sampled."""
         return len(self.values)
 
     @property
     def left(self) -> float:
-        """The share that wasn't drawn."""
+        """The share of blocks that wasn't sampled: the finite population correction of the variance."""
         return 1.0 if self.replacement or self.in_part else 1.0 - self.drawn / self.blocks
 
     @property
     def seen(self) -> Values:
-        """What there is at least."""
+        """Lower bound of each total: what the sample has itself; 0 where `values` are extrapolated."""
         if self.replacement or self.in_part:
             return np.zeros(self.values.shape[1])
         return np.asarray(self.values.sum(axis=0) if self.sure is None else self.sure)
@@ -118,117 +122,133 @@ class Stratum:
 
     @property
     def variance(self) -> Values:
-        """Of the total."""
+        """The sampling variance of each total."""
         if self.left <= 0:
             return np.zeros(self.values.shape[1])
-        if self.drawn == 1:  # of a single block nothing tells how others may be: as far from it as it is from nothing
+        if self.drawn == 1:  # one block has no sample variance: take a standard error of 100 % of the total
             return np.asarray((self.blocks * self.values[0]) ** 2)
         return np.asarray(self.blocks**2 * self.left * self.values.var(axis=0, ddof=1) / self.drawn)
 
     @property
     def third_moment(self) -> Values:
-        """Of the total, about its mean: how lopsided its error is."""
+        """The third central moment of each total's sampling error, for its skewness."""
         if self.left <= 0:
             return np.zeros(self.values.shape[1])
-        left = self.left * (2 * self.left - 1)  # of a sample without replacement, as with the variance
+        # The correction for sampling without replacement, at a sampling fraction f = 1 - `left`: (1 - f)(1 - 2f).
+        left = self.left * (2 * self.left - 1)
         third = ((self.values - self.values.mean(axis=0)) ** 3).mean(axis=0)
         return np.asarray(self.blocks**3 * left * third / self.drawn**2)
 
 
 def totals(strata: Sequence[Stratum], amounts: Sequence[str], counts: Mapping[str, str]) -> dict[str, Estimate]:
-    """The totals of all columns: first the `amounts`, then the `counts`, each of which names the amount it is a part of.
+    """Estimate the totals of all columns: the `amounts`, then the `counts`, which map to the amount that each is a part of.
 
-    A stratum of which not all was drawn needs two blocks at the least.
+    A stratum that wasn't read completely should have two sampled blocks at the least.
     """
     names = [*amounts, *counts]
     if not strata:
         return dict.fromkeys(names, Estimate.exact(0))
-    total = np.sum([one.total for one in strata], axis=0)
-    variances = np.array([one.variance for one in strata])
-    thirds = np.array([one.third_moment for one in strata])
-    seen = np.sum([one.seen for one in strata], axis=0)
-    free = np.array([max(1, one.drawn - 1) for one in strata])
-    found: dict[str, Estimate] = {}
-    for at, name in enumerate(amounts):
-        below, above = _spreads(variances[:, at], thirds[:, at].sum(), free)
-        least, most = _sure(strata, at)
-        low, high = max(seen[at], min(total[at] - below, least)), max(total[at] + above, most)
-        found[name] = Estimate(*map(float, (total[at], min(low, total[at]), high)))
-    for at, (name, of) in enumerate(counts.items(), start=len(amounts)):
-        bounds = _count_bounds(strata, at, variances[:, at], free, found[of].value)
-        low, high = max(bounds[0], seen[at]), min(bounds[1], found[of].high)
-        found[name] = Estimate(*map(float, (total[at], min(low, total[at]), max(high, total[at]))))
-    return found
+    total = np.sum([stratum.total for stratum in strata], axis=0)
+    variances = np.array([stratum.variance for stratum in strata])
+    thirds = np.array([stratum.third_moment for stratum in strata])
+    seen = np.sum([stratum.seen for stratum in strata], axis=0)
+    freedoms = np.array([max(1, stratum.drawn - 1) for stratum in strata])
+    estimates: dict[str, Estimate] = {}
+    for column, name in enumerate(amounts):
+        below, above = _spreads(variances[:, column], thirds[:, column].sum(), freedoms)
+        least, most = _exact_bounds(strata, column)
+        # The exact bounds can only widen the interval; no bound is below what was seen.
+        low, high = max(seen[column], min(total[column] - below, least)), max(total[column] + above, most)
+        estimates[name] = Estimate(*map(float, (total[column], min(low, total[column]), high)))
+    for column, (name, amount) in enumerate(counts.items(), start=len(amounts)):
+        bounds = _count_bounds(strata, column, variances[:, column], freedoms, estimates[amount].value)
+        # No more can be rejected than there are.
+        low, high = max(bounds[0], seen[column]), min(bounds[1], estimates[amount].high)
+        estimates[name] = Estimate(*map(float, (total[column], min(low, total[column]), max(high, total[column]))))
+    return estimates
 
 
-def _spreads(variances: Values, third: float, free: NDArray[np.int64]) -> tuple[float, float]:
-    """How far below and above an estimate the truth may be: Student's t, bent by how lopsided the error is (Hall, 1992)."""
-    error, t = math.sqrt(variances.sum()), t_quantile(_freedom(variances, free))
+def _spreads(variances: Values, third: float, freedoms: NDArray[np.int64]) -> tuple[float, float]:
+    """How far the truth may be below and above an estimate: t x standard error, corrected for skewness (Hall, 1992).
+
+    Hall's cubic transformation makes the skewed t statistic symmetric; here its inverse is taken at +t and -t. Lengths of
+    rows have heavy tails to the right: a sample without a long row is too low, and then its variance is too small, too.
+    """
+    error, t = math.sqrt(variances.sum()), t_quantile(_freedom(variances, freedoms))
     skew = third / error**3 if error else 0.0
     if abs(skew) < _STRAIGHT:
         return t * error, t * error
-    below, above = (float(3 / skew * (np.cbrt(1 + skew * (at - skew / 6)) - 1)) for at in (t, -t))
+    below, above = (float(3 / skew * (np.cbrt(1 + skew * (x - skew / 6)) - 1)) for x in (t, -t))
+    # Only ever wider than the symmetric interval: the estimated skewness is itself uncertain.
     return max(t, below) * error, max(t, -above) * error
 
 
 def _count_bounds(
-    strata: Sequence[Stratum], at: int, variances: Values, free: NDArray[np.int64], among: float
+    strata: Sequence[Stratum], column: int, variances: Values, freedoms: NDArray[np.int64], among: float
 ) -> tuple[float, float]:
-    """The score interval of a count `among` so many, and no narrower than what is sure of the blocks that have any."""
-    left = max(one.left for one in strata)
-    drawn = sum(one.drawn for one in strata)
-    total = sum(float(one.total[at]) for one in strata)
-    block = among / drawn  # what a drawn block stands for, if every response in it counts
+    """The score interval of a count out of `among` responses, no narrower than the exact bounds by blocks."""
+    left = max(stratum.left for stratum in strata)
+    drawn = sum(stratum.drawn for stratum in strata)
+    total = sum(float(stratum.total[column]) for stratum in strata)
+    block = among / drawn  # the count that one sampled block stands for, if every response in it counts
     if left <= 0 or not block:
         return total, total
+    # Variance / count, with the one extra block in both: without it, a sample that saw none would have 0 / 0.
     dispersion = (variances.sum() + block**2 * left) / (total + block)
-    c = t_quantile(_freedom(variances, free)) ** 2 * dispersion
+    # The bounds are the counts x at which (x - total)**2 = t**2 * dispersion * x: the roots of a quadratic equation.
+    c = t_quantile(_freedom(variances, freedoms)) ** 2 * dispersion
     spread = math.sqrt(c * total + c * c / 4)
     low, high = total + c / 2 - spread, total + c / 2 + spread
-    least, most = _sure(strata, at, among)
+    least, most = _exact_bounds(strata, column, among)
     return min(low, least), max(high, most)
 
 
-def _sure(strata: Sequence[Stratum], at: int, among: float = 0.0) -> tuple[float, float]:
-    """The bounds of a total by those of how many blocks have any of it; none that bind if many of the drawn ones do.
+def _exact_bounds(strata: Sequence[Stratum], column: int, among: float = 0.0) -> tuple[float, float]:
+    """Bounds of a total: those of the number of blocks that have any of it, times the average of a block that has some.
 
-    If none does, a block may have as much as its part of `among`.
+    If no sampled block has any, a block that does is taken to have its even part of `among`. Returns (inf, 0), which widen
+    no interval, where many or all of the sampled blocks have some.
     """
-    drawn, blocks = sum(one.drawn for one in strata), sum(one.blocks for one in strata)
-    having = sum(int(np.count_nonzero(one.values[:, at])) for one in strata)
-    if having > _FEW or having == drawn or any(one.replacement or one.in_part for one in strata):
+    drawn, blocks = sum(stratum.drawn for stratum in strata), sum(stratum.blocks for stratum in strata)
+    having = sum(int(np.count_nonzero(stratum.values[:, column])) for stratum in strata)
+    if having > _FEW or having == drawn or any(stratum.replacement or stratum.in_part for stratum in strata):
         return math.inf, 0.0
     least, most = having_bounds(blocks, drawn, having)
-    each = sum(float(one.values[:, at].sum()) for one in strata) / having if having else among / blocks
-    return least * each, most * each
+    per_block = sum(float(stratum.values[:, column].sum()) for stratum in strata) / having if having else among / blocks
+    return least * per_block, most * per_block
 
 
 def having_bounds(blocks: int, drawn: int, having: int) -> tuple[int, int]:
-    """How many of all blocks have something at least and at most, if `having` of those drawn do: exact, at 95 %."""
+    """Exact 95 % bounds for how many of all `blocks` have something, if `having` of the `drawn` ones do.
+
+    Inverts the two tails of the hypergeometric distribution, 2.5 % each, by bisection: both are monotonic in the number
+    sought, and the corpus may have millions of blocks.
+    """
     tail = (1 - _CONFIDENCE) / 2
 
     def chance(among: int, seen: range) -> float:
-        """That as many as one of `seen` are drawn, if `among` so many have it."""
-        every = _log_ways(blocks, drawn)
+        """Probability that the number of sampled blocks that have it is in `seen`, if `among` of all blocks have it."""
+        samples = _log_binomial(blocks, drawn)
         possible = range(max(seen.start, drawn - blocks + among), min(seen.stop, among + 1))
-        return sum(math.exp(_log_ways(among, x) + _log_ways(blocks - among, drawn - x) - every) for x in possible)
+        return sum(math.exp(_log_binomial(among, x) + _log_binomial(blocks - among, drawn - x) - samples) for x in possible)
 
+    # Those seen to have it are a lower bound; those seen to lack it leave an upper bound.
     candidates = range(having, blocks - drawn + having + 1)
     least = bisect_left(candidates, True, key=lambda among: 1 - chance(among, range(having)) >= tail)
     most = bisect_left(candidates, True, key=lambda among: chance(among, range(having + 1)) < tail)
     return candidates[least], candidates[most - 1]
 
 
-def _log_ways(of: int, some: int) -> float:
-    return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
+def _log_binomial(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def t_quantile(freedom: float) -> float:
-    """Student's t for a two-sided interval of 95 %; the fraction of a degree of freedom doesn't count."""
+    """Student's t at 0.975, for a two-sided 95 % interval. Degrees of freedom are rounded down: wider bounds."""
     n = math.floor(freedom)
     if n < len(_SMALL_T):
         return _SMALL_T[max(1, n)]
-    z = _Z
+    z = _Z  # the Cornish-Fisher expansion of t about the normal quantile, in powers of 1 / n
     return (
         z
         + (z**3 + z) / (4 * n)
@@ -237,8 +257,8 @@ def t_quantile(freedom: float) -> float:
     )
 
 
-def _freedom(variances: Values, free: NDArray[np.int64]) -> float:
-    """Satterthwaite's degrees of freedom of a sum of independent variances; of zeros, all there are."""
+def _freedom(variances: Values, freedoms: NDArray[np.int64]) -> float:
+    """Satterthwaite's degrees of freedom of a sum of independent variances; if all are 0, the sum of their degrees."""
     if not variances.any():
-        return float(free.sum())
-    return float(variances.sum() ** 2 / (variances**2 / free).sum())
+        return float(freedoms.sum())
+    return float(variances.sum() ** 2 / (variances**2 / freedoms).sum())

@@ -1,4 +1,4 @@
-"""Layouts for people: of one model with the arithmetic, and of every published model that we read, as a table."""
+"""GPU layouts for display: of a model, with the arithmetic; and a table of all published models in `SIZES`."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,11 @@ from actors.reward_model import family_known
 from pipelines.settings.estimate_settings import CardSettings, LayoutSettings
 
 _HEAD_CONTEXT, _JUDGE_CONTEXT = 8192, 32_768
-"""Where a card doesn't say what a model was trained on: prompts of heads, and of judges with what they write."""
+"""Tokens, for models whose card doesn't state the context that they were trained on; a judge's includes what it writes."""
 
 
 def layout_of(settings: LayoutSettings) -> Need:
-    """The layout that was asked for, or the smallest. Raises `SettingsError` with the arithmetic if it doesn't fit."""
+    """The layout that the settings give, or the smallest that fits. Raises `SettingsError` with the arithmetic."""
     if settings.model is None:
         raise SettingsError("there is no --model; --table shows the layouts of all published ones")
     return layout_for(size_of_model(settings.model), settings, settings.context or _context(settings.model))
@@ -30,21 +30,24 @@ def layout_for(size: Size, card: CardSettings, context: int) -> Need:
     return check_layout(size, layout, context, **limits, per_node=card.gpus_per_node)
 
 
-def table() -> Iterator[str]:
+def layout_table() -> Iterator[str]:
     """The lines of a table in Markdown: the smallest layout of every model, on both cards, in both precisions."""
     columns = [(precision, gpu) for precision in BYTES for gpu in GPUS]
     names = {"bfloat16": "BF16", "fp8": "FP8"}
     yield f"| model | context | {' | '.join(f'{names[precision]}, {gpu}' for precision, gpu in columns)} |"
     yield f"|---|---|{'---|' * len(columns)}"
-    for name, size in sorted(SIZES.items(), key=lambda one: (-one[1].parameters, one[0])):
+    for name, size in sorted(SIZES.items(), key=lambda item: (-item[1].parameters, item[0])):
         context = _context(name)
-        needs = [smallest_layout(size, context, parameter_bytes=BYTES[own], gpu_bytes=GPUS[gpu]) for own, gpu in columns]
-        yield f"| `{name}` | {context:,} | {' | '.join(str(one.layout) for one in needs)} |"
+        needs = [
+            smallest_layout(size, context, parameter_bytes=BYTES[precision], gpu_bytes=GPUS[gpu])
+            for precision, gpu in columns
+        ]
+        yield f"| `{name}` | {context:,} | {' | '.join(str(need.layout) for need in needs)} |"
 
 
 def _context(model: str) -> int:
     family = family_known(model)
-    known = family.knows(model) if family is not None else None
-    if known is not None and known.context is not None:
-        return known.context
+    card = family.knows(model) if family is not None else None
+    if card is not None and card.context is not None:
+        return card.context
     return _HEAD_CONTEXT if family is None or family.task.pools else _JUDGE_CONTEXT

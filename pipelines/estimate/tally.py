@@ -1,8 +1,7 @@
-"""What prepared rows come to, counted as the run counts them: tokens, rejected responses, prompts to the engine.
+"""Counts of prepared rows, as the run counts them: tokens, rejected responses, prompts to the engine.
 
-Everything that is rejected is rejected while it is rendered, and a response that a scorer takes counts the prompts about it
-(`actors.scorers`): so this is exact for a reward head, before any engine has started. A judge may have to be asked again;
-here nothing is.
+All rejections happen while rows are rendered, and an accepted response counts the tokens of its prompts (`actors.scorers`).
+So the counts of a reward head are exact before any engine has started. A judge may need retries, which aren't counted.
 """
 
 import itertools
@@ -23,15 +22,15 @@ from pipelines.estimate.intervals import Values
 from pipelines.prepare.score_requests import PreparedRow
 
 AMOUNTS = ("tokens", "rows", "responses", "read_tokens", "prompts")
-"""`tokens` are those of `prompt_tokens` in the scored corpus, `read_tokens` those of all forward passes, and `prompts` how
-many questions an engine is asked."""
+"""`tokens` is the sum of `prompt_tokens` in the scored corpus, `read_tokens` the tokens of all forward passes (fewer, where
+one pass serves several prompts), and `prompts` the number of requests to an engine."""
 COUNTS = {"rejected": "responses", "truncated": "responses"}
-"""And what each of these is a part of."""
+"""Counts that may be rare, and the amount that each is a part of."""
 
 
 @dataclass
 class Tally:
-    """What some rows come to. `lengths` counts responses by their prompt tokens."""
+    """Counts of some rows. `lengths` is a histogram: prompt tokens of a response -> responses."""
 
     tokens: int = 0
     rows: int = 0
@@ -45,14 +44,14 @@ class Tally:
     lengths: Counter[int] = field(default_factory=Counter)
 
     def add(self, rows: Sequence[PreparedRow | None], model: RewardModel) -> "Tally":
-        """Count rows in; None stands for a stretch without one."""
+        """Count rows; None, a stretch of input in which no row starts, counts nothing."""
         for row in rows:
             if row is not None:
                 self._add_row(row, model)
         return self
 
     def join(self, other: "Tally") -> "Tally":
-        """Count in what another one has."""
+        """Add the counts of another tally."""
         for name in (*AMOUNTS, *COUNTS):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.longest = max(self.longest, other.longest)
@@ -62,7 +61,7 @@ class Tally:
 
     @property
     def values(self) -> Values:
-        """What is estimated, in the order of `AMOUNTS` and `COUNTS`."""
+        """The estimated quantities, in the order of `AMOUNTS` and `COUNTS`."""
         return np.array([getattr(self, name) for name in (*AMOUNTS, *COUNTS)], np.float64)
 
     def _add_row(self, row: PreparedRow, model: RewardModel) -> None:
@@ -71,43 +70,53 @@ class Tally:
         self.responses += len(row.names)
         self.rejected += len(row.rejected)
         self.reasons.update(reason.value for reason in row.rejected.values())
-        asked = [_asked(request, family) if isinstance(family, Judge) else request.prompts for request in row.requests]
-        for request, prompts in zip(row.requests, asked, strict=True):
+        prompts_by_request = [
+            _judge_prompts(request, family) if isinstance(family, Judge) else request.prompts for request in row.requests
+        ]
+        for request, prompts in zip(row.requests, prompts_by_request, strict=True):
             self._add_request(request, prompts, isinstance(family, Judge))
-        every = list(itertools.chain.from_iterable(asked))
-        passes = [run[-1] for run in group_by_prefix(every)] if model.one_pass else every
+        all_prompts = list(itertools.chain.from_iterable(prompts_by_request))
+        # In one pass, prompts that are prefixes of each other are all read from the longest, the last of its group.
+        passes = [group[-1] for group in group_by_prefix(all_prompts)] if model.one_pass else all_prompts
         self.prompts += sum(prompt.times for prompt in passes)
         self.read_tokens += sum(len(prompt.ids) * prompt.times for prompt in passes)
-        self.longest = max([self.longest, *(len(prompt.ids) for prompt in every)])
+        self.longest = max([self.longest, *(len(prompt.ids) for prompt in all_prompts)])
 
-    def _add_request(self, request: RenderedRequest, prompts: Sequence[Prompt], judged: bool) -> None:
-        for at, response in enumerate(request.responses):
+    def _add_request(self, request: RenderedRequest, prompts: Sequence[Prompt], by_judge: bool) -> None:
+        for position, response in enumerate(request.responses):
             if response.reason is not None:
                 self.rejected += 1
                 self.reasons[response.reason.value] += 1
                 continue
-            about = [prompt for prompt in prompts if at in prompt.judges]
+            about = [prompt for prompt in prompts if position in prompt.judges]
             # Responses that a judge is shown together share its prompt's tokens; a head reads a prompt for each of them.
-            tokens = sum(share(len(one.ids) * one.times, one, at) if judged else len(one.ids) for one in about)
+            tokens = sum(
+                share(len(prompt.ids) * prompt.times, prompt, position) if by_judge else len(prompt.ids) for prompt in about
+            )
             self.truncated += response.truncated
             self.tokens += tokens
             self.lengths[tokens] += 1
 
 
-def _asked(request: RenderedRequest, judge: Judge) -> Sequence[Prompt]:
-    """The prompts that are put to a judge: of a knock-out, as many as if every comparison were won."""
+def _judge_prompts(request: RenderedRequest, judge: Judge) -> Sequence[Prompt]:
+    """The prompts that a judge is sent. Of a knock-out, those of one that has no ties.
+
+    A request holds the prompts of all pairs, and a knock-out (`Pairs.ACTIVE`) sends only the pairs that its rounds choose.
+    """
     if judge.asks.pairs is not Pairs.ACTIVE or not judge.together:
         return request.prompts
     by_pair: dict[Pair, list[Prompt]] = defaultdict(list)
     for prompt in request.prompts:
         if len(prompt.judges) != 2:
             return request.prompts
-        one, other = sorted(prompt.judges)
-        by_pair[one, other].append(prompt)
+        first, second = sorted(prompt.judges)
+        by_pair[first, second].append(prompt)
     players = sorted(set(itertools.chain.from_iterable(by_pair)))
+    # Play the knock-out with a made-up result, as the real ones aren't known: the first of a pair always wins. Pairs without
+    # a prompt count as ties, as in the run.
     shares = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
-    asked: list[Prompt] = []
+    sent: list[Prompt] = []
     while pairs := next_pairs(players, shares):
-        asked += itertools.chain.from_iterable(by_pair[pair] for pair in pairs)
+        sent += itertools.chain.from_iterable(by_pair[pair] for pair in pairs)
         shares |= dict.fromkeys(pairs, 1.0)
-    return asked
+    return sent

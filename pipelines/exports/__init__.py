@@ -1,4 +1,4 @@
-"""Choices, preference pairs and trainer files, made of the candidates of a scored corpus, prompt by prompt.
+"""Exports of a scored corpus, prompt by prompt: chosen candidates, preference pairs, and rows for trainers.
 
-Reads scored corpora and no models; how each trainer wants its rows is in `trainers`, a file each.
+Reads scored corpora and no models. `trainers` has one module per trainer for the format of its rows.
 """

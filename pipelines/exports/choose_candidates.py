@@ -1,7 +1,7 @@
-"""Which candidates of a prompt are kept: rejection sampling's choice, by the candidates, their order and a seed alone.
+"""Choosing candidates of a prompt to keep (rejection sampling): a function of the candidates, their order and a seed alone.
 
-Best of n is what RAFT does (arXiv 2304.06767); drawing by exp(reward / temperature) is the choice of statistical rejection
-sampling (arXiv 2309.06657), here without replacement, by Gumbel's trick.
+Best of n is RAFT (arXiv 2304.06767). Sampling with probabilities proportional to exp(reward / temperature) is the choice of
+statistical rejection sampling (arXiv 2309.06657); here it is without replacement, by the Gumbel-top-k trick.
 """
 
 import math
@@ -21,9 +21,10 @@ from pipelines.settings.export_settings import ChoiceOfCandidates, Choose
 
 @dataclass(frozen=True)
 class RankedCandidate:
-    """A candidate among all that were scored for its prompt: `rank` 1 is the best, and equals (to `SAME_REWARD`) share it.
+    """A candidate with its rank among all `of` scored candidates of its prompt, from 1 for the best; equals share a rank.
 
-    `z_score` is its reward less their mean, in standard deviations (of all, not of a sample); None where all are equal.
+    Rewards are equal if they differ by `SAME_REWARD` at most. `z_score` is (reward - mean) / population standard deviation;
+    None where all rewards are equal.
     """
 
     candidate: Candidate
@@ -32,24 +33,24 @@ class RankedCandidate:
     of: int
 
     def as_row(self) -> dict[str, Any]:
-        """A row for supervised training: the conversation with the answer, and where that stands."""
-        own = self.candidate
-        messages = [{"role": turn.role.value, "content": turn.content} for turn in own.context]
+        """A row for supervised training: the conversation with the answer, its reward and its rank."""
+        candidate = self.candidate
+        messages = [{"role": turn.role.value, "content": turn.content} for turn in candidate.context]
         return {
-            "messages": [*messages, {"role": "assistant", "content": own.text}],
-            "reward": own.reward,
-            "scores": dict(own.scores),
+            "messages": [*messages, {"role": "assistant", "content": candidate.text}],
+            "reward": candidate.reward,
+            "scores": dict(candidate.scores),
             "rank": self.rank,
             "z_score": self.z_score,
             "of": self.of,
-            "prompt_hash": own.prompt_hash,
-            "row": own.row,
-            "response_name": own.name,
+            "prompt_hash": candidate.prompt_hash,
+            "row": candidate.row,
+            "response_name": candidate.name,
         }
 
 
-def standings(candidates: Sequence[Candidate]) -> list[RankedCandidate]:
-    """Each candidate among the others, in the same order."""
+def rank_candidates(candidates: Sequence[Candidate]) -> list[RankedCandidate]:
+    """Rank each of a prompt's candidates (one or more). Keeps their order."""
     rewards = [candidate.reward for candidate in candidates]
     mean, spread = statistics.fmean(rewards), statistics.pstdev(rewards)
     return [
@@ -64,68 +65,88 @@ def standings(candidates: Sequence[Candidate]) -> list[RankedCandidate]:
 
 
 def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> list[RankedCandidate]:
-    """The candidates that are kept of a prompt's, the best first. Among equals the first counts as the better one."""
+    """The candidates of a prompt to keep, the best first. Of equal rewards, the first candidate counts as the better one.
+
+    Ranks and z-scores are those among all candidates, before near-duplicates and those below the floor are dropped.
+    """
     if not candidates:
         return []
-    ordered = sorted(standings(candidates), key=lambda one: -one.candidate.reward)
+    ordered = sorted(rank_candidates(candidates), key=lambda ranked: -ranked.candidate.reward)
     if settings.distinct is not None:
         ordered = list(_distinct(ordered, settings.distinct))
     if settings.floor is not None:
-        ordered = [one for one in ordered if one.candidate.reward >= settings.floor]
+        ordered = [ranked for ranked in ordered if ranked.candidate.reward >= settings.floor]
     match settings.keep:
         case Choose.BEST:
             return ordered[:1]
         case Choose.TOP_K:
             return ordered[: settings.k]
         case Choose.SOFTMAX:
-            return _drawn(ordered, settings)
+            return _sample_softmax(ordered, settings)
         case Choose.MAJORITY:
-            return _elected(ordered, settings.voters)
+            return _majority(ordered, settings.voters)
         case _:
             return ordered
 
 
-def _distinct(ordered: Sequence[RankedCandidate], alike: float) -> Iterator[RankedCandidate]:
-    """Those that are like none before them."""
+def _distinct(ordered: Sequence[RankedCandidate], similarity: float) -> Iterator[RankedCandidate]:
+    """The candidates whose text is less similar than `similarity` to every better one that was kept."""
     texts: list[str] = []
-    for one in ordered:
-        text = one.candidate.judged_text
-        if not any(_are_alike(text, other, alike) for other in texts):
+    for ranked in ordered:
+        text = ranked.candidate.judged_text
+        if not any(_are_alike(text, kept_text, similarity) for kept_text in texts):
             texts.append(text)
-            yield one
+            yield ranked
 
 
-def _are_alike(text: str, other: str, share: float) -> bool:
-    """By whole characters: a similarity that is just the one that is asked for may come out a bit less."""
-    most = math.floor((1 - share) * (len(text) + len(other)) + 1e-9)
-    return Indel.distance(text, other, score_cutoff=most) <= most  # past the cutoff rapidfuzz doesn't go on counting
+def _are_alike(text: str, other: str, similarity: float) -> bool:
+    """Whether the normalised Indel similarity, 1 - distance / (both lengths), is `similarity` or more.
+
+    Compares whole edits, not the ratio: in floats, a ratio that is exactly `similarity` may come out a bit less. That is
+    also why 1e-9 is added before rounding down.
+    """
+    most = math.floor((1 - similarity) * (len(text) + len(other)) + 1e-9)
+    return Indel.distance(text, other, score_cutoff=most) <= most  # rapidfuzz stops at the cutoff, and returns most + 1
 
 
-def _drawn(ordered: Sequence[RankedCandidate], settings: ChoiceOfCandidates) -> list[RankedCandidate]:
+def _sample_softmax(ordered: Sequence[RankedCandidate], settings: ChoiceOfCandidates) -> list[RankedCandidate]:
+    """Sample `k` candidates without replacement, with probabilities proportional to exp(reward / temperature).
+
+    Gumbel-top-k: add independent Gumbel noise to each reward / temperature, and take the k greatest. That has the same
+    distribution as drawing one after the other from the softmax of those that remain, and no exponential overflows.
+    """
     if not ordered:
         return []
+    # Seeded by the prompt, not by its place: the same prompt gets the same choice in any file, and with any workers.
     rng = Random(f"softmax {settings.choice_seed} {ordered[0].candidate.prompt_hash}")
-    keys = [one.candidate.reward / settings.softmax_temperature - math.log(rng.expovariate(1.0)) for one in ordered]
-    chosen = sorted(range(len(ordered)), key=lambda at: -keys[at])[: settings.k]
-    return [ordered[at] for at in sorted(chosen)]
+    # -log(E) of an exponential variate E is a Gumbel variate. One is drawn for each candidate in order of rank, so adding a
+    # worse candidate leaves the noise of the others as it is.
+    keys = [ranked.candidate.reward / settings.softmax_temperature - math.log(rng.expovariate(1.0)) for ranked in ordered]
+    chosen = sorted(range(len(ordered)), key=lambda position: -keys[position])[: settings.k]
+    return [ordered[position] for position in sorted(chosen)]
 
 
-def _elected(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list[RankedCandidate]:
-    """The candidate that most voters put first; of several, the one with the higher reward."""
+def _majority(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list[RankedCandidate]:
+    """The candidate with the most votes; each voter, a score, votes for its best candidate. Ties go to the higher reward."""
     if not ordered:
         return []
     votes: Counter[int] = Counter()
     for name in voters:
-        scores = [(at, score) for at, one in enumerate(ordered) if (score := one.candidate.scores.get(name)) is not None]
+        scores = [
+            (position, score)
+            for position, ranked in enumerate(ordered)
+            if (score := ranked.candidate.scores.get(name)) is not None
+        ]
         if not scores:
-            continue  # whether the corpus has such a score at all is checked before
+            continue  # no vote: this voter scored none of them; `check_scores` has made sure that the corpus has the score
         best = max(score for _, score in scores)
-        votes[next(at for at, score in scores if best - score <= SAME_REWARD)] += 1
-    return [ordered[min(range(len(ordered)), key=lambda at: (-votes[at], at))]]
+        # `ordered` goes from the highest reward down, so of scores that are equal the first is of the higher reward.
+        votes[next(position for position, score in scores if best - score <= SAME_REWARD)] += 1
+    return [ordered[min(range(len(ordered)), key=lambda position: (-votes[position], position))]]
 
 
 def check(settings: ChoiceOfCandidates) -> None:
-    """Raise `SettingsError` unless what is asked for goes together."""
+    """Raise `SettingsError` if settings contradict each other, or choose nothing."""
     if settings.keep is None:
         raise SettingsError("there is nothing to choose by: give --keep best, top-k, all, softmax or majority")
     if settings.keep is Choose.ALL and settings.floor is None and settings.distinct is None:
@@ -134,7 +155,7 @@ def check(settings: ChoiceOfCandidates) -> None:
         raise SettingsError("--keep majority and --voters go together: the names, in `scores`, of the judges that vote")
     if settings.k != 1 and settings.keep not in (Choose.TOP_K, Choose.SOFTMAX):
         raise SettingsError(f"-k {settings.k} goes with --keep top-k and softmax, and not with {settings.keep}")
-    drawn = settings.model_dump(include={"softmax_temperature", "choice_seed"}, exclude_defaults=True)
-    if drawn and settings.keep is not Choose.SOFTMAX:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in sorted(drawn))
+    softmax_settings = settings.model_dump(include={"softmax_temperature", "choice_seed"}, exclude_defaults=True)
+    if softmax_settings and settings.keep is not Choose.SOFTMAX:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in sorted(softmax_settings))
         raise SettingsError(f"{flags} goes with --keep softmax, and not with {settings.keep}")

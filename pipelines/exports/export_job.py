@@ -1,15 +1,16 @@
-"""What is made of a scored corpus, prompt by prompt: choices, pairs, rows for a trainer.
+"""Export jobs: from a scored corpus, prompt by prompt, to files of chosen candidates, pairs or rows for a trainer.
 
-1. Check the scored folder, and the output folder.
-2. Cut the work up: neighbouring parts where rows stand alone, or buckets of prompts where equal prompts may be anywhere.
-3. Read the candidates back, make of them what was asked for, and write a file per piece of work. One that was killed goes on
-   with the files that aren't there.
-4. Say in the document what came of it: every scored candidate was looked at once.
+1. Check the scored folder and the output folder.
+2. Cut the work into pieces: neighbouring parts if candidates are grouped by row, or hash buckets of prompts if they are
+   grouped by prompt, as equal prompts may be anywhere in the corpus.
+3. Per piece: read the candidates back, make rows, write one file and note it as done. A job that was killed resumes with the
+   pieces that aren't done.
+4. Check that every response of the scored corpus was read exactly once, and commit the counts with the document.
 
-What is written doesn't depend on how many workers there are.
+The output doesn't depend on the number of workers.
 
-Where rows stand alone it can be done while the corpus is still being scored: `begin` before the first part, `follow` for
-each part as it is committed, and `run_export` at the end, which finds nothing left to do but to count.
+Grouped by row, a job can run while the corpus is still being scored: `begin` before the first part, `follow` for each part
+as it is committed, and `run_export` at the end, which then has only the check and the commit left.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
 from pipelines.corpus.corpus_files import Range
-from pipelines.exports.read_back import Found, Reader
+from pipelines.exports.read_back import CandidateOrLeftOut, Reader
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
@@ -40,40 +41,43 @@ from pipelines.scored_corpus.scored_folder import PartEntries, audit_parts, read
 from pipelines.scored_corpus.summary import readable
 from pipelines.storage.lease import Ticket, lease, ticket
 
-OWN = "kept"
-"""The folder inside a sampled corpus for what `sample --keep` chooses."""
+KEPT_FOLDER = "kept"
+"""Name of the folder inside a sampled corpus that holds the candidates chosen by `sample --keep`."""
 
 _BYTES = 64 * 2**20
+"""Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
 _PARTS = 256
+"""Parts per output file at most, where parts are tiny."""
 _BATCH_ROWS = 1024
 _MOST_MEASURES = 100_000
+"""Margins that are kept in memory and in notes, for quantiles; of more margins, evenly spaced ones are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedRows:
-    """What one group of candidates came to: rows to be written, and how often what wasn't, by why."""
+    """The rows made of one group of candidates, and counts by reason of what wasn't made (`left`)."""
 
     rows: Sequence[Mapping[str, Any]]
     left: Mapping[str, int] = field(default_factory=dict)
     measures: Sequence[float] = ()
-    """The margins of its pairs."""
+    """The margins of the pairs, in units of the reward."""
     labels: Mapping[str, int] = field(default_factory=dict)
-    """How its pairs, those that were left out for that too, go with the corpus' own labels: counts by `Agreement`."""
+    """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
 
 
 class RowMaker(Protocol):
-    """Makes rows of the candidates that belong together. Small and picklable."""
+    """Makes rows of a group of candidates. Small and picklable."""
 
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
-        """What they come to; `candidates` are in the order of the corpus, at least one."""
+        """Make the rows of one group: `candidates` are in the order of the corpus, at least one."""
 
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """Counts: the candidates that were looked at, in how many groups (prompts or rows), and the rows made of them.
+    """Counts of an export: groups (prompts or rows) with a candidate, candidates read, and rows made of them.
 
-    `unscored` responses have no reward, and are none. `left` says why what wasn't made wasn't. Candidates that don't meet a
-    condition are counted there, and in no group.
+    `unscored` responses have no reward, and aren't candidates. `left` counts what wasn't made, by reason; that includes the
+    candidates that don't meet the condition `where`, which are in no group.
     """
 
     groups: int = 0
@@ -83,13 +87,14 @@ class ExportSummary:
     left: Mapping[str, int] = field(default_factory=dict)
     measures: Sequence[float] = ()
     every: int = 1
-    """`measures` are every so many-th of all."""
+    """`measures` are a systematic sample: each `every`-th of all."""
     labels: Mapping[str, int] = field(default_factory=dict)
-    """How many pairs go with the corpus' own labels, by `Agreement`; also those that were left out for that."""
+    """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
     made_up: bool = False
     """Whether the rewards are the fake engine's."""
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
+        # Both are powers of two (`_thinned`): thin the denser sample to the step of the other.
         every = max(self.every, other.every)
         measures = [*self.measures[:: every // self.every], *other.measures[:: every // other.every]]
         return ExportSummary(
@@ -105,12 +110,12 @@ class ExportSummary:
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
-        there = {"labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}), "made_up": self.made_up}
-        untold = ("measures", "every", *(name for name, told in there.items() if not told))
-        return {name: value for name, value in asdict(self).items() if name not in untold}
+        optional = {"labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}), "made_up": self.made_up}
+        omitted = ("measures", "every", *(name for name, is_shown in optional.items() if not is_shown))
+        return {name: value for name, value in asdict(self).items() if name not in omitted}
 
     def _thinned(self) -> "ExportSummary":
-        """With some of the measures, evenly, where they are many."""
+        """The summary with every second measure dropped until they are few enough."""
         measures, every = self.measures, self.every
         while len(measures) > _MOST_MEASURES:
             measures, every = measures[::2], 2 * every
@@ -119,16 +124,16 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What is made of which folder: `asked` says it in a line, `settings` in full.
+    """An export of a scored folder into an output folder. `asked` describes it in one line, `settings` in full.
 
-    `needs` are scores that the corpus must have, `where` is a condition in SQL that a response must meet to be looked at.
+    `needs` are scores that the corpus must have; `where` is an SQL condition that a response must meet to be a candidate.
     """
 
     kind: OutputKind
     scored: str
     output: str
     per: Literal["conversation", "row", "prompt"]
-    """What belongs together: all responses of a row, those of them that answer the same prompt, or these of all rows."""
+    """Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt."""
     maker: RowMaker
     asked: str
     settings: Mapping[str, Any]
@@ -137,18 +142,18 @@ class ExportJob:
     partial: bool = False
     overwrite: bool = False
     fake_ok: bool = True
-    """Whether it may be made of made-up numbers."""
+    """Whether rewards of the fake engine are allowed."""
     by_part: bool = False
-    """A file for each part, which can be made as soon as the part is there."""
+    """Write one file per part, which can be done as soon as the part is committed."""
 
     @property
     def name(self) -> str:
-        """What it is called among those of a run."""
-        return OWN if _inside(self) else self.kind.name
+        """The name of the job among those of a run."""
+        return KEPT_FOLDER if _inside(self) else self.kind.name
 
 
 class FinishedExport(NamedTuple):
-    """A job and what came of it."""
+    """A job and its counts."""
 
     job: ExportJob
     summary: ExportSummary
@@ -160,20 +165,20 @@ class FinishedExport(NamedTuple):
 
 @dataclass(frozen=True)
 class StartedExport:
-    """A job that was begun: the output folder is there and marked. Small and picklable."""
+    """A job whose output folder exists and holds its document. Small and picklable: workers get it."""
 
     job: ExportJob
     reader: Reader
     parts: Parts
     document: Mapping[str, Any]
     ticket: Ticket | None
-    """Of the lease under which files are written."""
+    """The ticket of the output folder's lease, for workers to check before they commit a file."""
 
 
 def begin(job: ExportJob, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[StartedExport, dict[str, ExportSummary]]:
-    """Check a job, and open its output folder. Returns what an earlier time has done, by number, too.
+    """Check a job and open its output folder. Also returns the pieces that an earlier run completed, by number.
 
-    `parts` are those that it reads, if it doesn't go by part. Raises a `UserError`.
+    `parts` are the parts to read, unless the job is `by_part`. Raises a `UserError`.
     """
     if job.by_part and job.per == "prompt":
         raise SettingsError(
@@ -182,13 +187,13 @@ def begin(job: ExportJob, manifest: Manifest, parts: Sequence[Part] = ()) -> tup
     reader = check(job, manifest)
     document = _document(job, manifest, parts)
     done = output_folder.start(job.output, document, job.kind)
-    written = {number: ExportSummary(**found) for number, found in done.items()}
+    written = {number: ExportSummary(**note) for number, note in done.items()}
     parts_read = Parts(storage.absolute(job.scored), manifest.run)
     return StartedExport(job, reader, parts_read, document, ticket(job.output)), written
 
 
 def check(job: ExportJob, manifest: Manifest) -> Reader:
-    """Raise a `UserError` for whatever is wrong with a job for a scored folder. Returns what reads that."""
+    """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
     check_ahead(job, manifest.columns)
     reader = Reader.of(manifest, job.where)
     check_made_up(job, reader)
@@ -196,7 +201,7 @@ def check(job: ExportJob, manifest: Manifest) -> Reader:
 
 
 def check_ahead(job: ExportJob, columns: Columns) -> None:
-    """Raise a `UserError` for whatever is wrong with a job for a corpus of such columns, which needn't be there yet."""
+    """Raise a `UserError` if a job can't be done with a corpus of such columns, which needn't exist yet."""
     check_comparable(job, columns)
     check_scores(columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     if job.where is not None:
@@ -206,51 +211,57 @@ def check_ahead(job: ExportJob, columns: Columns) -> None:
 
 
 def check_comparable(job: ExportJob, columns: Columns) -> None:
-    """Raise `SettingsError` if responses of several rows would be compared by rewards that mean something in one alone."""
+    """Raise `SettingsError` if responses of several rows would be compared by rewards that hold within a row only."""
     if job.per == "prompt" and columns.within_row:
         raise SettingsError(f"`{job.kind.name}` with --per prompt: {WITHIN_ROW}; give --per row")
 
 
 def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
-    """Ray Data's function: make of parts that were just committed what is asked for, and pass on what was told of them."""
-    for told in parts.to_pylist():
-        counts = Counts(*(told[name] for name in Counts._fields))
+    """Ray Data's function: run the jobs on parts that were just committed, and pass the reports of the parts on.
+
+    A row of `parts` is the report of one part: its file, its range and its counts.
+    """
+    for report in parts.to_pylist():
+        counts = Counts(*(report[name] for name in Counts._fields))
         for step in steps:
-            part = Part(told["file"], Range(told["start"], told["end"]), counts, step.parts.run or "")
+            part = Part(report["file"], Range(report["start"], report["end"]), counts, step.parts.run or "")
             _make_piece(step, _Piece(_number(part), (part,)))
     return parts
 
 
 def run_export(job: ExportJob) -> ExportSummary:
-    """Make it, or go on where an earlier time ended.
+    """Run an export, or resume one that was interrupted.
 
-    Raises a `UserError` if a folder won't do or another run writes there, `RunStopped` if a worker was lost for good, and
+    Raises a `UserError` if a folder is unusable or another run writes there, `RunStopped` if a worker was lost for good, and
     `AuditError` if the parts don't hold what their names say.
     """
     manifest = read_scored_manifest(job.scored)
     entries = audit_parts(job.scored, manifest, job.partial)
     check(job, manifest)
     with lease(job.output):
-        return _made(job, manifest, entries)
+        return _run_pieces(job, manifest, entries)
 
 
 def complete(job: ExportJob) -> ExportSummary:
-    """Make what isn't there yet, for whoever holds the output folder. Raises as `run_export`."""
+    """Run or resume an export for a caller that holds the lease of the output folder. Raises as `run_export`."""
     manifest = read_scored_manifest(job.scored)
-    return _made(job, manifest, audit_parts(job.scored, manifest, job.partial))
+    return _run_pieces(job, manifest, audit_parts(job.scored, manifest, job.partial))
 
 
-def _made(job: ExportJob, manifest: Manifest, entries: PartEntries) -> ExportSummary:
+def _run_pieces(job: ExportJob, manifest: Manifest, entries: PartEntries) -> ExportSummary:
     try:
         step, written = begin(job, manifest, [part for part, _ in entries])
         pieces = list(_pieces(job, entries))
         todo = [(step, piece) for piece in pieces if piece.number not in written]
         with workers(len(todo)) as hands:
             written |= dict(hands.map(_make_piece, todo))
-        _delete_others(job, {piece.number for piece in pieces})
+        _delete_stale(job, {piece.number for piece in pieces})
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
+    # In the order of the pieces, not of the workers' results: so the sample of measures is the same whoever was faster.
     summary = sum((written[piece.number] for piece in pieces), ExportSummary())
+    # The names of parts state their counts (`audit_parts` has checked that these are complete). So a response that was read
+    # twice or not at all, as by a fault in the buckets, shows here.
     expected = sum((part.counts for part, _ in entries), Counts())
     if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
         raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
@@ -261,20 +272,20 @@ def _made(job: ExportJob, manifest: Manifest, entries: PartEntries) -> ExportSum
 
 
 def read_finished_export(job: ExportJob) -> ExportSummary | None:
-    """What came of a job whose output is there already, of the scored folder as it is; None if there is something to do."""
+    """The counts of a job that is complete for the scored folder as it is now; None if there is something left to do."""
     if job.overwrite:
         return None
     try:
         manifest = read_scored_manifest(job.scored)
         made_of = output_folder.parts_fingerprint(audit_parts(job.scored, manifest, job.partial))
-    except UserError:  # it isn't there yet, or isn't complete
+    except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
     summary = output_folder.read_finished(job.output, job.settings, manifest.fingerprint, made_of, job.kind)
     return None if summary is None else ExportSummary(**summary)
 
 
-def _delete_others(job: ExportJob, numbers: Collection[str]) -> None:
-    """Delete what was made of parts that were dropped later: of a dead driver's late writer."""
+def _delete_stale(job: ExportJob, numbers: Collection[str]) -> None:
+    """Delete files made of parts that were dropped later: those that a late writer of a dead driver had committed."""
     folder, stem = storage.folder(job.output), f"{job.kind.stems[0]}-"
     for entry in folder.entries():
         number = entry.name.removeprefix(stem).partition(".")[0]
@@ -283,13 +294,13 @@ def _delete_others(job: ExportJob, numbers: Collection[str]) -> None:
 
 
 def _inside(job: ExportJob) -> bool:
-    """Whether the output is the folder that a run keeps for its own choice."""
-    return storage.absolute(job.output) == storage.folder(storage.absolute(job.scored)).sub(OWN).path
+    """Whether the output is the folder inside the scored one for the run's own choice."""
+    return storage.absolute(job.output) == storage.folder(storage.absolute(job.scored)).sub(KEPT_FOLDER).path
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Work of one file, by its number: some parts, or of all of them the prompts of one bucket of so many."""
+    """The work for one output file: some parts; or of all parts the prompts of bucket number `bucket` of `buckets`."""
 
     number: str
     parts: tuple[Part, ...] = ()
@@ -303,15 +314,15 @@ def _pieces(job: ExportJob, entries: Sequence[tuple[Part, storage.Entry]]) -> It
         return
     size = sum(entry.size for _, entry in entries)
     if job.per == "prompt":
-        buckets = -(-size // _BYTES)
+        buckets = -(-size // _BYTES)  # rounded up
         yield from (_Piece(output_folder.numbered(bucket), (), bucket, buckets) for bucket in range(buckets))
         return
-    for at, group in enumerate(_groups(entries)):
-        yield _Piece(output_folder.numbered(at), tuple(group))
+    for number, group in enumerate(_groups(entries)):
+        yield _Piece(output_folder.numbered(number), tuple(group))
 
 
 def _groups(entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[list[Part]]:
-    """Neighbouring parts that make a file of a useful size."""
+    """Groups of neighbouring parts, each for one output file of a useful size."""
     group, size = list[Part](), 0
     for part, entry in entries:
         if group and (size + entry.size > _BYTES or len(group) == _PARTS):
@@ -324,71 +335,85 @@ def _groups(entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[list[Part
 
 
 def _number(part: Part) -> str:
-    """With its counts: another part of the same rows, of a dead driver's late writer, is another number."""
+    """The number of a part's file: the name of the part, which has its range and its counts.
+
+    If a late writer of a dead driver commits another part of the same rows, that gets another number; `_delete_stale`
+    removes the file of whichever is dropped.
+    """
     return part.name.removesuffix(".parquet")
 
 
 def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]:
+    """Write the file of a piece, and note it as done. Returns its number and its counts."""
     job, summary, measures = step.job, ExportSummary(), list[float]()
     groups = _by_prompt(step, piece) if piece.buckets else _by_row(step, piece)
     name = f"{job.kind.stems[0]}-{piece.number}.jsonl"
     folder = storage.folder(job.output)
     with folder.writing(name) as stream:
-        for found in groups:
-            there = [one for one in found if isinstance(one, Candidate)]
-            unscored, unmet = found.count(LeftOut.UNSCORED), found.count(LeftOut.UNMET)
-            made = job.maker(there) if there else ExportedRows(())
-            left = {**made.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
-            stream.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in made.rows)
-            counts = (int(bool(there)), len(there) + unmet, unscored, len(made.rows))
-            summary += ExportSummary(*counts, left, labels=made.labels)
-            measures += made.measures
+        for group in groups:
+            candidates = [response for response in group if isinstance(response, Candidate)]
+            unscored, unmet = group.count(LeftOut.UNSCORED), group.count(LeftOut.UNMET)
+            exported = job.maker(candidates) if candidates else ExportedRows(())
+            left = {**exported.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
+            stream.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in exported.rows)
+            counts = (int(bool(candidates)), len(candidates) + unmet, unscored, len(exported.rows))
+            summary += ExportSummary(*counts, left, labels=exported.labels)
+            # Collected beside the summary: adding them group by group would copy the whole list each time.
+            measures += exported.measures
+        # Inside the `with`, before the file is committed: a worker whose run lost the lease must not replace a file of the
+        # run that holds it now.
         if step.ticket is not None:
             step.ticket.check()
     summary += ExportSummary(measures=measures)
     if not summary.rows:
         folder.delete(name)
+    # After the file: a piece that is noted as done has its file, and one killed in between is made again.
     output_folder.note_done(job.output, piece.number, asdict(summary))
     return piece.number, summary
 
 
-Groups = Iterator[Sequence[Found]]
+Groups = Iterator[Sequence[CandidateOrLeftOut]]
 
 
 def _by_row(step: StartedExport, piece: _Piece) -> Groups:
     tables = (table for part in piece.parts for table in read_tables(step.parts.path(part), step.reader.reads))
     for row in step.reader.candidates(tables):
-        yield from [row] if step.job.per == "conversation" else same_prompt([row])
+        yield from [row] if step.job.per == "conversation" else group_by_prompt([row])
 
 
 def _by_prompt(step: StartedExport, piece: _Piece) -> Groups:
-    """Prompts one after another: sorted by DuckDB, which holds on disk what doesn't fit into memory."""
-    own, reads = step.reader.columns, step.reader.reads
-    # By their places: SQL can't tell the columns `Prompt` and `prompt` of an input from each other.
-    places = {name: f"c{at}" for at, name in enumerate(reads)}
-    key, row = (places[own.prefix + name] for name in (PROMPT_HASH, ROW))
-    schema = pa.schema([own.schema.field(name) for name in reads])
+    """The groups of one bucket of prompts. DuckDB sorts them by prompt, and spills to disk what doesn't fit into memory.
+
+    Each bucket scans all parts and keeps its share by hash: slower than a shuffle, but without intermediate files to resume.
+    """
+    columns, reads = step.reader.columns, step.reader.reads
+    # Columns are renamed c0, c1 ...: SQL names ignore case, so an input's `Prompt` and `prompt` would be one column.
+    aliases = {name: f"c{number}" for number, name in enumerate(reads)}
+    key, row = (aliases[columns.prefix + name] for name in (PROMPT_HASH, ROW))
+    schema = pa.schema([columns.schema.field(name) for name in reads])
     with duckdb.connect() as connection, readable(step.parts):
-        connection.register("parts", in_order(step.parts, schema, list(places.values())))
+        connection.register("parts", in_order(step.parts, schema, list(aliases.values())))
+        # A rejected row may have no prompt hash; it is bucketed by its row, so that it is counted once.
+        # PART_AT and ROW_AT restore the order of the corpus within a prompt, on which ties and seeds depend.
         batches = connection.sql(
-            f"select {', '.join(places.values())} from parts "
+            f"select {', '.join(aliases.values())} from parts "
             f"where hash(coalesce({key}, {row})) % {piece.buckets} = {piece.bucket} "
             f"order by {key}, {PART_AT}, {ROW_AT}"
         ).to_arrow_reader(_BATCH_ROWS)
         tables = (pa.Table.from_batches([batch]).rename_columns(reads) for batch in batches)
-        yield from same_prompt(step.reader.candidates(tables))
+        yield from group_by_prompt(step.reader.candidates(tables))
 
 
-def same_prompt(rows: Iterable[Sequence[Found]]) -> Groups:
-    """Neighbours that answer the same prompt. Those that are no candidates don't part them: they go with the ones before."""
-    group, prompt = list[Found](), None
-    for one in itertools.chain.from_iterable(rows):
-        if isinstance(one, Candidate):
-            if prompt not in (None, one.prompt_hash):
+def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
+    """Group neighbours that answer the same prompt. Responses that aren't candidates join the group before them."""
+    group, prompt = list[CandidateOrLeftOut](), None
+    for response in itertools.chain.from_iterable(rows):
+        if isinstance(response, Candidate):
+            if prompt not in (None, response.prompt_hash):
                 yield group
                 group = []
-            prompt = one.prompt_hash
-        group.append(one)
+            prompt = response.prompt_hash
+        group.append(response)
     if group:
         yield group
 
@@ -410,7 +435,7 @@ def _document(job: ExportJob, manifest: Manifest, parts: Sequence[Part]) -> dict
 
 
 def check_made_up(job: ExportJob, reader: Reader) -> None:
-    """Raise `SettingsError` if a trainer would be given made-up numbers."""
+    """Raise `SettingsError` if a trainer's file would hold rewards of the fake engine."""
     if reader.made_up and not job.fake_ok:
         raise SettingsError(
             f"the rewards of {job.scored or 'this dataset'} are made up, by --engine fake, and `{job.kind.name}` writes for "
@@ -419,7 +444,7 @@ def check_made_up(job: ExportJob, reader: Reader) -> None:
 
 
 def check_scores(columns: Columns, needed: Sequence[str], what: str) -> None:
-    """Raise `SettingsError` if a corpus lacks scores that are needed for what is asked for."""
+    """Raise `SettingsError` if a corpus lacks scores that a job needs; `what` names the job in the message."""
     if missing := [name for name in needed if name not in columns.outputs]:
         raise SettingsError(
             f"{what} needs the scores {', '.join(missing)}, which the corpus hasn't: it has {', '.join(columns.outputs)}"

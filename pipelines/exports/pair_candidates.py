@@ -1,7 +1,8 @@
-"""Which candidates of a prompt make preference pairs. Pure functions of the candidates, their order and a seed.
+"""Preference pairs among the candidates of a prompt: pure functions of the candidates, their order and a seed.
 
-A pair says that one is better, so equal rewards are none (to `SAME_REWARD`); and since a trainer learns from how the texts
-differ, equal texts are none, as they were judged: what a judge wasn't shown is no reason for its reward.
+A pair says that one candidate is better, so candidates with equal rewards (to `SAME_REWARD`) make no pair. Nor do equal
+texts, as a trainer learns from the difference between them. Texts are compared as they were judged: without the reasoning,
+if it was stripped, since a judge that wasn't shown it can't have based the reward on it.
 """
 
 import itertools
@@ -13,12 +14,13 @@ from pipelines.settings.export_settings import PairingSettings, PairsOf
 
 
 def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[PreferencePair]:
-    """The pairs of a prompt's candidates, in no more than the order of their rewards. Among equals the first comes first."""
-    ordered = sorted(candidates, key=lambda one: -one.reward)
-    return list(_made(ordered, settings)) if len(ordered) > 1 else []
+    """The preference pairs of a prompt's candidates, by descending reward; equal rewards keep the order of the corpus."""
+    # `sorted` is stable, so pairs depend on nothing but rewards and the order of the corpus.
+    ordered = sorted(candidates, key=lambda candidate: -candidate.reward)
+    return list(_generate_pairs(ordered, settings)) if len(ordered) > 1 else []
 
 
-def _made(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
+def _generate_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
     match settings.pairs:
         case PairsOf.ALL:
             couples = itertools.combinations(ordered, 2)
@@ -27,28 +29,35 @@ def _made(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[P
             yield from _consecutive(ordered, settings)
         case _:
             best = ordered[0]
-            worse = [one for one in ordered[1:] if _is_pair(best, one, settings)]
+            worse = [candidate for candidate in ordered[1:] if _is_pair(best, candidate, settings)]
             if worse:
-                yield PreferencePair(best, _chosen(best, worse, settings))
+                yield PreferencePair(best, _rejected_partner(best, worse, settings))
 
 
 def _consecutive(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
-    """Each with the next that is worse by enough, from which it goes on."""
+    """A chain from the best down: each candidate with the next that is worse by `min_margin`, which then is the better one.
+
+    Candidates too close to the better one are skipped, so with n candidates there are n - 1 pairs at most.
+    """
     better = ordered[0]
-    for one in ordered[1:]:
-        if _is_pair(better, one, settings):
-            yield PreferencePair(better, one)
-            better = one
+    for candidate in ordered[1:]:
+        if _is_pair(better, candidate, settings):
+            yield PreferencePair(better, candidate)
+            better = candidate
 
 
-def _chosen(best: Candidate, worse: Sequence[Candidate], settings: PairingSettings) -> Candidate:
+def _rejected_partner(best: Candidate, worse: Sequence[Candidate], settings: PairingSettings) -> Candidate:
+    """The rejected side for the best candidate, out of `worse` (by descending reward, at least one)."""
     if settings.length_balanced:
-        return min(reversed(worse), key=lambda one: abs(len(one.text) - len(best.text)))
+        # `min` returns the first of equals, so of texts of the same length the one with the lowest reward.
+        return min(reversed(worse), key=lambda candidate: abs(len(candidate.text) - len(best.text)))
     if settings.pairs is PairsOf.BEST_RANDOM:
+        # Seeded by the prompt, not by its place: the same prompt gets the same pair in any file, and with any workers.
         return Random(f"pairs {settings.pair_seed} {best.prompt_hash}").choice(worse)
     return worse[-1]
 
 
 def _is_pair(better: Candidate, worse: Candidate, settings: PairingSettings) -> bool:
+    # `min_margin` may be 0; a margin of `SAME_REWARD` or less is no more than rounding differs between batches.
     margin = better.reward - worse.reward
     return margin > SAME_REWARD and margin >= settings.min_margin and better.judged_text != worse.judged_text

@@ -1,6 +1,7 @@
-"""A scored corpus read back: the conversation and the text of each response beside what it came to.
+"""Reads a scored corpus back: the conversation and the text of each response, with its reward and scores.
 
-What a policy wrote has a column of its own; what a corpus held is read off its row again, in the way in which it was scored.
+Candidates that a policy generated are stored in a column. Responses of an input corpus aren't stored again: they are parsed
+from the row's carried columns, with the row shape that the run used.
 """
 
 import itertools
@@ -23,15 +24,17 @@ from pipelines.scored_corpus.member_runs import MEMBERS, is_fake
 
 _MET = "met"
 
-Found = Candidate | LeftOut
+CandidateOrLeftOut = Candidate | LeftOut
+"""A response read back, or why it isn't a candidate."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How the rows of a scored corpus are read back. Small and picklable.
+    """Reads the rows of a scored corpus back. Small and picklable.
 
-    `where` is what a response must meet to be a candidate, beside having a reward; `made_up` says that the rewards are the
-    fake engine's, `stripped` that they are of the answers without their reasoning.
+    `where` is the condition that a response must meet to be a candidate; it must have a reward, too. `system` is the
+    policy's system prompt. `made_up`: the rewards are the fake engine's. `stripped`: answers were scored without their
+    reasoning.
     """
 
     columns: Columns
@@ -43,58 +46,62 @@ class Reader:
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
-        """For a scored folder. Of an ensemble every member read the same rows. Raises `ExpressionError`."""
+        """The reader for a scored folder. Raises `ExpressionError` if `where` can't be used."""
         members = manifest.identity.get(MEMBERS)
         identities = [member["identity"] for member in members.values()] if members else [manifest.identity]
-        identity = identities[0]
+        identity = identities[0]  # all members of an ensemble read the same rows in the same way (`check_same_files`)
         stripped = all(member.get("reasoning") == Reasoning.STRIP for member in identities)
-        own, policy = identity["own_columns"], identity.get("policy") or {}
-        principles, drawn = identity.get("principle_column"), manifest.columns.drawn
-        shape = RowShape(identity["shape"], identity["turns"], own and OwnColumns.read(own), principles, drawn)
+        text, policy = identity["own_columns"], identity.get("policy") or {}
+        own_columns = text and OwnColumns.read(text)
+        principles, generated = identity.get("principle_column"), manifest.columns.drawn
+        shape = RowShape(identity["shape"], identity["turns"], own_columns, principles, generated)
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
     @property
     def reads(self) -> list[str]:
-        """The columns of the parts that it needs."""
-        own = (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *([CANDIDATE] if self.columns.drawn else []))
+        """The columns to read from the parts."""
+        names = (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *([CANDIDATE] if self.columns.drawn else []))
         carried = [RECORD] if self.columns.is_json else self.columns.carried.names
-        needed = [*carried, *(self.columns.prefix + name for name in own), *(self.where.columns if self.where else ())]
+        needed = [*carried, *(self.columns.prefix + name for name in names), *(self.where.columns if self.where else ())]
         return list(dict.fromkeys(needed))
 
-    def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[Found]]:
-        """Those of each row of the corpus, in order, or why one is none. A row's responses must be neighbours."""
+    def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[CandidateOrLeftOut]]:
+        """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
         where = self.where
         evaluate = Evaluator({_MET: where.text}, where.columns, where.flat) if where is not None else None
         responses = itertools.chain.from_iterable(_responses(table, evaluate) for table in tables)
-        for _, own in itertools.groupby(responses, key=lambda one: one[0][self.columns.prefix + ROW]):
-            yield self._of_row(list(own))
+        for _, row in itertools.groupby(responses, key=lambda pair: pair[0][self.columns.prefix + ROW]):
+            yield self._read_row(list(row))
 
-    def _of_row(self, responses: Sequence[tuple[dict[str, Any], bool]]) -> list[Found]:
-        why = [
+    def _read_row(self, responses: Sequence[tuple[dict[str, Any], bool]]) -> list[CandidateOrLeftOut]:
+        reasons = [
             LeftOut.UNSCORED if response[self.columns.prefix + REWARD] is None else None if met else LeftOut.UNMET
             for response, met in responses
         ]
-        asked = self._asked(responses[0][0]) if None in why else None
-        return [left or self._candidate(response, asked) for (response, _), left in zip(responses, why, strict=True)]
+        # Parse the row once for all of its responses, and only if one is a candidate: a rejected row may be malformed.
+        requests = self._parse_row(responses[0][0]) if None in reasons else None
+        return [
+            reason or self._candidate(response, requests) for (response, _), reason in zip(responses, reasons, strict=True)
+        ]
 
-    def _candidate(self, response: Mapping[str, Any], asked: RowRequests | None) -> Candidate:
-        assert asked is not None
+    def _candidate(self, response: Mapping[str, Any], requests: RowRequests | None) -> Candidate:
+        assert requests is not None
         prefix = self.columns.prefix
         name = response[prefix + RESPONSE]
         if self.columns.drawn:
-            context, text = self._prompt(response, asked), response[prefix + CANDIDATE]
+            context, text = self._prompt(response, requests), response[prefix + CANDIDATE]
         else:
-            context, text = self._judged(response, asked)
+            context, text = self._parsed_response(response, requests)
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
         row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
         answer = split_reasoning(text).answer if self.stripped else None
         return Candidate(row, name, prompt_hash, context, text, reward, scores, answer)
 
-    def _prompt(self, response: Mapping[str, Any], asked: RowRequests) -> tuple[Message, ...]:
-        """What a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
+    def _prompt(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[Message, ...]:
+        """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
         recorded = response[self.columns.prefix + PROMPT_HASH]
-        for request in asked.requests:
+        for request in requests.requests:
             context = with_policy_system(request.context, self.system)
             if replace(request, context=context).prompt_hash == recorded:
                 return context
@@ -103,19 +110,19 @@ class Reader:
             f"(prompt_hash {recorded}): it was changed, or read by another version of Assay; sample it again"
         )
 
-    def _judged(self, response: Mapping[str, Any], asked: RowRequests) -> tuple[tuple[Message, ...], str]:
-        """What was scored. Raises `SourceError` if the row has no response of this name to the recorded prompt."""
+    def _parsed_response(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[tuple[Message, ...], str]:
+        """What was scored: context and text. Raises `SourceError` if the row has no such response to the recorded prompt."""
         row, name, recorded = (response[self.columns.prefix + column] for column in (ROW, RESPONSE, PROMPT_HASH))
-        for request in asked.requests:
-            for judged in request.responses:
-                if (judged.name, request.prompt_hash) == (name, recorded):
-                    return request.context, judged.content
+        for request in requests.requests:
+            for parsed in request.responses:
+                if (parsed.name, request.prompt_hash) == (name, recorded):
+                    return request.context, parsed.content
         raise SourceError(
             f"{name} of the row {row} isn't what was scored any more (prompt_hash {recorded}): the row was changed, or read "
             "by another version of Assay; score it again"
         )
 
-    def _asked(self, response: Mapping[str, Any]) -> RowRequests:
+    def _parse_row(self, response: Mapping[str, Any]) -> RowRequests:
         if self.columns.is_json:
             try:
                 row: object = parse(response[RECORD])
@@ -127,6 +134,6 @@ class Reader:
 
 
 def _responses(table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Each response, and whether it meets the condition."""
+    """Each response as a dict, and whether it meets the condition (True without one)."""
     met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
     return zip(table.to_pylist(), met, strict=True)

@@ -1,4 +1,4 @@
-"""What NeMo-Aligner's RPO makes of a data set's margins, and by which `model.dpo.gt_reward_scale` it could make more.
+"""How NeMo-Aligner's RPO uses the margins of a data set, and which `model.dpo.gt_reward_scale` suits them.
 
 Two of its losses (`rpo_bwd_kl`, `rpo_fwd_kl`) take sigmoid(scale * (chosen_reward - rejected_reward)) as the probability
 that the chosen response is better; the third (`rpo_sq`) wants the policy's own rewards to differ by that product. Reward
@@ -42,7 +42,7 @@ class ScaleAdvice:
 
 
 def scale_advice(margins: Sequence[float]) -> ScaleAdvice:
-    """The advice for pairs with these margins: at least one, each finite and above 0, as `Pair.margin` is."""
+    """The advice for pairs with these margins: at least one, each finite and above 0, as `PreferencePair.margin` is."""
     values = np.asarray(margins, dtype=np.float64)
     median = float(np.median(values))
     return ScaleAdvice(

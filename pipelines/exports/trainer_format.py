@@ -1,4 +1,4 @@
-"""What a trainer's format is: which rows it makes of a pair, or of the scored responses of a row, and what it refuses."""
+"""A trainer's format: the rows that it makes of a pair, or of the scored responses of a row, and what it refuses."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,32 +8,33 @@ from actors.errors import SettingsError
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 Row = dict[str, Any]
-"""What one line of JSON holds. Its keys are in the order in which the trainer's own files have them."""
+"""One line of JSON, its keys in the order of the trainer's own files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """How single responses are labelled: one with a reward of `threshold` or more is desirable, others are not."""
+    """Labels for single responses: those with a reward of `threshold` or more are desirable, the others aren't."""
 
     threshold: float | None = None
 
     def desirable(self, candidate: Candidate) -> bool:
-        """Which side it is. Raises `SettingsError` without a threshold."""
+        """Whether a response is desirable. Raises `SettingsError` without a threshold."""
         if self.threshold is None:
             raise SettingsError("which responses are desirable is told by a threshold of the reward: give one")
         return candidate.reward >= self.threshold
 
 
 def never(_: object) -> None:
-    """The check of a format that holds everything."""
+    """The check of a format that refuses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairFormat:
     """A format made of pairs.
 
-    `rows` is asked only for pairs that `check` gives no reason against. The rows of one pair must stay next to each other,
-    in this order: where there are two, the trainer tells the better one by its position in the file.
+    `check` returns a reason to refuse a pair, or None; `rows` is called only for pairs that aren't refused. The
+    rows of one pair must stay next to each other, in this order: where there are two, the trainer tells the better one by
+    its position in the file.
     """
 
     name: str
@@ -47,8 +48,8 @@ class PairFormat:
 class ResponseFormat:
     """A format made of single responses.
 
-    `rows` is asked for the candidates of one row of the corpus at a time, in order, and only for those that `check` gives
-    no reason against. `needs_scores` names the scores that a corpus must have.
+    `rows` is called with the candidates of one row of the corpus at a time, in order, without those that `check` refuses.
+    `needs_scores` names the scores that a corpus must have.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the trainers' rows are made of: messages, conversations, and reasons why a format can't hold one."""
+"""Building blocks of the trainers' rows: messages, conversations, and reasons why a format can't represent one."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -9,7 +9,7 @@ from pipelines.scored_corpus.candidates import Candidate
 
 
 class Refusal(StrEnum):
-    """Why a format can't hold a conversation. It is refused then, and never changed until it fits."""
+    """Why a format can't represent a conversation. It is left out then, never changed to fit."""
 
     TOOL_TURN = "tool_turn"
     LATER_SYSTEM_TURN = "later_system_turn"  # a second one, or one that doesn't come first
@@ -29,7 +29,7 @@ class Opened(NamedTuple):
 
 
 def with_first_system(context: tuple[Message, ...]) -> Opened:
-    """The context, with its system turn apart from the others."""
+    """Split a context into its system turn, if it begins with one, and the other turns."""
     if context and context[0].role is Role.SYSTEM:
         return Opened(context[0].content, context[1:])
     return Opened(None, context)
@@ -51,14 +51,14 @@ def whole(candidate: Candidate) -> list[dict[str, str]]:
 
 
 def threads(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-    """The candidates by conversation: each one's whole conversation is how the next one's context begins.
+    """Group neighbouring candidates into threads: each one's whole conversation is the beginning of the next one's context.
 
-    So the judged turns of one conversation are together, and responses that are alternatives are apart, whatever their
-    names are.
+    So the judged turns of one conversation are in one thread, and alternative responses are in threads of their own,
+    whatever their names are.
     """
     thread: list[Candidate] = []
     for candidate in candidates:
-        if thread and not _goes_on(candidate, thread[-1]):
+        if thread and not _continues(candidate, thread[-1]):
             yield thread
             thread = []
         thread.append(candidate)
@@ -66,18 +66,18 @@ def threads(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         yield thread
 
 
-def _goes_on(later: Candidate, earlier: Candidate) -> bool:
-    said = (*earlier.context, Message(Role.ASSISTANT, earlier.text))
-    return later.context[: len(said)] == said
+def _continues(later: Candidate, earlier: Candidate) -> bool:
+    conversation = (*earlier.context, Message(Role.ASSISTANT, earlier.text))
+    return later.context[: len(conversation)] == conversation
 
 
 def unasked(context: tuple[Message, ...]) -> Refusal | None:
-    """Against a context that doesn't end with what is to be answered, by the user or by a tool."""
+    """Refuse a context that doesn't end with a turn to be answered, of the user or of a tool."""
     return None if context and context[-1].role in (Role.USER, Role.TOOL) else Refusal.NO_QUESTION
 
 
 def more_speakers(context: tuple[Message, ...]) -> Refusal | None:
-    """Against turns of anybody but the user and the assistant, after the system turn that may come first."""
+    """Refuse turns of other speakers than user and assistant, after the system turn that may come first."""
     roles = {turn.role for turn in with_first_system(context).turns}
     if Role.TOOL in roles:
         return Refusal.TOOL_TURN
@@ -85,7 +85,7 @@ def more_speakers(context: tuple[Message, ...]) -> Refusal | None:
 
 
 def out_of_turn(context: tuple[Message, ...]) -> Refusal | None:
-    """Against all but this: a system turn or none, then user and assistant in turn, from the user to the user."""
+    """Refuse all but this order: an optional system turn, then user and assistant alternating, from the user to the user."""
     turns = with_first_system(context).turns
-    alternate = all(turn.role is (Role.USER, Role.ASSISTANT)[at % 2] for at, turn in enumerate(turns))
+    alternate = all(turn.role is (Role.USER, Role.ASSISTANT)[position % 2] for position, turn in enumerate(turns))
     return more_speakers(context) or (None if alternate and len(turns) % 2 else Refusal.NOT_ALTERNATING)

@@ -1,4 +1,4 @@
-"""Which responses of a scored corpus are kept, exactly, by passes over its parts; and the files they are written to.
+"""Filters a scored corpus: exact selection by passes over its parts, and the files of kept and other responses.
 
 Needs no model, no engine and no GPU, and never writes into the scored folder.
 """

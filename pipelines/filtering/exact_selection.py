@@ -1,19 +1,19 @@
 """Exact selection among more responses than fit into memory: the best k, the best fraction, a quantile, the best per group.
 
 Responses come in chunks, of any size and in any order. A response's *key* is its value (float64), then its tie (uint64):
-greater is better, -0.0 is 0.0, and ties decide among equal values. The caller leaves NaN out, and gives every response
-a tie of its own: a hash of which response it is, not of its text, which another response may share.
+greater is better, -0.0 equals 0.0, and ties decide among equal values. The caller leaves NaN out, and gives every response
+a different tie: a hash of the response's id, not of its text, which another response may share.
 
-The k-th best key is found in passes over the chunks, each narrowing down where it is:
+The k-th best key is found by a radix search: passes over the chunks, each of which narrows the range that contains the key:
 
     search = Search(Top(1000))
     while (step := search.step) is not None:
         search = search.next(step.merge(step(values, ties) for values, ties in chunks))
     search.boundary.mask(values, ties)
 
-A step runs in any worker, and what it returns is small: counts of keys by bin, as sparse as the values are. Once the bin
-that holds the key has few enough of them, they are gathered, and the last choice is made among them. Most often that is
-two passes. The worst data take six, three for each half of the key.
+A step runs in any worker, and its result is small: the counts of the bins that aren't empty. Once the bin with the key has
+few enough keys (`Search.limit`), they are gathered, and the last choice is made among them. Most data take two passes. The
+worst take six: a pass resolves 22 bits, so each 64-bit half of the key takes three.
 """
 
 import math
@@ -30,33 +30,38 @@ Values = NDArray[np.float64]
 Words = NDArray[np.uint64]
 """Ties, or values mapped to integers of the same order; one-dimensional."""
 
-Found = NDArray[np.uint64]
-"""What a step returns, for its `merge` alone to read; two-dimensional, a column per bin or per key."""
+StepResult = NDArray[np.uint64]
+"""The result of a step, which only its `merge` and `Search.next` read: (3, bins) of `Count`, (2, keys) of `Gather`."""
 
 _BIN_BITS = 22
+"""2**22 bins are 96 MiB of counts at most (`Search.limit`), and 22 bits three times are 66: three passes for 64 bits."""
 _GREATEST = 2**64 - 1
 _SIGN = 2**63
 
 
 def _ordered(values: Values) -> Words:
-    """Integers in the order of the values: their bits with the sign bit set, or those of negative values all flipped."""
+    """Map values to integers of the same order: set the sign bit of values from 0 on, flip all bits of negative ones.
+
+    The bits of positive floats, read as integers, are in the order of the values; negative ones are reversed.
+    """
     bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
     return np.where(bits >> 63 == 1, ~bits, bits | _SIGN)
 
 
 def _value(word: int) -> float:
+    """The inverse of `_ordered`."""
     return float(np.uint64(word ^ _SIGN if word & _SIGN else word ^ _GREATEST).view(np.float64))
 
 
 def _starts(*columns: Words) -> NDArray[np.intp]:
-    """Where runs of equal rows begin."""
+    """The indices at which runs of equal rows begin."""
     changes = [column[1:] != column[:-1] for column in columns]
     return np.flatnonzero(np.concatenate([[True], np.logical_or.reduce(changes)])[: columns[0].size])
 
 
 @dataclass(frozen=True)
 class Top:
-    """The `count` best, or all if there are fewer. Raises `ValueError` unless the count is 1 or more."""
+    """Keep the `count` best, or all if there are fewer. Raises `ValueError` unless the count is 1 or more."""
 
     count: int
 
@@ -71,10 +76,10 @@ class Top:
 
 @dataclass(frozen=True)
 class TopFraction:
-    """The best fraction of all, rounded down, but at least one: who asks for the best of a few wants the best, not nothing.
+    """Keep the best fraction, rounded down, but at least one response: 10 % of five responses is the best one, not nothing.
 
-    The fraction is taken as it is written: 0.29 of 100 is 29, though the float64 is a little less than 0.29. Raises
-    `ValueError` unless it is over 0, and 1 at most.
+    The fraction is taken in decimal as it is written: 0.29 of 100 is 29, though the float64 is slightly less than 0.29.
+    Raises `ValueError` unless it is over 0, and 1 at most.
     """
 
     fraction: float
@@ -90,11 +95,11 @@ class TopFraction:
 
 @dataclass(frozen=True)
 class Quantile:
-    """All values at or above the quantile `q`, which is `numpy.quantile(values, q)` to the bit, but for the sign of a zero.
+    """Keep all values at or above the quantile `q`: `numpy.quantile(values, q)` to the bit, but for the sign of a zero.
 
-    Where numpy would give NaN or overflow, because a neighbour is infinite or the two are too far apart, it is the upper
-    neighbour (or the lower one, right on it). That keeps the same responses as a number between the two. Raises
-    `ValueError` unless `q` is from 0 to 1.
+    Where numpy would give NaN or overflow, as a neighbour is infinite or the two are too far apart, the upper neighbour is
+    taken (or the lower one, if the quantile falls exactly on it). That keeps the same responses as any number between the
+    two. Raises `ValueError` unless `q` is from 0 to 1.
     """
 
     q: float
@@ -105,28 +110,32 @@ class Quantile:
 
     def rank(self, total: int) -> int:
         """The place of the lower neighbour, from 1 for the greatest, among `total` (1 or more)."""
-        # Over 2**53, the product may round to more than there are.
+        # Above 2**53 the product is rounded, and may come out greater than total - 1.
         return total - min(math.floor((total - 1) * self.q), total - 1)
 
     def between(self, lower: float, upper: float, total: int) -> float:
-        """The quantile, by its two neighbours."""
+        """The quantile, interpolated between its two neighbours among `total` values."""
         weight = (total - 1) * self.q % 1
         if lower == upper or weight == 0:
             return lower
-        # Between two values, the quantile is the weight: so numpy rounds here just as it does among all of them.
+        # The quantile of two values at `weight` is the same interpolation, done by numpy itself: so it is rounded as numpy
+        # rounds it among all values.
         return float(np.quantile([lower, upper], weight)) if math.isfinite(upper - lower) else upper
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Some of the keys: those with values of a range, or those of one value with ties of a range. Both ends belong to it."""
+    """A range of keys, both ends included: of values (`value` is None), or of the ties of the keys with one value.
+
+    `low` and `high` are words: values mapped by `_ordered`, or ties.
+    """
 
     low: int = 0
     high: int = _GREATEST
     value: float | None = None
 
     def find(self, values: Values, ties: Words) -> tuple[Words, NDArray[np.bool_]]:
-        """What is searched, the values or the ties; and which of the chunk's keys are in the range."""
+        """The words that are searched (of values or of ties), and a mask of the chunk's keys that are in the range."""
         words = _ordered(values) if self.value is None else ties
         inside = (words >= self.low) & (words <= self.high)
         return words, inside if self.value is None else inside & (values == self.value)
@@ -134,30 +143,36 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class Count:
-    """A pass that counts the keys of a range in 2**22 bins. Of each that isn't empty: its least, its greatest, how many."""
+    """A pass that counts the keys of a range in up to 2**22 bins of equal width.
+
+    The result has three rows: the least word, the greatest word and the count of each bin that isn't empty, in ascending
+    order. With least and greatest, the next range is as narrow as the data: clustered values take no more passes.
+    """
 
     keys: KeyRange = KeyRange()
 
-    def __call__(self, values: Values, ties: Words) -> Found:
+    def __call__(self, values: Values, ties: Words) -> StepResult:
         words, inside = self.keys.find(values, ties)
         words = np.sort(words[inside])
         starts = _starts(self._bins(words))
         sizes = np.diff(starts, append=words.size)
         return np.stack([words[starts], words[starts + sizes - 1], sizes.astype(np.uint64)])
 
-    def merge(self, results: Iterable[Found]) -> Found:
-        """The result for all chunks, by those for some. Holds about twice what it returns, however many come."""
-        merged, waiting, size = np.empty((3, 0), np.uint64), list[Found](), 0
-        for found in results:
-            waiting.append(found)
-            size += found.shape[1]
+    def merge(self, results: Iterable[StepResult]) -> StepResult:
+        """Merge the results for some chunks into that for all. Holds about twice what it returns, whatever comes."""
+        merged, waiting, size = np.empty((3, 0), np.uint64), list[StepResult](), 0
+        for result in results:
+            waiting.append(result)
+            size += result.shape[1]
+            # Each merge sorts everything: wait until as much has come as was merged before, so that the work stays
+            # proportional to the input; below 2**16 bins (1.5 MiB) a merge isn't worth its overhead.
             if size > max(merged.shape[1], 2**16):
                 merged, waiting, size = self._sum([merged, *waiting]), [], 0
         return self._sum([merged, *waiting])
 
-    def _sum(self, results: list[Found]) -> Found:
-        found = np.concatenate(results, axis=1)
-        least, greatest, counts = found[:, np.argsort(found[0], kind="stable")]
+    def _sum(self, results: list[StepResult]) -> StepResult:
+        bins = np.concatenate(results, axis=1)
+        least, greatest, counts = bins[:, np.argsort(bins[0], kind="stable")]
         starts = _starts(self._bins(least))
         return np.stack([least[starts], np.maximum.reduceat(greatest, starts), np.add.reduceat(counts, starts)])
 
@@ -168,21 +183,21 @@ class Count:
 
 @dataclass(frozen=True)
 class Gather:
-    """A pass that gathers the keys of a range, of which there are few."""
+    """A pass that gathers the keys of a range, which are few (`Search.limit`): a row of values, as bits, and one of ties."""
 
     keys: KeyRange
 
-    def __call__(self, values: Values, ties: Words) -> Found:
+    def __call__(self, values: Values, ties: Words) -> StepResult:
         _, inside = self.keys.find(values, ties)
         return np.stack([values[inside].view(np.uint64), ties[inside]])
 
-    def merge(self, results: Iterable[Found]) -> Found:
-        """The result for all chunks, by those for some."""
+    def merge(self, results: Iterable[StepResult]) -> StepResult:
+        """Merge the results for some chunks into that for all."""
         return np.concatenate([np.empty((2, 0), np.uint64), *results], axis=1)
 
 
 class Ties(NamedTuple):
-    """How many have the boundary's value, and how many of these are kept; where fewer are, their ties decided."""
+    """How many responses have the boundary's value, and how many of these are kept, by their ties if not all."""
 
     equal: int
     kept: int
@@ -190,10 +205,11 @@ class Ties(NamedTuple):
 
 @dataclass(frozen=True)
 class Boundary:
-    """What is kept of `total` responses: `kept`, as many as were asked for unless two have the same key.
+    """The last key that is kept. `kept` of `total` responses are: the number requested, unless two have the same key.
 
-    `tie` is the least that is kept of the boundary's value, or 0 where they all fit in. For a quantile, `value` is the
-    quantile, which no response may have, and `ties` is None: it keeps all that are equal.
+    `tie` is the least tie that is kept among keys with the boundary's `value`, or 0 if all of them are kept. For a
+    quantile, `value` is the quantile itself, which may lie between two responses, and `ties` is None: all equal
+    values are kept.
     """
 
     value: float
@@ -203,15 +219,16 @@ class Boundary:
     ties: Ties | None
 
     def mask(self, values: Values, ties: Words) -> NDArray[np.bool_]:
-        """Which are kept. NaN isn't."""
+        """Which keys are kept; NaN never is."""
         return (values > self.value) | ((values == self.value) & (ties >= self.tie))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What is known of the k-th best key: how many there are in all, above its range, and within it.
+    """Counts of keys around the k-th best one: in all, within the range that contains it, and above that range.
 
-    `greater` and `equal` count by value alone, once its value is known; `upper` is the least value above its range.
+    `greater` and `equal` count by value alone, once the value is determined. `upper` is the least value above the range: a
+    quantile interpolates towards it.
     """
 
     total: int
@@ -224,9 +241,10 @@ class _Place:
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the last key that is kept. It is over when `step` is None; `boundary` is None if there were no keys.
+    """A search for the last key that is kept. It is over when `step` is None; then `boundary` is None if there were no keys.
 
-    `limit` bounds the keys gathered (16 bytes each), from 0. The default is 64 MiB; all 2**22 bins would be 96 MiB.
+    `limit` bounds the number of keys that are gathered (16 bytes each), from 0. The default is 64 MiB, less than the 96 MiB
+    that the counts of all 2**22 bins take.
     """
 
     target: Top | TopFraction | Quantile
@@ -235,51 +253,59 @@ class Search:
     boundary: Boundary | None = None
     _place: _Place | None = None
 
-    def next(self, found: Found) -> "Search":
-        """Go on by what the step found in all chunks. Raises `ValueError` if they aren't those of the pass before."""
+    def next(self, result: StepResult) -> "Search":
+        """Advance by the result of `step`, merged over all chunks. Raises `ValueError` if they changed in between."""
         if self.step is None:
             raise ValueError("the search is over")
-        seen = int(found[2].sum()) if isinstance(self.step, Count) else found.shape[1]
+        seen = int(result[2].sum()) if isinstance(self.step, Count) else result.shape[1]
         place = self._place or _Place(seen, seen)
         if seen != place.within:
             raise ValueError(f"this pass found {seen} responses where the one before counted {place.within}: they changed")
         if seen == 0:
             return replace(self, step=None)
         if isinstance(self.step, Count):
-            return self._narrowed(self.step.keys, found, place)
-        # The gathered keys are a chunk like any other: the counting goes on among them, here.
-        search, values, ties = replace(self, limit=0, step=Count(self.step.keys)), found[0].view(np.float64), found[1]
+            return self._narrow(self.step.keys, result, place)
+        # The gathered keys are all keys of the range, so they stand for the whole corpus: finish the search here by counting
+        # passes over this one chunk. `limit=0` keeps it from gathering again.
+        search, values, ties = replace(self, limit=0, step=Count(self.step.keys)), result[0].view(np.float64), result[1]
         while search.step is not None:
             search = search.next(search.step(values, ties))
         return search
 
-    def _narrowed(self, keys: KeyRange, bins: Found, place: _Place) -> "Search":
+    def _narrow(self, keys: KeyRange, bins: StepResult, place: _Place) -> "Search":
+        """Narrow the range `keys` to the bin that contains the key of the target's rank, or finish."""
         least, greatest, counts = bins[:, ::-1]  # the best bin first
-        through = np.cumsum(counts.astype(np.int64))
+        cumulative = np.cumsum(counts.astype(np.int64))
         rank = self.target.rank(place.total)
-        at = int(np.searchsorted(through, rank - place.above))
-        low, high, within = int(least[at]), int(greatest[at]), int(counts[at])
-        place = replace(place, above=place.above + int(through[at]) - within, within=within)
-        if keys.value is None and at > 0:
-            place = replace(place, upper=_value(int(least[at - 1])))
+        # The first bin by whose end, from the best down, `rank` keys have come; `above` of these are above the range.
+        index = int(np.searchsorted(cumulative, rank - place.above))
+        low, high, within = int(least[index]), int(greatest[index]), int(counts[index])
+        place = replace(place, above=place.above + int(cumulative[index]) - within, within=within)
+        if keys.value is None and index > 0:  # the best bin has no better one in this range: `upper` stays that of before
+            place = replace(place, upper=_value(int(least[index - 1])))
         if low < high:
-            return self._among(KeyRange(low, high, keys.value), place)
+            return self._search_in(KeyRange(low, high, keys.value), place)
+        # One word is left. If it is a tie, that is the whole key.
         if keys.value is not None:
-            return self._over(place, keys.value, low)
+            return self._finish(place, keys.value, low)
+        # It is a value: go on to the ties only if some of the keys with this value are kept and some aren't.
         place = replace(place, greater=place.above, equal=within)
         if isinstance(self.target, Quantile) or rank == place.above + within:
-            return self._over(place, _value(low), 0)
-        return self._among(KeyRange(value=_value(low)), place)
+            return self._finish(place, _value(low), 0)
+        return self._search_in(KeyRange(value=_value(low)), place)
 
-    def _among(self, keys: KeyRange, place: _Place) -> "Search":
+    def _search_in(self, keys: KeyRange, place: _Place) -> "Search":
         return replace(self, step=Gather(keys) if place.within <= self.limit else Count(keys), _place=place)
 
-    def _over(self, place: _Place, value: float, tie: int) -> "Search":
+    def _finish(self, place: _Place, value: float, tie: int) -> "Search":
         kept = place.above + place.within
         ties: Ties | None = Ties(place.equal, kept - place.greater)
         if isinstance(self.target, Quantile):
+            # The upper neighbour is the key of the next better rank. That has the same value, unless this key is the best of
+            # those with its value; then it is the least value above.
             best_of_its_value = self.target.rank(place.total) == place.greater + 1
             quantile = self.target.between(value, place.upper if best_of_its_value else value, place.total)
+            # A quantile between two values keeps only what is greater than the lower one.
             value, kept, ties = quantile, kept if quantile == value else place.greater, None
         return replace(self, step=None, boundary=Boundary(value, tie, place.total, kept, ties))
 
@@ -287,38 +313,41 @@ class Search:
 GROUP = ("group_high", "group_low")
 VALUE = "value"
 TIE = "tie"
-"""The columns that candidates have: the halves of a 128-bit digest, spread evenly, and the key. Others travel along."""
+"""Columns of a table of candidates: the halves of the group's 128-bit digest, evenly distributed, and the key. Other columns
+are passed through."""
 
 
 class GroupWinners(NamedTuple):
-    """The best of each group, and what would have been if their group had been decided by the minimum gap."""
+    """The best of each group (`kept`), and those that would be but for a gap below the minimum (`close`)."""
 
     kept: pa.Table
     close: pa.Table
 
 
 def local_best(table: pa.Table, k: int, min_gap: float | None = None) -> pa.Table:
-    """The rows of a chunk that may be among the `k` best (1 or more) of their group, or decide how far ahead its best is.
+    """The rows of a chunk that may be among the `k` best (1 or more) of their group, or decide its gap.
 
-    Chunks may be joined and cut down again, in any order. Rows come out by group, the best first.
+    Results may be concatenated and reduced again, in any order. Rows come out by group, the best first.
     """
-    order, starts, sizes = _by_group(table)
+    order, starts, sizes = _sort_by_group(table)
+    # With a minimum gap the second best is needed, too, even if k is 1.
     return table.take(order[_ranks(starts, sizes) < (k if min_gap is None else max(k, 2))])
 
 
 def global_best(table: pa.Table, k: int, min_gap: float | None = None) -> GroupWinners:
-    """The `k` best of each group (1 or more), by all candidates that `local_best` left of its groups.
+    """The `k` best of each group (1 or more), from all candidates that `local_best` left of the groups.
 
-    With a minimum gap, in units of the value, a group is decided if its best value, less the next best, is that or more
-    as float64 has it. A response alone in its group is ahead of nothing, so it isn't kept, whatever the gap.
+    With a minimum gap, in units of the value, a group is kept only if (best value) - (second best) is that or more, in
+    float64. A response alone in its group has no gap, so it isn't kept, whatever the minimum.
     """
-    order, starts, sizes = _by_group(table)
+    order, starts, sizes = _sort_by_group(table)
     best = _ranks(starts, sizes) < k
     decided = np.ones(starts.size, bool)
     if min_gap is not None:
         values = table.column(VALUE).to_numpy()[order]
         first, second = values[starts], values[starts + np.minimum(sizes - 1, 1)]
-        with np.errstate(over="ignore", invalid="ignore"):  # two infinite values are equal; too far apart is far enough
+        # inf - inf would be NaN: equal infinities have a gap of 0. A difference that overflows is inf, which is wide enough.
+        with np.errstate(over="ignore", invalid="ignore"):
             gaps = np.where(first == second, 0.0, first - second)
         decided = (sizes > 1) & (gaps >= min_gap)
     kept = np.repeat(decided, sizes)
@@ -326,21 +355,22 @@ def global_best(table: pa.Table, k: int, min_gap: float | None = None) -> GroupW
 
 
 def partition(table: pa.Table, count: int) -> list[pa.Table]:
-    """Split rows into `count` tables (1 or more), each with all rows of its groups. Their order within stays as it was."""
+    """Split rows into `count` tables (1 or more), each with all rows of its groups, in their order."""
     parts = (table.column(GROUP[0]).to_numpy() % count).astype(np.intp)
     order = np.argsort(parts, kind="stable")
-    # `take` and not a slice, which drags the whole table along when it is pickled.
+    # `take` copies: a slice would be pickled with the whole table behind it.
     return [table.take(rows) for rows in np.split(order, np.searchsorted(parts[order], np.arange(1, count)))]
 
 
-def _by_group(table: pa.Table) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """The rows by group, the best first; and where in this order each group starts, and its size."""
+def _sort_by_group(table: pa.Table) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """The order of the rows by group, the best first; where in that order each group starts; and the groups' sizes."""
     high, low, value, tie = (table.column(name).to_numpy() for name in (*GROUP, VALUE, TIE))
+    # `lexsort` sorts ascending, by its last key first; inverting the bits of tie and value makes these descending.
     order = np.lexsort((~tie, ~_ordered(value), low, high))
     starts = _starts(high[order], low[order])
     return order, starts, np.diff(starts, append=order.size)
 
 
 def _ranks(starts: NDArray[np.intp], sizes: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The place of each row in its group, from 0."""
+    """The rank of each row in its group, from 0."""
     return np.arange(sizes.sum()) - np.repeat(starts, sizes)

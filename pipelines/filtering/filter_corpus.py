@@ -1,12 +1,12 @@
-"""The second job: a scored corpus in, what is worth keeping out. It costs no GPU, and can be run again at will.
+"""The filter job: from a scored corpus to files of the responses worth keeping. Needs no GPU, and can be run repeatedly.
 
 1. Check the settings, the scored folder and the output folders.
-2. Where the best of all are asked for, find out who they are, by passes over the columns that this needs (`passes`).
-3. Count what will be kept of each group of parts, and put groups together that make files of a useful size.
-4. Write these files, kept rows and others. A filter that was killed goes on with the files that aren't there.
-5. Check that every response went one way or the other, and say so in `filter.json`.
+2. For a selection over the whole corpus, find its boundary or its winners by passes over the columns it needs (`passes`).
+3. Count what will be kept of each group of parts, and combine groups into outputs that make files of a useful size.
+4. Write the outputs, kept rows and the rest. A filter that was killed resumes with the outputs that aren't done.
+5. Check that every response was either kept or counted with a reason, and commit the counts in `filter.json`.
 
-What is written doesn't depend on how many workers there are: all is cut by the parts' names and sizes alone.
+The output doesn't depend on the number of workers: work is cut by the names and sizes of the parts alone.
 """
 
 import hashlib
@@ -47,17 +47,18 @@ __all__ = ["KeepSummary", "keep"]
 
 _GROUP_BYTES = 64 * 2**20
 _GROUP_PARTS = 256
+"""Bounds of a group: the bytes and the number of parts that one task of a pass reads."""
 _OUTPUT_BYTES = 64 * 2**20
-"""About what an output file holds, in bytes of the scored parts, which are compressed."""
+"""About the size of an output file, measured in bytes of the scored parts, which are compressed."""
 
 _SELECTIONS = ("top_fraction", "quantile", "top_k")
 
 
 def keep(settings: FilterSettings) -> KeepSummary:
-    """Filter a scored corpus, or go on where an earlier filter of the same settings ended.
+    """Filter a scored corpus, or resume an interrupted filter of the same settings.
 
-    Raises a `UserError` if the settings, the scored folder or an output folder won't do, `RunStopped` if a worker was
-    lost for good, and `AuditError` if the parts aren't what their names say or a response went neither way.
+    Raises a `UserError` if the settings, the scored folder or an output folder are unusable, `RunStopped` if a worker was
+    lost for good, and `AuditError` if a part doesn't hold what its name says, or a response was neither kept nor counted.
     """
     check(settings)
     manifest = read_scored_manifest(settings.scored)
@@ -67,33 +68,36 @@ def keep(settings: FilterSettings) -> KeepSummary:
     _check_targets(settings, step)
     sizes = {part: entry.size for part, entry in entries}
     groups = list(_groups(entries))
-    with ExitStack() as held, workers(len(groups)) as hands:
+    with ExitStack() as leases, workers(len(groups)) as hands:
         for target in step.targets:
-            held.enter_context(lease(target.folder))
-            output_folder.check_free(target.folder, settings.overwrite)  # another filter may have ended just now
-        step = step.held()
+            leases.enter_context(lease(target.folder))
+            # Again, under the lease: another filter may have ended since.
+            output_folder.check_free(target.folder, settings.overwrite)
+        step = step.with_tickets()
         work = _Work(hands, step, settings, groups)
-        looked = work.look() if len(groups) > 1 or not step.targets else None
-        summary = sum(looked.values(), KeepSummary()) if looked is not None else None
+        # A single group makes a single output, whatever is kept of it: it needn't be counted before it is written.
+        counts = work.count() if len(groups) > 1 or not step.targets else None
+        summary = sum(counts.values(), KeepSummary()) if counts is not None else None
         if step.targets:
-            outputs = passes.plan_outputs(groups, list(_sizes(step, groups, looked, sizes)), _OUTPUT_BYTES)
+            outputs = passes.plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
             documents = {target.folder: _document(settings, manifest, target, outputs, work) for target in step.targets}
             done = [output_folder.start(folder, document) for folder, document in documents.items()]
-            # An output is done if all its files are: somebody may have deleted one of the folders.
-            noted = done[0].keys() & done[-1].keys()
+            # An output is done if it is noted in all folders (one or two): somebody may have deleted one of them.
+            done_numbers = done[0].keys() & done[-1].keys()
             written = {
                 output.index: KeepSummary(**done[0][number])
                 for output in outputs
-                if (number := output_folder.numbered(output.index)) in noted
+                if (number := output_folder.numbered(output.index)) in done_numbers
             }
             written |= work.write([output for output in outputs if output.index not in written])
+            # Passes read the parts twice: a part that was replaced or damaged in between shows here.
             if summary not in (None, total := sum(written.values(), KeepSummary())):
                 raise AuditError(f"what was written isn't what was counted before: {total}, {summary}")
             summary = total
         assert summary is not None
         if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
             raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-        summary = replace(summary, selection=work.told, made_up=is_fake(manifest))
+        summary = replace(summary, selection=work.selection, made_up=is_fake(manifest))
         if step.targets:
             for folder, document in documents.items():
                 write_recipe(folder, filter=settings)
@@ -102,7 +106,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
 
 
 def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
-    """What came of a filter whose output is there, of the scored folder as it is; None if there is something to do."""
+    """The counts of a filter that is complete for the scored folder as it is now; None if there is something left to do."""
     if settings.overwrite or settings.output is None:
         return None
     try:
@@ -111,83 +115,88 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
             manifest.fingerprint,
             output_folder.parts_fingerprint(audit_parts(settings.scored, manifest, settings.partial)),
         )
-    except UserError:  # it isn't there yet, or isn't complete
+    except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    asked = settings.model_dump(mode="json")
+    document = settings.model_dump(mode="json")
     folders = [folder for folder in (settings.output, settings.rest) if folder is not None]
-    there = [output_folder.read_finished(folder, asked, *source) for folder in folders]
-    return None if None in there or there[0] is None else KeepSummary(**there[0])
+    summaries = [output_folder.read_finished(folder, document, *source) for folder in folders]
+    return None if None in summaries or summaries[0] is None else KeepSummary(**summaries[0])
 
 
 class _Work:
-    """The passes over the groups. What is selected is found out at the start."""
+    """The passes of a filter over its groups. The constructor runs those that find the selection."""
 
     def __init__(self, hands: Workers, step: FilterStep, settings: FilterSettings, groups: Sequence[Group]) -> None:
         self._hands = hands
         self._step = step
         self._groups = groups
-        self._selection: Selection | None = None
-        self._won: dict[Group, list[Any]] = {}
-        self.told: Mapping[str, Any] | None = None
+        self._boundary: Selection | None = None
+        self._winners: dict[Group, list[Any]] = {}
+        self.selection: Mapping[str, Any] | None = None
         by = settings.by or step.columns.prefix + REWARD
-        looking = step.without_targets()
-        sources = [passes.Source(looking, group, group.parts[0].number) for group in groups]
+        evaluator = step.without_targets()
+        sources = [passes.Source(evaluator, group, group.parts[0].number) for group in groups]
         if settings.top_k is not None:
-            won = passes.winners(hands, settings, sources)
-            self._won = dict(zip(groups, won, strict=True))
-            self.told = {"by": by, "top_k": settings.top_k, "per": settings.per or "prompt", "min_gap": settings.min_gap}
-        elif step.judge.ranking:
-            cut = passes.boundary(hands, settings, sources)
-            self._selection = cut
-            self.told = {"by": by, **cut.as_json()}
+            winners = passes.winners(hands, settings, sources)
+            self._winners = dict(zip(groups, winners, strict=True))
+            per = settings.per or "prompt"
+            self.selection = {"by": by, "top_k": settings.top_k, "per": per, "min_gap": settings.min_gap}
+        elif step.evaluator.ranking:
+            boundary = passes.boundary(hands, settings, sources)
+            self._boundary = boundary
+            self.selection = {"by": by, **boundary.as_json()}
 
-    def look(self) -> dict[int, KeepSummary]:
-        """What is kept of each group, by its place."""
-        return self._filter(self._step.without_targets(), [Output(at, (own,)) for at, own in enumerate(self._groups)])
+    def count(self) -> dict[int, KeepSummary]:
+        """Count what is kept of each group, by its index."""
+        outputs = [Output(index, (group,)) for index, group in enumerate(self._groups)]
+        return self._filter(self._step.without_targets(), outputs)
 
     def write(self, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
-        """Write outputs; what is kept of each, by its number."""
+        """Write outputs; returns the counts of each, by its number."""
         return self._filter(self._step, outputs)
 
     def _filter(self, step: FilterStep, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
-        pieces = [itertools.chain.from_iterable(self._won.get(group, ()) for group in output.groups) for output in outputs]
-        arguments = [(step, self._selection, output, *own) for output, own in zip(outputs, pieces, strict=True)]
+        # An output's winners travel as arguments of its task, not inside a selection: Ray resolves only direct arguments.
+        winners = [
+            itertools.chain.from_iterable(self._winners.get(group, ()) for group in output.groups) for output in outputs
+        ]
+        arguments = [(step, self._boundary, output, *tables) for output, tables in zip(outputs, winners, strict=True)]
         return dict(self._hands.map(_filter_output, arguments))
 
 
-def _filter_output(step: FilterStep, selection: Selection | None, output: Output, *won: Any) -> tuple[int, KeepSummary]:
-    return output.index, filter_group(step, passes.join_winners(won) if won else selection, output)
+def _filter_output(step: FilterStep, boundary: Selection | None, output: Output, *winners: Any) -> tuple[int, KeepSummary]:
+    return output.index, filter_group(step, passes.join_winners(winners) if winners else boundary, output)
 
 
 def _sizes(
-    step: FilterStep, groups: Sequence[Group], looked: Mapping[int, KeepSummary] | None, sizes: Mapping[Part, int]
+    step: FilterStep, groups: Sequence[Group], counts: Mapping[int, KeepSummary] | None, sizes: Mapping[Part, int]
 ) -> Iterator[float]:
-    """About how many bytes are written of each group, to the fuller of the folders."""
-    for at, group in enumerate(groups):
+    """About how many bytes each group will write to the fuller of the folders, in bytes of the scored parts."""
+    for index, group in enumerate(groups):
         whole = sum(sizes[numbered.part] for numbered in group.parts)
-        if looked is None or not looked[at].responses:
+        if counts is None or not counts[index].responses:
             yield whole
             continue
-        share = looked[at].kept / looked[at].responses
+        share = counts[index].kept / counts[index].responses
         yield whole * max(share if step.kept else 0.0, 1 - share if step.rest else 0.0)
 
 
 def check(settings: ChoiceSettings) -> None:
-    """Raise `SettingsError` unless what is asked for goes together."""
-    asked = [name for name in _SELECTIONS if getattr(settings, name) is not None]
-    flags = [f"--{name.replace('_', '-')}" for name in asked]
-    if len(asked) > 1:
+    """Raise `SettingsError` if settings contradict each other, or filter nothing."""
+    selections = [name for name in _SELECTIONS if getattr(settings, name) is not None]
+    flags = [f"--{name.replace('_', '-')}" for name in selections]
+    if len(selections) > 1:
         raise SettingsError(f"{' and '.join(flags)} don't go together: choose one, and put conditions into --keep")
-    if not asked and settings.keep is None:
+    if not selections and settings.keep is None:
         raise SettingsError("there is nothing to filter by: give --keep, --top-fraction, --quantile or --top-k")
-    if not asked and settings.by is not None:
+    if not selections and settings.by is not None:
         raise SettingsError("--by is what --top-fraction, --quantile and --top-k choose by: give one of them")
     if settings.top_k is None and (settings.per is not None or settings.min_gap is not None):
         raise SettingsError(f"--{'per' if settings.per else 'min-gap'} goes with --top-k")
 
 
 def check_ahead(settings: FilterSettings, columns: Columns) -> None:
-    """Raise a `UserError` for whatever will be wrong with a filter of a corpus that isn't there yet."""
+    """Raise a `UserError` if a filter can't be done with a corpus of such columns, which needn't exist yet."""
     check(settings)
     _check_targets(settings, _step_of(settings, columns, {}, run=""))
 
@@ -205,13 +214,13 @@ def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
 
 def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, Any], run: str) -> FilterStep:
     form = settings.format or ("jsonl" if columns.is_json else "parquet")
-    metadata = {"assay": json.dumps({"identity": identity, "filter": _asked(settings)})}
-    # The reason why is one more column beside ours, so the rest always has these.
-    taken = {name.lower() for name in columns.schema.names}
-    why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in taken)
-    output, other = (path and storage.absolute(path) for path in (settings.output, settings.rest))
-    kept = output and Target(output, "kept", form, columns, settings.fields, None, metadata)
-    rest = other and Target(other, "rest", form, columns, True, why, metadata)
+    metadata = {"assay": json.dumps({"identity": identity, "filter": _describe(settings)})}
+    # The reason is one more column beside ours, so the rest is written with our columns whatever `fields` says.
+    names = {name.lower() for name in columns.schema.names}
+    why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in names)
+    kept_folder, rest_folder = (path and storage.absolute(path) for path in (settings.output, settings.rest))
+    kept = kept_folder and Target(kept_folder, "kept", form, columns, settings.fields, None, metadata)
+    rest = rest_folder and Target(rest_folder, "rest", form, columns, True, why, metadata)
     return FilterStep(
         Parts(storage.absolute(settings.scored), run),
         columns,
@@ -221,8 +230,8 @@ def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, 
     )
 
 
-def _asked(settings: FilterSettings) -> str:
-    """What is kept, in a line."""
+def _describe(settings: FilterSettings) -> str:
+    """The settings that decide what is kept, in one line."""
     names = ("keep", "by", *_SELECTIONS, "per", "min_gap")
     return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name)) is not None)
 
@@ -233,9 +242,9 @@ def _document(
     parts = [[numbered.part.name for group in output.groups for numbered in group.parts] for output in outputs]
     return {
         "holds": target.stem,
-        "asked": _asked(settings),
+        "asked": _describe(settings),
         "settings": settings.model_dump(mode="json"),
-        "selection": work.told,
+        "selection": work.selection,
         "format": target.format,
         "why": target.why,
         "source": {
@@ -250,7 +259,7 @@ def _document(
 
 
 def _groups(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
-    """Neighbouring parts, up to a size and a number: what a task reads."""
+    """Groups of neighbouring parts, bounded by size and number: what one task reads."""
     size, group = 0, list[Numbered]()
     for number, (part, entry) in enumerate(parts):
         if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):

@@ -1,7 +1,7 @@
-"""What a worker of the filter does with a group of parts: judge each response, count what is kept, or write it.
+"""The work of a filter's worker on a group of parts: evaluate each response, and count or write the kept ones.
 
-A response is *met* if it meets the condition, a *candidate* if it is also scored and has a number to be ranked by. A
-selection chooses among candidates; without one, what is met is kept.
+A response is *met* if it meets the condition; a *candidate* is also scored, and has a number to be ranked by. A selection
+chooses among candidates; without a selection, all responses that are met are kept.
 """
 
 import functools
@@ -39,7 +39,7 @@ from pipelines.settings.run_settings import ChoiceSettings
 from pipelines.storage.lease import ticket
 
 CONDITION, NO_VALUE = "condition", "no_value"
-"""Why a scored response isn't kept, beside what its selection says; the others aren't for their status and reason."""
+"""Reasons why a scored response isn't kept, beside those of its selection. Unscored ones have their status and reason."""
 
 _MET = "met"
 
@@ -50,8 +50,8 @@ Mask = NDArray[np.bool_]
 class KeepSummary:
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
-    Every response is counted once: `responses == kept + sum(not_kept.values())`. `selection` says where a selection over
-    the whole corpus made its cut, `made_up` that the numbers are the fake engine's.
+    Every response is counted once: `responses == kept + sum(not_kept.values())`. `selection` describes a selection over
+    the whole corpus and its boundary. `made_up`: the rewards are the fake engine's.
     """
 
     rows: int = 0
@@ -73,8 +73,8 @@ class KeepSummary:
 
     def as_json(self) -> dict[str, Any]:
         """For `filter.json` and for `--json`."""
-        told = asdict(self)
-        return told if self.made_up else {name: value for name, value in told.items() if name != "made_up"}
+        document = asdict(self)
+        return document if self.made_up else {name: value for name, value in document.items() if name != "made_up"}
 
 
 class Numbered(NamedTuple):
@@ -93,7 +93,10 @@ class Group:
 
 @dataclass(frozen=True)
 class EvaluatedRows:
-    """Some rows of a part, from `first` on, and what was found out about each."""
+    """Rows of part number `part`, from index `first` on, with the results of the SQL expressions (`answers`).
+
+    `met` is true where a response meets the condition and, if there is a ranking, was scored.
+    """
 
     part: int
     first: int
@@ -103,26 +106,26 @@ class EvaluatedRows:
 
     @functools.cached_property
     def values(self) -> NDArray[np.float64]:
-        """What each is ranked by; NaN for no candidate."""
-        found = self.answers.column(VALUE)
-        return np.where(self.met, pc.fill_null(found, float("nan")).to_numpy(), np.nan)
+        """The number that each response is ranked by; NaN if it is no candidate."""
+        values = self.answers.column(VALUE)
+        return np.where(self.met, pc.fill_null(values, float("nan")).to_numpy(), np.nan)
 
     @functools.cached_property
     def ties(self) -> NDArray[np.uint64]:
-        """What decides among equal values."""
+        """The ties: hashes that decide among equal values, uint64."""
         return np.asarray(self.answers.column(TIE).to_numpy())
 
 
 class Selection(Protocol):
     """Chooses among candidates."""
 
-    def reasons(self, judged: EvaluatedRows) -> pa.Array:
-        """For each row null if it is chosen, or why it isn't; what it says of rows that are no candidates is ignored."""
+    def reasons(self, rows: EvaluatedRows) -> pa.Array:
+        """For each row null if it is chosen, else the reason. The result for rows that aren't candidates is ignored."""
 
 
 @dataclass(frozen=True)
 class ResponseEvaluator:
-    """What is found out about each response, whose columns have the prefix. Without a ranking there is no selection."""
+    """The SQL to evaluate for each response, whose columns have `prefix`. Without a ranking there is no selection."""
 
     prefix: str
     condition: Condition | None
@@ -131,10 +134,10 @@ class ResponseEvaluator:
 
     @classmethod
     def of(cls, choice: ChoiceSettings, prefix: str, schema: pa.Schema, *, within_row: bool = False) -> "ResponseEvaluator":
-        """The judge of a choice, checked against the columns that there are.
+        """The evaluator for the settings of a filter, checked against the columns of the corpus.
 
-        Raises `ExpressionError`, and `SettingsError` if responses of several rows would be ranked by rewards that mean
-        something `within_row` alone.
+        Raises `ExpressionError`, and `SettingsError` if responses of several rows would be ranked by rewards that are
+        comparable only `within_row`.
         """
         selects = any(limit is not None for limit in (choice.top_fraction, choice.quantile, choice.top_k))
         ranking = Ranking.check(choice.by or _quoted(prefix + REWARD), schema) if selects else None
@@ -152,19 +155,19 @@ class ResponseEvaluator:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that judging needs."""
+        """The columns that evaluation needs."""
         names = {self.prefix + name for name in (ROW, STATUS, REASON)}
         if self.ranking:
             names |= {self.prefix + RESPONSE, *self.ranking.columns}
         return names | set(self.condition.columns if self.condition else ()) | ({self.group_by} if self.group_by else set())
 
-    def evaluator(self) -> Evaluator:
-        """What judges tables."""
+    def compile(self) -> Evaluator:
+        """The evaluator of tables in this process. It isn't picklable, so each worker compiles its own."""
         expressions = {_MET: self.condition.text if self.condition else "true"}
         if self.ranking:
             row, name = (_quoted(self.prefix + column) for column in (ROW, RESPONSE))
             expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
-            # A hash of which response it is, the same in every version and on every machine.
+            # A hash of the response's id, not DuckDB's `hash`: MD5 is the same in every version and on every machine.
             expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
         if self.group_by:
             group = _quoted(self.group_by)
@@ -172,8 +175,8 @@ class ResponseEvaluator:
         flat = {name for checked in (self.condition, self.ranking) if checked for name in checked.flat}
         return Evaluator(expressions, sorted(self.columns), sorted(flat))
 
-    def judged(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> EvaluatedRows:
-        """Some rows of a part, from `first` on."""
+    def evaluate(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> EvaluatedRows:
+        """Evaluate rows of a part, from index `first` on."""
         answers = evaluate(table)
         met = pc.fill_null(answers.column(_MET), False).to_numpy()
         if self.ranking:
@@ -183,51 +186,54 @@ class ResponseEvaluator:
 
 @dataclass(frozen=True)
 class FilterStep:
-    """What a worker needs."""
+    """The settings of a filter that a worker needs. Small and picklable."""
 
     parts: Parts
     columns: Columns
-    judge: ResponseEvaluator
+    evaluator: ResponseEvaluator
     kept: Target | None
     rest: Target | None
 
     @property
     def targets(self) -> list[Target]:
-        """Where rows are written, if anywhere."""
+        """The outputs: none, kept rows, the rest, or both."""
         return [target for target in (self.kept, self.rest) if target]
 
     @property
     def reads(self) -> list[str]:
-        """The columns of the parts that are read."""
-        wanted = self.judge.columns.union(*(target.reads for target in self.targets))
-        return [name for name in self.columns.schema.names if name in wanted]
+        """The columns to read from the parts."""
+        needed = self.evaluator.columns.union(*(target.reads for target in self.targets))
+        return [name for name in self.columns.schema.names if name in needed]
 
     def without_targets(self) -> "FilterStep":
-        """The step of a pass that only looks."""
+        """The step of a pass that counts and writes nothing."""
         return replace(self, kept=None, rest=None)
 
-    def held(self) -> "FilterStep":
-        """The step for workers of this process, which holds the folders that they write."""
-        kept, rest = (own and replace(own, ticket=ticket(own.folder)) for own in (self.kept, self.rest))
+    def with_tickets(self) -> "FilterStep":
+        """The step for workers of this process, with the tickets of its leases on the output folders."""
+        kept, rest = (target and replace(target, ticket=ticket(target.folder)) for target in (self.kept, self.rest))
         return replace(self, kept=kept, rest=rest)
 
-    def judged(self, source: Group) -> Iterator[EvaluatedRows]:
-        """The parts of a group, table by table."""
-        evaluate = self.judge.evaluator()
-        for numbered in source.parts:
-            yield from self.judged_part(numbered, evaluate)
+    def evaluate(self, data: Group) -> Iterator[EvaluatedRows]:
+        """Evaluate the parts of a group, table by table (see `passes.SourceEvaluator`)."""
+        evaluate = self.evaluator.compile()
+        for numbered in data.parts:
+            yield from self.evaluate_part(numbered, evaluate)
 
-    def judged_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
-        """A part, table by table."""
+    def evaluate_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
+        """Evaluate a part, table by table."""
         first = 0
         for table in read_tables(self.parts.path(numbered.part), self.reads):
-            yield self.judge.judged(numbered.number, first, table, evaluate)
+            yield self.evaluator.evaluate(numbered.number, first, table, evaluate)
             first += table.num_rows
 
 
 @dataclass(frozen=True)
 class Split:
-    """Some rows of a part. `first` marks those of the kept that are the first of their input row."""
+    """Rows of a part, split into kept ones and the rest with the reasons (`why`).
+
+    `first` marks the kept responses that are the first kept of their input row.
+    """
 
     kept: pa.Table
     first: pa.Array
@@ -236,7 +242,7 @@ class Split:
 
     @property
     def summary(self) -> KeepSummary:
-        """Its counts; the input rows are counted by the part's name."""
+        """The counts, without the input rows: these are taken from the part's name."""
         reasons = {pair["values"]: pair["counts"] for pair in pc.value_counts(self.why).to_pylist()}
         kept, rest = self.kept.num_rows, self.rest.num_rows
         return KeepSummary(0, kept + rest, kept, self.first.true_count, reasons)
@@ -244,34 +250,35 @@ class Split:
 
 @dataclass(frozen=True)
 class Output:
-    """What one task writes: the groups whose rows go to the files of one number."""
+    """The groups whose rows one task writes into the files of number `index`."""
 
     index: int
     groups: tuple[Group, ...]
 
 
 def filter_group(step: FilterStep, selection: Selection | None, output: Output) -> KeepSummary:
-    """Filter groups of parts into files of one number, if there are targets, and note that it is done.
+    """Filter the groups of an output; write its files if the step has targets, and note the output as done.
 
-    Done again, it writes the same.
+    Idempotent: a retry writes the same. Raises `AuditError` if a part doesn't hold what its name says.
     """
-    evaluate = step.judge.evaluator()
+    evaluate = step.evaluator.compile()
     summary = KeepSummary()
     with ExitStack() as files:
         kept = step.kept and files.enter_context(step.kept.open(output.index))
         rest = step.rest and files.enter_context(step.rest.open(output.index))
         for numbered in (numbered for group in output.groups for numbered in group.parts):
-            seen = KeepSummary(rows=numbered.part.counts.rows)
+            counted = KeepSummary(rows=numbered.part.counts.rows)
             for split in _splits(step, selection, numbered, evaluate):
-                seen += split.summary
+                counted += split.summary
                 if kept:
+                    # Without our fields a kept row is its input row: once, however many of its responses are kept.
                     kept.write(split.kept if kept.target.fields else split.kept.filter(split.first))
                 if rest:
                     rest.write(split.rest.append_column(rest.target.why, split.why))
-            if seen.responses != numbered.part.counts.responses:
+            if counted.responses != numbered.part.counts.responses:
                 part = numbered.part
-                raise AuditError(f"{part.name} holds {seen.responses} responses, and its name says {part.counts}")
-            summary += seen
+                raise AuditError(f"{part.name} holds {counted.responses} responses, and its name says {part.counts}")
+            summary += counted
     for target in step.targets:
         output_folder.note_done(target.folder, output_folder.numbered(output.index), summary.as_json())
     return summary
@@ -279,28 +286,29 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
 
 def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, evaluate: Evaluator) -> Iterator[Split]:
     row, last_row = step.columns.prefix + ROW, None
-    for judged in step.judged_part(numbered, evaluate):
-        why = _why(step, selection, judged)
+    for rows in step.evaluate_part(numbered, evaluate):
+        why = _reasons(step, selection, rows)
         mask = pc.is_null(why)
-        kept, rest = judged.table.filter(mask), judged.table.filter(pc.invert(mask))
-        # The responses of a row are neighbours, so a row is new where it isn't the one before.
-        rows = kept.column(row).to_pylist()
-        first = pa.array([now != before for now, before in zip(rows, [last_row, *rows], strict=False)], pa.bool_())
-        last_row = rows[-1] if rows else last_row
+        kept, rest = rows.table.filter(mask), rows.table.filter(pc.invert(mask))
+        # The responses of a row are neighbours, so a row is new where its id differs from the one before. They may lie in
+        # two tables of the part: `last_row` is carried over.
+        ids = kept.column(row).to_pylist()
+        first = pa.array([row_id != previous for row_id, previous in zip(ids, [last_row, *ids], strict=False)], pa.bool_())
+        last_row = ids[-1] if ids else last_row
         yield Split(kept, first, rest, pc.drop_null(why))
 
 
-def _why(step: FilterStep, selection: Selection | None, judged: EvaluatedRows) -> pa.Array:
-    """Why each of the rows isn't kept; null for those that are."""
-    status, reason = (judged.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
+def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:
+    """For each row null if it is kept, else the reason why it isn't."""
+    status, reason = (rows.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
     unscored = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
     why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, unscored)
     if selection is None:
         why_met = pa.nulls(len(status), pa.string())
     else:
-        unranked = pa.array(np.isnan(judged.values))
-        why_met = pc.if_else(unranked, NO_VALUE, selection.reasons(judged))
-    return pc.if_else(pa.array(judged.met), why_met, why_not_met)
+        unranked = pa.array(np.isnan(rows.values))
+        why_met = pc.if_else(unranked, NO_VALUE, selection.reasons(rows))
+    return pc.if_else(pa.array(rows.met), why_met, why_not_met)
 
 
 def _quoted(name: str) -> str:

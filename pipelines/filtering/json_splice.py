@@ -1,8 +1,8 @@
-"""One line of JSONL for a row of a scored corpus: the bytes of its record, and our fields in the same object.
+"""Lines of JSONL for rows of a scored corpus: the bytes of the input record, with our fields added to its object.
 
-The record isn't parsed and written again, which would round numbers, drop one of two equal keys and change how the text
-is escaped: our fields go in front of its closing brace. Only a byte-order mark before it and blanks after it go, and
-line breaks (which an array's elements may have between their values) become spaces, for a line to be one.
+The record isn't parsed and written again, as that would round numbers, drop one of two equal keys and change how text is
+escaped: our fields are inserted before its closing brace. A byte-order mark before it and white space after it are removed,
+and line breaks between its tokens (as elements of a JSON array may have) become spaces, so that it is one line.
 """
 
 import base64
@@ -18,7 +18,7 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 def splice(record: bytes, fields: Mapping[str, Any]) -> bytes:
-    """A record that is a JSON object, with more fields at its end. They must be new to it."""
+    """Add fields to the end of a record, a JSON object that has no fields of these names."""
     body = one_line(record)[:-1]
     if not fields:
         return body + b"}"
@@ -27,26 +27,27 @@ def splice(record: bytes, fields: Mapping[str, Any]) -> bytes:
 
 
 def wrap(record: bytes | None, fields: Mapping[str, Any]) -> bytes:
-    """A record that isn't an object, or has fields of these names itself, whole in a field of its own.
+    """A JSON object with the fields and the whole record in one more: for records that `splice` can't take.
 
-    `record` is its text, or null where it was too large to be read; bytes that aren't UTF-8 are in `record_base64`.
+    The field `record` is the record's text, null if it was too large to be read; bytes that aren't UTF-8 go into
+    `record_base64`.
     """
     try:
-        own = {"record": None if record is None else record.decode()}
+        whole = {"record": None if record is None else record.decode()}
     except UnicodeDecodeError:
-        own = {"record_base64": base64.b64encode(record or b"").decode()}
-    return encode(own | dict(fields))
+        whole = {"record_base64": base64.b64encode(record or b"").decode()}
+    return encode(whole | dict(fields))
 
 
 def one_line(record: bytes) -> bytes:
-    """The bytes of a record as a line."""
+    """The bytes of a record on one line, without a line break at the end."""
     return record.removeprefix(_BOM).rstrip(b" \t\r\n").translate(_ONE_LINE)
 
 
 def encode(row: Mapping[str, Any]) -> bytes:
-    """Arrow's values as a JSON object. Floats read back exactly; moments are ISO 8601; decimals are text.
+    """Arrow's values (`to_pylist`) as a JSON object. Floats round-trip exactly; dates and times are ISO 8601; decimals text.
 
-    JSON has no NaN and no infinity, and most readers refuse a line that holds one: these are null.
+    NaN and infinities become null: JSON has none, and most readers refuse a line with one.
     """
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_text).encode()

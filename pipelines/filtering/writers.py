@@ -1,4 +1,4 @@
-"""The files that a filter writes: one per group of parts, JSONL or Parquet, there whole or not at all."""
+"""The output files of a filter, JSONL or Parquet: one per output number and side, committed whole or not at all."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,12 +25,12 @@ _NO_OBJECT = frozenset(
         Reason.COLUMN_COLLISION,  # an object, but with fields of our names
     }
 )  # fmt: skip
-"""Why a response was rejected whose record can't take our fields in."""
+"""Reasons for rejection with which a record can't be spliced: it is no JSON object, or has fields of our names."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One side of a filter: where its rows go, and as what. `why` names the column that says why a row isn't kept."""
+    """One side of a filter, kept rows or the rest: folder and format. `why` names the rest's column of reasons."""
 
     folder: str
     stem: Literal["kept", "rest"]
@@ -40,10 +40,10 @@ class Target:
     why: str | None
     metadata: Mapping[str, str]
     ticket: Ticket | None = None
-    """Of the lease under which files are written."""
+    """The ticket of the folder's lease, to check before a file is committed."""
 
     def check(self) -> None:
-        """Raise `OutputError`, naming the column, if the format can't hold the corpus."""
+        """Raise `OutputError`, naming the column, if the format can't represent the corpus."""
         if self.format == "parquet" or self.columns.is_json:
             return
         if bad := [field for field in self.columns.carried if not _has_json(field.type)]:
@@ -53,7 +53,7 @@ class Target:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are written; of a JSON corpus in JSONL, they are spliced into the record."""
+        """The columns to write; of a JSON corpus in JSONL, those that are spliced into the record."""
         fields = list(self.columns.schema if self.fields else self.columns.carried)
         if self.format == "jsonl" and self.columns.is_json:
             fields = list(self.columns.ours) if self.fields else [pa.field(self.columns.prefix + ROW, pa.string())]
@@ -61,17 +61,17 @@ class Target:
 
     @property
     def reads(self) -> set[str]:
-        """The columns of a part that writing needs."""
+        """The columns to read from the parts."""
         names = set(self.schema.names) - {self.why}
         return names | {RECORD, self.columns.prefix + REASON} if self.columns.is_json else names
 
     def open(self, index: int) -> "KeptFile":
-        """The file of a group of parts."""
+        """The file of output number `index`."""
         return KeptFile(self, f"{self.stem}-{index:05d}.{self.format}")
 
 
 class KeptFile:
-    """A file under way. It gets its name when it is complete; without a row there is none."""
+    """A file being written. It gets its name when it is complete; if no row was written there is no file."""
 
     def __init__(self, target: Target, name: str) -> None:
         self.target = target
@@ -84,7 +84,7 @@ class KeptFile:
         return self
 
     def write(self, table: pa.Table) -> None:
-        """Add rows. Raises `OutputError` if that can't be done."""
+        """Add rows. Raises `OutputError`."""
         if not table.num_rows:
             return
         try:
@@ -93,7 +93,7 @@ class KeptFile:
                 self._writer = kind(self.target, self._stack.enter_context(self._folder.writing(self._name)))
             self._writer.write(table)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._output_error(error) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -101,18 +101,19 @@ class KeptFile:
         try:
             if self._writer is not None:
                 with nullcontext() if kind is None else suppress(OSError, pa.ArrowException):
-                    self._writer.close()  # of a file that won't be there, too: a Parquet writer would try it later
+                    self._writer.close()  # after an error, too: else the Parquet writer closes itself later, and fails
+            # Checked last, before the commit: a run that lost the lease must not replace a file of its successor.
             if kind is None and self.target.ticket is not None:
                 self.target.ticket.check()
             self._stack.__exit__(kind, error, traceback)
         except OSError as refused:
             self._stack.__exit__(type(refused), refused, refused.__traceback__)
-            raise self._refused(refused) from refused
+            raise self._output_error(refused) from refused
         except RunStopped as lost:
             self._stack.__exit__(type(lost), lost, lost.__traceback__)
             raise
 
-    def _refused(self, error: OSError) -> OutputError:
+    def _output_error(self, error: OSError) -> OutputError:
         return OutputError(f"{self._folder.file(self._name)} can't be written: {error.strerror or error}")
 
 
@@ -125,7 +126,7 @@ class _Writer(Protocol):
 
 
 class _ParquetWriter:
-    """Gathers rows to row groups of a useful size."""
+    """Collects rows into row groups of about 32 MiB, uncompressed."""
 
     def __init__(self, target: Target, stream: IO[bytes]) -> None:
         self._schema = target.schema.with_metadata(dict(target.metadata))
@@ -148,7 +149,7 @@ class _ParquetWriter:
 
 
 class _JsonlWriter:
-    """Writes a line per row."""
+    """Writes one line per row."""
 
     def __init__(self, target: Target, stream: IO[bytes]) -> None:
         self._target = target
@@ -173,25 +174,27 @@ class _JsonlWriter:
             if record is None:
                 yield wrap(None, fields)
             elif not self._target.fields:
-                yield one_line(record) or wrap(record, fields)
+                yield one_line(record) or wrap(record, fields)  # a record of white space alone would be an empty line
             elif reason in _NO_OBJECT or self._has_why(record):
                 yield wrap(record, fields)
             else:
                 yield splice(record, fields)
 
     def _has_why(self, record: bytes) -> bool:
-        """Whether an object has a field of the name that only the rest's rows get; scoring doesn't look for it."""
+        """Whether the object has a field `why` itself: scoring rejects collisions with other names, not with this."""
         why = self._target.why
+        # Parse only if the name occurs as text, or may occur escaped.
         return why is not None and (why.encode() in record or b"\\u" in record) and why in json.loads(record)
 
 
 def _has_json(kind: pa.DataType) -> bool:
+    """Whether `encode` can write values of an Arrow type: all but bytes, durations and intervals."""
     if isinstance(kind, pa.BaseExtensionType):
         return _has_json(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _has_json(kind.value_type)
     if pa.types.is_nested(kind):
-        return all(_has_json(kind.field(at).type) for at in range(kind.num_fields))
+        return all(_has_json(kind.field(index).type) for index in range(kind.num_fields))
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
     bits = binary or pa.types.is_fixed_size_binary(kind)
     return not (bits or pa.types.is_duration(kind) or pa.types.is_interval(kind))

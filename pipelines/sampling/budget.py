@@ -1,4 +1,4 @@
-"""How many candidates a prompt gets: a fixed number, or as many as it takes."""
+"""How many candidates a prompt gets: a fixed number, or rounds until a stopping rule holds."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipelines.settings.run_settings import DrawSettings
 
 FEWEST_FOR_SPREAD = 4
-"""Rewards that it takes to tell how they are spread."""
+"""Rewards needed before their standard deviation is used to predict a gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,30 +17,36 @@ class CandidateBudget:
 
     settings: DrawSettings
 
-    def more(self, drawn: int, rewards: Sequence[float]) -> int:
-        """How many to draw next, after so many, of which those that were scored have these rewards. 0 is the end.
+    def more(self, count: int, rewards: Sequence[float]) -> int:
+        """How many candidates to generate next; 0 ends the prompt.
 
-        An adaptive budget grows by half each time: rounds are few, and at most a third of the candidates is drawn in vain.
+        `count` is the number of all candidates so far, `rewards` holds those of the scored ones alone, and may be shorter.
+        An adaptive budget grows by half each round: few rounds, and at most a third of the candidates come after the
+        stopping rule held.
         """
-        own = self.settings
-        if not own.adaptive:
-            return own.n if drawn == 0 else 0
-        if own.enough is not None and rewards and max(rewards) >= own.enough:
+        limits = self.settings
+        if not limits.adaptive:
+            return limits.n if count == 0 else 0
+        if limits.enough is not None and rewards and max(rewards) >= limits.enough:
             return 0
-        if own.min_gain is not None and len(rewards) >= FEWEST_FOR_SPREAD and expected_gain(rewards) < own.min_gain:
+        if limits.min_gain is not None and len(rewards) >= FEWEST_FOR_SPREAD and expected_gain(rewards) < limits.min_gain:
             return 0
-        first = FEWEST_FOR_SPREAD if own.enough is None else 1
-        return min(own.n - drawn, max(1, drawn // 2) if drawn else first)
+        # `enough` can be met by the first candidate, so it starts with one; `min_gain` alone can decide nothing before 4.
+        first = FEWEST_FOR_SPREAD if limits.enough is None else 1
+        # By `count`, not by scored rewards: a prompt whose candidates all fail would otherwise take n rounds to its end.
+        return min(limits.n - count, max(1, count // 2) if count else first)
 
 
 def expected_gain(rewards: Sequence[float]) -> float:
-    """By how much one more candidate is expected to better the best reward, were rewards normally distributed.
+    """Expected increase of the best reward by one more candidate, in units of the reward, 0 or more.
 
-    The expected improvement of Bayesian optimisation (Jones et al., 1998), with the mean and spread of those there are.
+    The expected improvement of Bayesian optimisation (Jones et al., 1998), for normally distributed rewards with the mean
+    and the sample standard deviation of `rewards`. Needs 2 rewards or more.
     """
     best, mean, spread = max(rewards), statistics.fmean(rewards), statistics.stdev(rewards)
-    if spread == 0:
+    if spread == 0:  # equal rewards promise nothing better, and `score` below would divide by zero
         return 0.0
-    score = (mean - best) / spread
+    score = (mean - best) / spread  # at most 0: standard deviations from the best down to the mean
     density = math.exp(-score * score / 2) / math.sqrt(2 * math.pi)
+    # s * phi(z) + (mean - best) * Phi(z); erfc rather than 1 + erf, which loses all digits where z is far below 0.
     return spread * density + (mean - best) * 0.5 * math.erfc(-score / math.sqrt(2))

@@ -1,15 +1,15 @@
-"""How an endpoint that isn't ours is asked: patiently, and never harder for its failing.
+"""Sends requests to an endpoint that isn't ours, with retries, and a circuit breaker that all requests share.
 
-What passes by (no connection, an overload, an error of the server, no answer in time) is no outcome of a request: it is sent
-again, after a while that doubles each time, and not before the endpoint wants it to be. A breaker is shared by all requests:
+A temporary failure (no connection, overload, server error, time-out) is not an outcome of a request: it is sent again after
+a wait that doubles each time, and not earlier than the endpoint's Retry-After. The breaker has three states:
 
-    open      at the beginning, and after many failures in a row: a probe goes out at a time, a short question that asks for
-              what requests ask for, and everything else waits for what comes of it, however much that is
-    closed    once anything is answered: everything goes out, so many at a time
-    ended     when probes were in vain for as long as there is patience. Everybody who waits hears why
+    open      at the start, and after many failures in a row: one probe is sent at a time, a short request with the settings
+              of all requests, and all other requests wait for its result, whatever their number
+    closed    once anything was answered: all requests are sent, up to a limit at a time
+    ended     once probes have failed for `patience_s`: every waiting request raises
 
-Some requests an endpoint doesn't answer by themselves: it refuses them, or breaks on them. That is an outcome, but only if
-another one that was sent later is answered, if need be a probe.
+Some requests fail by themselves: the endpoint refuses them, or breaks on them. That is an outcome, but only if another
+request that was sent later is answered; a probe is sent to find out, if need be.
 """
 
 import asyncio
@@ -24,41 +24,41 @@ from actors.errors import EndpointError, EngineError
 T = TypeVar("T")
 
 OPENS_AT = 16
-"""Failures in a row. Of an endpoint that fails a third of all requests, 16 in a row are one in forty millions."""
+"""Failures in a row that open the breaker. An endpoint that fails a third of its requests does that once in 43 million."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 10.0
 _LONGEST_BUSY_S = 60.0
-"""After a 429 beside answers, by which hundreds that want to come to a pace of a few a second."""
+"""Longest wait after a 429. With 512 requests waiting 60 s each, an overloaded endpoint gets some ten a second."""
 _FEWEST_PROBES = 3
-"""Fewer failures of probes say nothing, however long they took: an endpoint may be slow."""
+"""Failed probes before the endpoint is given up, even if `patience_s` is over: one slow time-out can use all of it."""
 _MOST_FAILURES, _A_TIMEOUT = 20, 7
-"""Failures of a request that is answered by no more, beside others that are; a time-out costs as much as some of them."""
+"""Failures after which a request is blamed rather than the endpoint. A time-out weighs 7: three of them are enough."""
 
 
 class FaultKind(Enum):
-    """What a failure may be due to."""
+    """Who may be at fault: the endpoint, this request, or the settings."""
 
     BUSY = "busy"
-    """The endpoint, for sure: it isn't there, or has too much to do."""
+    """The endpoint: it isn't reachable, or is overloaded (429)."""
     FAILED = "failed"
-    """The endpoint, or this request, on which it breaks."""
+    """The endpoint, or this request, which makes it answer 5xx or drop the connection."""
     TIMED_OUT = "timed out"
-    """The same, after a long time."""
+    """As `FAILED`, and it cost the whole request time-out."""
     GARBLED = "garbled"
-    """The same; at the first question, an address at which something else is."""
+    """As `FAILED`: the answer is no chat completion. Before any good answer: something else listens at the address."""
     REFUSED = "refused"
-    """This request, or at the first question the settings that all of them have."""
+    """This request. Before any good answer: the settings that all requests share."""
     UNUSABLE = "unusable"
-    """An address, a key or a name that won't do; later on, an endpoint that changes."""
+    """The address, the key or the model's name. After good answers: the endpoint changed, and may change back."""
 
 
-_AS_GIVEN = (FaultKind.GARBLED, FaultKind.REFUSED, FaultKind.UNUSABLE)
-_COUNT = {FaultKind.FAILED: 1, FaultKind.GARBLED: 1, FaultKind.TIMED_OUT: _A_TIMEOUT}
+_FATAL_AT_START = (FaultKind.GARBLED, FaultKind.REFUSED, FaultKind.UNUSABLE)
+_FAILURE_WEIGHT = {FaultKind.FAILED: 1, FaultKind.GARBLED: 1, FaultKind.TIMED_OUT: _A_TIMEOUT}
 
 
 class EndpointFault(Exception):
-    """A request that wasn't answered; `text` says why, as the end of a sentence that begins with the endpoint.
+    """A request that wasn't answered; `text` says why, as a predicate whose subject is the endpoint.
 
-    `retry_after_s` is how long the endpoint wants to be left alone.
+    `retry_after_s` is the endpoint's Retry-After in seconds, 0 without one.
     """
 
     def __init__(self, kind: FaultKind, text: str, retry_after_s: float = 0.0) -> None:
@@ -69,12 +69,17 @@ class EndpointFault(Exception):
 
 
 def wait_s(times: int, jitter: float, longest: float = _LONGEST_WAIT_S) -> float:
-    """How long to wait after so many failures: doubled each time, up to a bound; `jitter` (0 to 1) takes up to half off."""
+    """Seconds to wait after `times` earlier waits: doubled each time, up to `longest`.
+
+    `jitter` (0 to 1) takes up to half off. Without jitter, hundreds of requests that failed together would all come back in
+    the same moment.
+    """
+    # The exponent is bounded because 2.0 ** 1024 raises OverflowError; 0.25 s * 2^16 is far above any `longest`.
     return min(longest, _FIRST_WAIT_S * 2.0 ** min(times, 16)) * (1 - jitter / 2)
 
 
 class Breaker:
-    """Knows how an endpoint stands, from what came of the requests. Times are seconds of one clock, given by the caller."""
+    """The state of an endpoint, from the outcomes of its requests. Times are seconds of one clock, given by the caller."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -83,7 +88,7 @@ class Breaker:
         self._probes = 0
         self.is_open = True
         self.is_proven = False
-        """Whether it has ever answered."""
+        """Whether the endpoint has ever answered a request."""
         self.sent = 0
         """The number of the newest request."""
         self.answered = 0
@@ -91,49 +96,53 @@ class Breaker:
         self.probe_at = 0.0
 
     def send(self) -> int:
-        """A request goes out; its number."""
+        """Count a request that is sent now, and return its number."""
         self.sent += 1
         return self.sent
 
     def passed(self, number: int) -> None:
-        """It was answered."""
-        self.answered = max(self.answered, number)
+        """Record that this request was answered; closes the breaker."""
+        self.answered = max(self.answered, number)  # answers come in any order
         self.is_open, self.is_proven = False, True
         self._failing_since, self._failures, self._probes = None, 0, 0
 
     def failed(self, now: float) -> None:
-        """A request wasn't."""
+        """Record that a request failed; opens the breaker after 16 failures in a row, or failures for `patience_s`."""
         self._failing_since = now if self._failing_since is None else self._failing_since
         self._failures += 1
-        if not self.is_open and (self._failures >= OPENS_AT or self._waited(now) >= self._patience_s):
+        # By time as well: a few requests that all get 429 may take very long to come to 16 failures in a row.
+        if not self.is_open and (self._failures >= OPENS_AT or self._failing_for_s(now) >= self._patience_s):
             self.is_open, self._probes, self.probe_at = True, 0, now
 
     def probe_failed(self, now: float, retry_after_s: float, jitter: float) -> bool:
-        """A probe wasn't, either; returns whether there is patience for another one, which is at `probe_at`."""
+        """Record that a probe failed; returns whether another one is due, at `probe_at`."""
         self._failing_since = now if self._failing_since is None else self._failing_since
         wait = max(wait_s(self._probes, jitter), retry_after_s)
         self._probes += 1
-        left = self._patience_s - self._waited(now)
-        self.probe_at = now + (min(wait, left) if left > 0 else wait)
-        return left > 0 or self._probes < _FEWEST_PROBES
+        patience_left_s = self._patience_s - self._failing_for_s(now)
+        # The last probe goes out just as patience ends, also where Retry-After asks for more: else it would never be sent.
+        self.probe_at = now + (min(wait, patience_left_s) if patience_left_s > 0 else wait)
+        return patience_left_s > 0 or self._probes < _FEWEST_PROBES
 
-    def _waited(self, now: float) -> float:
+    def _failing_for_s(self, now: float) -> float:
         return 0.0 if self._failing_since is None else now - self._failing_since
 
 
-class _Tries:
-    """What came of a request so far."""
+class _RequestFailures:
+    """The failures of one request so far."""
 
     def __init__(self) -> None:
         self.waits = 0
-        self.failures = 0
+        self.weight = 0
+        """Failures that the request itself may have caused, a time-out as 7."""
         self.failed_at = 0
-        """The number under which it failed last; of a failure that it may be itself the cause of."""
+        """The number under which it failed last in such a way."""
         self.refused_at: int | None = None
+        """The number under which it was refused, until a second refusal decides."""
 
 
-class Patience:
-    """Asks an endpoint, not more than so much at a time. Used on one event loop."""
+class EndpointClient:
+    """Sends requests to an endpoint, up to `at_a_time` at once, with retries. Used on one event loop."""
 
     def __init__(
         self,
@@ -144,7 +153,7 @@ class Patience:
         patience_s: float,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`endpoint` is what it is called in messages. `probe` asks a short question, and raises `EndpointFault`."""
+        """`endpoint` is its name in messages. `probe` sends a short request; it raises `EndpointFault`."""
         self._endpoint = endpoint
         self._probe = probe
         self._patience_s = patience_s
@@ -152,69 +161,75 @@ class Patience:
         self._breaker = Breaker(patience_s)
         self._places = asyncio.Semaphore(at_a_time)
         self._closed = asyncio.Event()
-        self._probing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[tuple[int, EndpointFault | None]] | None = None
 
     async def ask(self, send: Callable[[], Awaitable[T]]) -> T:
-        """What `send` gives, which raises `EndpointFault`, and is called as often as it takes.
+        """The result of `send`, which raises `EndpointFault`, and is called again after each temporary failure.
 
-        Raises the `EndpointFault` of a request that is refused, or broken on, by itself, `EngineError` if the endpoint
-        answers nothing any more, and `EndpointError` if it can't be asked as it is given.
+        Raises the `EndpointFault` of a request that the endpoint refuses, or breaks on, while it answers others;
+        `EngineError` if it answers nothing for `patience_s`, and `EndpointError` if the settings can't work at all.
         """
-        tries = _Tries()
-        async with self._places:
+        failures = _RequestFailures()
+        async with self._places:  # kept through the waits too: a request that waits for its retry still counts as one
             while True:
-                await self._admitted()
+                await self._wait_until_closed()
                 number = self._breaker.send()
                 try:
                     answer = await send()
                 except EndpointFault as fault:
-                    await self._consider(fault, number, tries)
+                    await self._record_or_raise(fault, number, failures)
                     longest = _LONGEST_BUSY_S if fault.kind is FaultKind.BUSY else _LONGEST_WAIT_S
-                    wait = max(wait_s(tries.waits, self._jitter(), longest), fault.retry_after_s)
+                    wait = max(wait_s(failures.waits, self._jitter(), longest), fault.retry_after_s)
                 else:
-                    self._passed(number)
+                    self._record_answer(number)
                     return answer
-                tries.waits += 1
-                await asyncio.sleep(min(wait, self._patience_s))
+                failures.waits += 1
+                await asyncio.sleep(min(wait, self._patience_s))  # a Retry-After of a day isn't waited for
 
-    async def _consider(self, fault: EndpointFault, number: int, tries: _Tries) -> None:
-        """Return if it is to be sent again."""
+    async def _record_or_raise(self, fault: EndpointFault, number: int, failures: _RequestFailures) -> None:
+        """Record a failure of a request that is to be sent again, or raise it as the request's outcome.
+
+        A request is blamed only if the endpoint answered something that was sent after it: an endpoint that fails everything
+        must not reject rows one by one.
+        """
         if fault.kind is FaultKind.REFUSED:
-            if tries.refused_at is None:  # once may be the endpoint's mood
-                tries.refused_at = number
+            if failures.refused_at is None:  # one refusal may be temporary: a second one decides
+                failures.refused_at = number
                 return
-            if await self._trouble(tries.refused_at) is None:
+            if await self._fault_since(failures.refused_at) is None:
                 raise fault
-            tries.refused_at = None
-        elif fault.kind in _COUNT:
-            tries.failures += _COUNT[fault.kind]
-            if tries.failures >= _MOST_FAILURES:
-                if await self._trouble(tries.failed_at) is None:
+            failures.refused_at = None
+        elif fault.kind in _FAILURE_WEIGHT:
+            failures.weight += _FAILURE_WEIGHT[fault.kind]
+            if failures.weight >= _MOST_FAILURES:
+                if await self._fault_since(failures.failed_at) is None:
                     raise fault
-                tries.failures = 0
-            tries.failed_at = number
+                failures.weight = 0
+            failures.failed_at = number
         self._breaker.failed(self._now())
         if self._breaker.is_open:
             self._closed.clear()
 
-    async def _admitted(self) -> None:
-        """Wait until a request may go out. Raises if none ever will."""
+    async def _wait_until_closed(self) -> None:
+        """Wait until requests may be sent. Raises the final error once the breaker has ended."""
         while self._breaker.is_open:
-            if self._probing is None or (self._probing.done() and self._probing.exception() is None):
-                self._probing = asyncio.ensure_future(self._until_answered())
-            await asyncio.shield(self._probing)
+            # A task that raised is kept: whoever comes later gets the same error without waiting for `patience_s` again.
+            if self._closing is None or (self._closing.done() and self._closing.exception() is None):
+                self._closing = asyncio.ensure_future(self._probe_until_closed())
+            await asyncio.shield(self._closing)  # shared: a request that is cancelled must not cancel it for the others
 
-    async def _until_answered(self) -> None:
+    async def _probe_until_closed(self) -> None:
         while self._breaker.is_open:
-            with contextlib.suppress(TimeoutError):  # what went out before may still be answered
+            with contextlib.suppress(TimeoutError):  # requests that were sent before may be answered yet, which closes it
                 await asyncio.wait_for(self._closed.wait(), max(0.0, self._breaker.probe_at - self._now()))
             if not self._breaker.is_open:
                 return
-            fault = await self._trouble(self._breaker.sent)
+            fault = await self._fault_since(self._breaker.sent)
             if fault is None or not self._breaker.is_open:
                 return
-            if fault.kind in _AS_GIVEN and not self._breaker.is_proven:
+            # Before the first answer these are mistakes of the user's, which no patience mends: say so at once.
+            if fault.kind in _FATAL_AT_START and not self._breaker.is_proven:
                 raise EndpointError(f"the endpoint {self._endpoint} {fault.text}")
             if not self._breaker.probe_failed(self._now(), fault.retry_after_s, self._jitter()):
                 self._give_up(fault)
@@ -224,26 +239,27 @@ class Patience:
             f"the endpoint {self._endpoint} {fault.text}; that is so for {self._patience_s:g} s (--endpoint-patience-s)"
         )
 
-    async def _trouble(self, since: int) -> EndpointFault | None:
-        """None if a request that was sent after the one of this number was answered, or else what a probe now comes to."""
-        while self._breaker.answered <= since:
+    async def _fault_since(self, number: int) -> EndpointFault | None:
+        """None if a request sent after the one of this number was answered, otherwise the fault of a probe sent after it."""
+        while self._breaker.answered <= number:
+            # Probes are shared: any number of requests in doubt cost one probe at a time.
             if self._checking is None or self._checking.done():
-                self._checking = asyncio.ensure_future(self._check())
-            number, fault = await asyncio.shield(self._checking)
-            if fault is not None and number > since:
+                self._checking = asyncio.ensure_future(self._send_probe())
+            probe_number, fault = await asyncio.shield(self._checking)
+            if fault is not None and probe_number > number:  # a probe that was under way before proves nothing: loop
                 return fault
         return None
 
-    async def _check(self) -> tuple[int, EndpointFault | None]:
+    async def _send_probe(self) -> tuple[int, EndpointFault | None]:
         number = self._breaker.send()
         try:
             await self._probe()
         except EndpointFault as fault:
             return number, fault
-        self._passed(number)
+        self._record_answer(number)
         return number, None
 
-    def _passed(self, number: int) -> None:
+    def _record_answer(self, number: int) -> None:
         self._breaker.passed(number)
         self._closed.set()
 

@@ -1,4 +1,4 @@
-"""What went wrong with a request to somebody's OpenAI-compatible endpoint, and what may be due to that."""
+"""Maps errors of OpenAI's package and HTTP statuses to an `EndpointFault`, whose kind decides about retries."""
 
 import email.utils
 import os
@@ -12,22 +12,22 @@ from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 
 _REFUSED = (400, 403, 413, 422)
 _UNUSABLE = (401, 402, 404, 405)
-_SERVERS = 500
-_MOST_TEXT = 500
+_SERVER_ERROR = 500  # the first status of the 5xx
+_MOST_TEXT = 500  # characters of an error's text that a message quotes
 KEY = "OPENAI_API_KEY"
 
 
-def named(url: str) -> str:
-    """What an endpoint is called in messages: its address without a user's name, a password and a query."""
+def display_url(url: str) -> str:
+    """An endpoint's address for messages: without a user name, password and query, which may hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def fault_of(error: Exception) -> EndpointFault:
-    """The fault that an error of OpenAI's package is, or one of reading what came."""
+    """The fault for an error of OpenAI's package, or for one raised while its answer was read."""
     import openai  # seconds of import, which only a run with an endpoint pays for
 
-    if isinstance(error, openai.APITimeoutError):
+    if isinstance(error, openai.APITimeoutError):  # a subclass of APIConnectionError, so it comes first
         return _unconnected(error, FaultKind.TIMED_OUT, "gives no answer in time")
     if isinstance(error, openai.APIStatusError):
         return _of_status(error.status_code, error.message, error.response.headers)
@@ -54,29 +54,31 @@ def _of_status(status: int, message: str, headers: Mapping[str, str]) -> Endpoin
         return EndpointFault(FaultKind.REFUSED, text, wait)
     if status in _UNUSABLE:
         return EndpointFault(FaultKind.UNUSABLE, text, wait)
-    return EndpointFault(FaultKind.FAILED if status >= _SERVERS and not wait else FaultKind.BUSY, text, wait)
+    # 408 and 429 are BUSY; so is a 5xx with Retry-After, by which a server says that it is overloaded.
+    return EndpointFault(FaultKind.FAILED if status >= _SERVER_ERROR and not wait else FaultKind.BUSY, text, wait)
 
 
 def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
-    """No answer at all. What lies deepest says why."""
+    """The fault for a connection that gave no answer. The last error in the chain of causes says why."""
     causes: list[BaseException] = [error]
     while (deeper := causes[-1].__cause__ or causes[-1].__context__) is not None and deeper not in causes:
         causes.append(deeper)
     why = _line(str(causes[-1]) or type(causes[-1]).__name__)
     text = f"{text}: {'connection refused' if isinstance(causes[-1], ConnectionRefusedError) else why}"
     types = {type(cause).__name__ for cause in causes}
+    # By name: httpx and httpcore, which it wraps, each have exceptions of these names, and both may be in the chain.
     unknown = any(isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME for cause in causes)
     untrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)
     if unknown or untrusted or types & {"UnsupportedProtocol", "InvalidURL", "LocalProtocolError"}:
         return EndpointFault(FaultKind.UNUSABLE, text)
     if types & {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
         return EndpointFault(FaultKind.BUSY, text)
-    # It was there, and ended the connection.
+    # The connection was made and then broke: this request may be the reason.
     return EndpointFault(FaultKind.FAILED if kind is FaultKind.BUSY else kind, text)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """How long the endpoint wants to be left alone: seconds, or a date. 0 if it doesn't say."""
+    """The Retry-After header in seconds from now; it holds seconds or a date. 0 if it is missing or in the past."""
     text = headers.get("retry-after", "")
     try:
         return max(0.0, float(text))
@@ -89,5 +91,5 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def _line(text: str) -> str:
-    """In one line, and not all of a page."""
+    """The text in one line, cut to 500 characters: error bodies may be whole HTML pages."""
     return " ".join(text.split())[:_MOST_TEXT]

@@ -1,6 +1,6 @@
-"""Engines of one kind side by side, as actors that several steps of a pipeline may ask.
+"""Pools of engines of one kind, as actors that several steps of a pipeline call.
 
-Ray starts one again whose process died, wherever there is room, and gives it the calls that it had.
+Ray restarts an actor whose process died, on any node with room, and sends it the calls again that it had.
 """
 
 import zlib
@@ -14,9 +14,9 @@ import ray
 from actors.launch import placement
 
 _CALLS_AT_A_TIME = 64
-"""Each is a thread, and blocks of a few prompts: enough to fill an engine."""
+"""Each is a thread with a group of up to 8 prompts: enough to fill an engine's batch."""
 _CPUS = 0.25
-"""The engines of all models of a run must leave CPUs to read and to prepare with, on the smallest machine too."""
+"""Per actor, whose work is on the GPU: on a small machine, the CPUs must be enough for readers and steps as well."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,14 @@ class Pool:
     actors: tuple[Any, ...]
 
     def by(self, key: str) -> Any:
-        """The actor for whatever belongs together: of one prompt, it is always the same, whose cache may know it."""
+        """The actor for a key. Calls about one prompt have one key, so they meet the prefix cache that holds the prompt."""
+        # crc32, not hash(): strings hash differently in each process.
         return self.actors[zlib.crc32(key.encode()) % len(self.actors)]
 
 
 @contextmanager
 def pool(kind: type, arguments: Sequence[Any], *, size: int, options: Mapping[str, Any]) -> Iterator[Pool]:
-    """So many actors of a class, which end with the block. `options` say where they are."""
+    """`size` actors of the class `kind`, killed at the end of the block. `options` are Ray's, for their placement."""
     remote: Any = ray.remote(kind)
     actor = remote.options(
         num_cpus=_CPUS,
@@ -45,7 +46,7 @@ def pool(kind: type, arguments: Sequence[Any], *, size: int, options: Mapping[st
     try:
         yield Pool(actors)
     finally:
-        for one in actors:
-            ray.kill(one)
-        # What they had on several nodes is of no actor's any more, and the next pool may be waiting for it.
-        placement.sweep([one._actor_id.hex() for one in actors])
+        for actor in actors:
+            ray.kill(actor)
+        # A killed actor can't free the placement groups of an engine on several nodes, which the next pool may wait for.
+        placement.sweep([actor._actor_id.hex() for actor in actors])

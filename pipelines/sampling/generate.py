@@ -1,4 +1,4 @@
-"""Where candidates come from: a pool of engines, an endpoint of somebody's, or an earlier pass of the same run."""
+"""Sources of candidates: a pool of engines, an OpenAI-compatible endpoint, or the first pass of the same run."""
 
 import asyncio
 import os
@@ -16,53 +16,57 @@ from actors.scorers.policy import Draw, Drawn, failed_candidate
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Range
 from pipelines.prepare.policy_prompts import PromptRow
-from pipelines.sampling.endpoint_client import EndpointFault, FaultKind, Patience
-from pipelines.sampling.endpoint_faults import fault_of, is_about_length, named
+from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
+from pipelines.sampling.endpoint_faults import display_url, fault_of, is_about_length
 from pipelines.sampling.engine_actors import Pool
 from pipelines.scored_corpus.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
 from pipelines.scored_corpus.parts import Parts, read_tables
 
 _CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
+"""A probe gets a minute at least: a small `patience_s` must not call an endpoint dead that is only loading its model."""
 _PROBE = "Hello"
-"""What an endpoint is asked to know whether it answers: with all that candidates are drawn with."""
+"""The user turn of a probe. Sampling settings are those of the run, so that a setting which is refused shows at once."""
 
-_SERVED = {"id", "root", "parent"}
-"""What of a model's card tells which one it is: vLLM says what the model and its adapter were loaded from."""
+_CARD_FIELDS = {"id", "root", "parent"}
+"""Fields of a model's card that identify it. In vLLM `root` is the path of the weights, `parent` the base of an adapter."""
 
-_READ = (ROW, RESPONSE, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
+_COLUMNS = (ROW, RESPONSE, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
 
 
-class Asked(NamedTuple):
-    """A row, its prompt, and a seed for each candidate that is wanted now."""
+class CandidateRequest(NamedTuple):
+    """A row's id, its prompt, and a seed for each candidate to generate in this round."""
 
     row: str
-    asked: PromptRow
+    prompt: PromptRow
     seeds: tuple[int, ...]
 
 
 def calls_prefix(work: str) -> str:
-    """What calls about the same rows have in common: a call's name is that, a slash and its round."""
+    """The name of a call without its round, `FILE-START-END/GROUP`.
+
+    All rounds of a row, policy's and judge's, share the prefix, so they go to one engine, whose cache holds the prompt.
+    """
     return work.rpartition("/")[0]
 
 
-class Drawer(Protocol):
-    """Draws candidates."""
+class CandidateSource(Protocol):
+    """Generates candidates."""
 
-    async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
-        """The candidates of each row, one per seed. `work` names the call, the same whenever it is made again."""
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+        """The candidates of each row, one per seed, in order. `work` is the name of the call, equal when it is repeated."""
 
 
 @dataclass(frozen=True)
 class FromPool:
-    """A policy of ours."""
+    """A policy on engines of this run."""
 
     pool: Pool
 
-    async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
-        """See `Drawer`."""
-        draws = [Draw(row.asked.ids, row.seeds, row.asked.opening) for row in rows]
-        found: list[tuple[Drawn, ...]] = await self.pool.by(calls_prefix(work)).draw.remote(work, draws)
-        return found
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+        """See `CandidateSource`."""
+        draws = [Draw(request.prompt.ids, request.seeds, request.prompt.opening) for request in requests]
+        candidates: list[tuple[Drawn, ...]] = await self.pool.by(calls_prefix(work)).draw.remote(work, draws)
+        return candidates
 
 
 @dataclass(frozen=True)
@@ -74,24 +78,28 @@ class FromEndpoint:
     timeout_s: float
     patience_s: float
 
-    async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
-        """See `Drawer`. Raises as `Patience.ask` does, but for a prompt that the endpoint doesn't answer by itself."""
-        return await gather(map(self._candidates, rows))
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+        """See `CandidateSource`.
 
-    async def _candidates(self, row: Asked) -> tuple[Drawn, ...]:
-        return tuple(await gather(self._one(row, seed) for seed in row.seeds))
+        A prompt that the endpoint refuses gets failed candidates; else raises as `EndpointClient.ask`.
+        """
+        return await gather(map(self._candidates, requests))
 
-    async def _one(self, row: Asked, seed: int) -> Drawn:
-        messages = [{"role": turn.role.value, "content": turn.content} for turn in row.asked.request.context]
+    async def _candidates(self, request: CandidateRequest) -> tuple[Drawn, ...]:
+        # A request for each seed rather than one with `n`: `n` candidates would share a seed, and fail together.
+        return tuple(await gather(self._candidate(request, seed) for seed in request.seeds))
+
+    async def _candidate(self, request: CandidateRequest, seed: int) -> Drawn:
+        messages = [{"role": turn.role.value, "content": turn.content} for turn in request.prompt.request.context]
         try:
-            return await self._patience.ask(lambda: self._send(messages, seed))
+            return await self._endpoint.ask(lambda: self._send(messages, seed))
         except EndpointFault as fault:
             if fault.kind is not FaultKind.REFUSED:
                 return failed_candidate(Reason.ENDPOINT_FAILED)
             return failed_candidate(Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED)
 
     async def _send(self, messages: Any, seed: int) -> Drawn:
-        """Ask once. Raises `EndpointFault`."""
+        """Send one request, once. Raises `EndpointFault`."""
         import openai  # seconds of import, which only a run with an endpoint pays for
 
         settings = self.settings
@@ -105,23 +113,27 @@ class FromEndpoint:
                 stop=list(settings.policy_stop) or None,
                 seed=seed,
             )
-            return _drawn(answer)
-        except (openai.APIError, ValueError, TypeError, AttributeError) as error:  # or what came is no completion
+            return _read_candidate(answer)
+        # The last three come from reading an answer that is no completion: OpenAI's package doesn't validate it.
+        except (openai.APIError, ValueError, TypeError, AttributeError) as error:
             raise fault_of(error) from error
 
     async def _probe(self) -> None:
         system = [{"role": "system", "content": text} for text in [self.settings.policy_system] if text]
         try:
+            # Not the request time-out of 600 s: while a probe hangs, everything waits and patience isn't checked.
             async with asyncio.timeout(max(_LEAST_PROBE_S, self.patience_s)):
                 await self._send([*system, {"role": "user", "content": _PROBE}], self.settings.policy_seed)
         except TimeoutError as error:
             raise EndpointFault(FaultKind.TIMED_OUT, "gives no answer in time") from error
 
+    # Cached properties are made in the worker: clients and event loops can't be pickled, the settings can.
+
     @cached_property
-    def _patience(self) -> Patience:
+    def _endpoint(self) -> EndpointClient:
         assert self.settings.policy is not None
-        where = named(self.settings.policy)
-        return Patience(where, self._probe, at_a_time=self.at_a_time, patience_s=self.patience_s)
+        url = display_url(self.settings.policy)
+        return EndpointClient(url, self._probe, at_a_time=self.at_a_time, patience_s=self.patience_s)
 
     @cached_property
     def _client(self) -> Any:
@@ -129,11 +141,12 @@ class FromEndpoint:
 
         key = os.environ.get("OPENAI_API_KEY", "none")
         timeout = openai.Timeout(self.timeout_s, connect=min(_CONNECT_S, self.timeout_s))
+        # No retries of the package's own: the breaker must see each failure.
         return openai.AsyncOpenAI(base_url=self.settings.policy, api_key=key, max_retries=0, timeout=timeout)
 
     @cached_property
     def _names(self) -> list[str]:
-        """The models of the endpoint, once they are known: a probe asks for them first."""
+        """The only model's name once it was listed, else empty; a list, since a frozen dataclass can't assign one."""
         return []
 
     async def _model(self) -> str:
@@ -148,39 +161,41 @@ class FromEndpoint:
 
 
 def served_by(settings: PolicySettings) -> dict[str, Any] | None:
-    """Which model an endpoint serves under the name that it is asked for, as it says itself; None where it doesn't.
+    """The identifying fields of the endpoint's card of the policy (`--policy-name`); None if it lists no such model.
 
-    Raises `EndpointError` if it can't be asked or serves several, and `RunStopped` if it can't be asked now.
+    Raises `EndpointError` if the endpoint refuses the list, or serves several models and no name is set; `RunStopped` if it
+    can't be reached now.
     """
     import openai
 
     assert settings.policy is not None
-    where, name = named(settings.policy), settings.policy_name
+    url, name = display_url(settings.policy), settings.policy_name
     key = os.environ.get("OPENAI_API_KEY", "none")
     try:
         with openai.OpenAI(base_url=settings.policy, api_key=key, max_retries=2, timeout=_CONNECT_S) as client:
-            cards = [card.model_dump(include=_SERVED, exclude_none=True) for card in client.models.list()]
+            cards = [card.model_dump(include=_CARD_FIELDS, exclude_none=True) for card in client.models.list()]
     except openai.NotFoundError:
-        cards = []
+        cards = []  # no route for models: allowed, the run's identity then holds the name alone
     except (openai.APIError, ValueError, TypeError, AttributeError) as error:
         fault = fault_of(error)
         if fault.kind is FaultKind.UNUSABLE or fault.kind is FaultKind.REFUSED:
-            raise EndpointError(f"the endpoint {where} {fault.text}") from error
+            raise EndpointError(f"the endpoint {url} {fault.text}") from error
         raise RunStopped(
-            f"the endpoint {where} can't be asked which model it serves, and a run goes on with the same one alone: it "
+            f"the endpoint {url} can't be asked which model it serves, and a run goes on with the same one alone: it "
             f"{fault.text}; the same command goes on when it can"
         ) from error
-    own = [card for card in cards if name in (None, card["id"])]
-    if name is None and len(own) != 1:
-        serves = ", ".join(card["id"] for card in own) or "nothing"
-        raise EndpointError(f"the endpoint {where} serves {serves}; give --policy-name")
-    return own[0] if own else None
+    matches = [card for card in cards if name in (None, card["id"])]
+    if name is None and len(matches) != 1:
+        serves = ", ".join(card["id"] for card in matches) or "nothing"
+        raise EndpointError(f"the endpoint {url} serves {serves}; give --policy-name")
+    return matches[0] if matches else None
 
 
-def _drawn(found: Any) -> Drawn:
-    (choice,) = found.choices
+def _read_candidate(answer: Any) -> Drawn:
+    """The candidate in a chat completion. Raises `ValueError`, `TypeError` or `AttributeError` if it is none."""
+    (choice,) = answer.choices
     text = choice.message.content or ""
-    finish, usage = choice.finish_reason or "", found.usage
+    finish, usage = choice.finish_reason or "", answer.usage
     reason = Reason.UNFINISHED if finish != "stop" else Reason.EMPTY_CONTENT if not text.strip() else None
     details = getattr(usage, "prompt_tokens_details", None)
     cached = getattr(details, "cached_tokens", None) or 0
@@ -188,31 +203,33 @@ def _drawn(found: Any) -> Drawn:
 
 
 @dataclass(frozen=True)
-class FromParts:
-    """The first pass of a run that draws and judges in turns."""
+class FirstPassCandidates:
+    """Candidates of the first pass, of a run that generates all candidates before it judges any."""
 
     parts: Parts
     prefix: str
 
     def of(self, file: int, stretch: Range) -> dict[str, list[Drawn]]:
-        """What was drawn for the rows of a stretch of a file, by row."""
-        found: dict[str, list[Drawn]] = {}
-        names = [self.prefix + name for name in _READ]
+        """The candidates of a stretch of a file, by row id, in the order in which they were generated."""
+        candidates: dict[str, list[Drawn]] = {}
+        names = [self.prefix + name for name in _COLUMNS]
         for part in self.parts.listing():
             if part.file != file or part.range.end <= stretch.start or stretch.end <= part.range.start:
-                continue
+                continue  # no overlap; parts of the two passes may be cut at different rows
             for table in read_tables(self.parts.path(part), names):
-                table = table.rename_columns(list(_READ))
+                table = table.rename_columns(list(_COLUMNS))
+                # Candidates are named `candidate[0]`; a bare `candidate` stands for a prompt that couldn't be rendered.
                 for row in table.filter(pc.match_substring(table.column(RESPONSE), "[")).to_pylist():
-                    found.setdefault(row[ROW], []).append(_again(row))
-        return found
+                    candidates.setdefault(row[ROW], []).append(_restore_candidate(row))
+        return candidates
 
 
-def _again(row: dict[str, Any]) -> Drawn:
+def _restore_candidate(row: dict[str, Any]) -> Drawn:
+    """The candidate of a row. Its prompt tokens are 0: the first pass has counted them."""
     reason = None if row[REASON] == Reason.UNJUDGED else Reason(row[REASON])
     return Drawn(row[CANDIDATE] or "", row[FINISH_REASON], row[CANDIDATE_TOKENS] or 0, 0, 0, reason)
 
 
-def pieces(rows: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Rows in groups that are asked about together."""
-    return [rows[at : at + size] for at in range(0, len(rows), size)]
+def batches(rows: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    """Rows in groups of `size`, each of which is one call to an engine; the last group may be smaller."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -1,4 +1,4 @@
-"""What sampling and refining have in common: models that write, as pools of engines or behind an endpoint."""
+"""What sampling and refining share: checks of a policy's settings, its engines or endpoint, and the judge's engines."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ from pipelines.settings.run_settings import (
     Turns,
 )
 
-_FROM_ENDPOINT = 512  # candidates at a time
+_FROM_ENDPOINT = 512  # requests at a time, without --policy-max-in-flight
 
 Sampling = SampleSettings | RefineSettings | DatasetSampleSettings
 
@@ -40,14 +40,14 @@ def policy_of(settings: PolicySettings) -> Policy | None:
 
 
 def policy_identity(settings: PolicySettings, policy: Policy | None, engine: EngineSettings) -> dict[str, Any]:
-    """What decides what it writes, for a run's identity; `engine` is how its engines are started."""
+    """All that determines the policy's texts, for the run's identity; `engine` holds the settings of its engines."""
     if policy is None:
         return {**settings.recorded(), "served": served_by(settings)}
     return {**policy.recorded(), **engine_arguments.arguments_identity(engine)}
 
 
 def check(settings: Sampling, texts: int) -> None:
-    """Raise `SettingsError` unless what is asked of a policy goes together; it draws so many texts of one prompt."""
+    """Raise `SettingsError` if settings contradict each other; `texts` is the number of texts generated for one prompt."""
     policy = settings.policy
     if not policy.policy_temperature and texts > 1:
         raise SettingsError(
@@ -67,7 +67,7 @@ def check(settings: Sampling, texts: int) -> None:
 
 
 def check_reasoning(policy: Policy | None, model: RewardModel, render: RenderSettings) -> None:
-    """Raise `SettingsError` if a policy reasons before it answers, by its template, and nobody says what becomes of it."""
+    """Raise `SettingsError` if the policy's template has a mark of reasoning, and `--reasoning` isn't set."""
     if policy is None or model.reasoning_by(render) is not None:
         return
     if (mark := mark_in(policy.template_text)) is not None:
@@ -75,88 +75,93 @@ def check_reasoning(policy: Policy | None, model: RewardModel, render: RenderSet
 
 
 def check_judge(model: RewardModel, draw: DrawSettings) -> None:
-    """Raise `SettingsError` if a judge needs candidates together that aren't."""
-    together = isinstance(model.family, Judge) and model.family.together
-    if together and (draw.adaptive or draw.n == 1):
+    """Raise `SettingsError` if a judge compares candidates, and they would come to it one by one."""
+    compares = isinstance(model.family, Judge) and model.family.together
+    if compares and (draw.adaptive or draw.n == 1):
         raise SettingsError(
             f"{model.model} compares candidates with each other: give -n 2 or more, without --enough and --min-gain"
         )
 
 
 def rows_of(settings: Sampling) -> RowSettings:
-    """How rows are understood."""
+    """The settings of how rows are read."""
     return settings.rows if isinstance(settings, DatasetSampleSettings) else settings.corpus
 
 
 def pool_of(settings: Sampling) -> PoolSettings:
-    """How many engines the judge has."""
+    """The settings of how many engines the judge has."""
     return settings.pool if isinstance(settings, DatasetSampleSettings) else settings.work
 
 
 def policy_engine(settings: Sampling) -> EngineSettings:
-    """How an engine of a policy is started."""
-    own = settings.policy_engine
+    """The settings of a policy's engine: its own `--policy-...`, and what it shares with the judge's engine."""
+    overrides = settings.policy_engine
     return EngineSettings(
         engine=settings.engine.engine,
-        tensor_parallel=own.policy_tensor_parallel,
-        pipeline_parallel=own.policy_pipeline_parallel,
-        max_in_flight=own.policy_max_in_flight,
+        tensor_parallel=overrides.policy_tensor_parallel,
+        pipeline_parallel=overrides.policy_pipeline_parallel,
+        max_in_flight=overrides.policy_max_in_flight,
         request_timeout_s=settings.engine.request_timeout_s,
         autoscaled=settings.engine.autoscaled,
         placement_timeout_s=settings.engine.placement_timeout_s,
-        engine_args=own.policy_engine_args,
+        engine_args=overrides.policy_engine_args,
     )
 
 
 @dataclass
 class Engines:
-    """The pools of a run, which end with the stack. `noted` is told what they wait for, `ledgers` know of dead engines."""
+    """The pools of a run, which end with the stack.
+
+    `note` is called with what they wait for; `ledgers` count dead engines.
+    """
 
     stack: ExitStack
     settings: Sampling
-    noted: Callable[[str], None]
+    note: Callable[[str], None]
     ledgers: list[Any] = field(default_factory=list)
 
-    def drawer(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
-        """What draws from a policy."""
+    def source(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
+        """The source of a policy's candidates: a pool of `replicas` engines, or an endpoint if `policy` is None."""
         engine = policy_engine(self.settings)
         if policy is None:
             patience_s = self.settings.policy_engine.endpoint_patience_s
-            most = engine.max_in_flight or _FROM_ENDPOINT
-            return FromEndpoint(settings, most, engine.request_timeout_s or 600.0, patience_s)
+            at_a_time = engine.max_in_flight or _FROM_ENDPOINT
+            return FromEndpoint(settings, at_a_time, engine.request_timeout_s or 600.0, patience_s)
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 
     def judges(self, model: RewardModel, replicas: int) -> Pool:
-        """What judges."""
+        """The judge's pool."""
         return self._pool(BatchActor, model, self.settings.engine, replicas)
 
     def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
-        wait_for_room(engine, model, self.noted)
+        wait_for_room(engine, model, self.note)
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1])
         return self.stack.enter_context(pool(kind, arguments, size=replicas, options=actor_options(engine)))
 
 
-def sizes(settings: Sampling, writers: int, *, judged: bool = True) -> tuple[int, int]:
-    """How many engines each of so many writers has, and the judge: a quarter of the GPUs is its, since it writes less.
+def sizes(settings: Sampling, writers: int, *, with_judge: bool = True) -> tuple[int, int]:
+    """Numbers of engines: for each of `writers` models that write, and for the judge.
 
-    Without a writer here all are the judge's, and none where nothing is `judged`. More than there is room for are no use,
-    unless the cluster grows: a prompt may belong to one that never starts.
+    The judge gets a quarter of the GPUs, since it generates less; all of them without a writer here (an endpoint, a second
+    pass), and none without `with_judge`. Numbers that the user gives are cut to what there is room for, unless the cluster
+    grows: a prompt keeps to one engine of the pool, and would wait for ever for one that never starts.
     """
-    there, policy = cluster_gpus(), engine_gpus(policy_engine(settings))
-    judge = engine_gpus(settings.engine) if judged else 0
+    gpus, policy = cluster_gpus(), engine_gpus(policy_engine(settings))
+    judge = engine_gpus(settings.engine) if with_judge else 0
     writers = 0 if settings.policy.is_endpoint else writers
-    asked_writers, asked_judges = settings.policy_engine.policy_replicas, pool_of(settings).replicas
-    judges = asked_judges or 1
-    if judge:
-        usual, most = there // (4 if writers else 1) // judge, (there - policy * writers) // judge
-        judges = _number(settings, asked_judges or max(1, usual), most)
+    set_writers, set_judges = settings.policy_engine.policy_replicas, pool_of(settings).replicas
+    judges = set_judges or 1
+    if judge:  # 0 GPUs an engine, on a CPU: numbers as set, and no division by zero
+        # The judge is sized first, with one engine of each writer left out of its room; the writers get the rest.
+        default, room = gpus // (4 if writers else 1) // judge, (gpus - policy * writers) // judge
+        judges = _within_room(settings, set_judges or max(1, default), room)
     if not (policy and writers):
-        return asked_writers or 1, judges
-    most = (there - judges * judge) // (policy * writers)
-    return _number(settings, asked_writers or max(1, most), most), judges
+        return set_writers or 1, judges
+    room = (gpus - judges * judge) // (policy * writers)
+    return _within_room(settings, set_writers or max(1, room), room), judges
 
 
-def _number(settings: Sampling, wanted: int, most: int) -> int:
-    """How many engines, where there is room for so many."""
-    return wanted if settings.engine.autoscaled else min(wanted, max(1, most))
+def _within_room(settings: Sampling, number: int, room: int) -> int:
+    """A number of engines cut to the room for them, though never below 1; as it is on a cluster that grows."""
+    return number if settings.engine.autoscaled else min(number, max(1, room))

@@ -1,12 +1,12 @@
-"""Feedback and Edit: prompts in, drafts and what was made of them out, all judged, so that the best can be chosen.
+"""Feedback and Edit: prompts in, judged drafts and edits out, so that the best can be chosen.
 
-1. Settle the plan: which rows are prompts, the three models that write, the judge; and open the output folder with it.
-2. Start their engines. A model that writes in more than one place has one pool of them.
-3. While something is missing: read it, draft, criticise, edit, judge and commit, part by part.
-4. Audit the parts, sum them up, and close the manifest.
+1. Resolve the run: which rows are prompts, the three models that write, the judge; and open the output folder with it.
+2. Start their engines. A model with more than one role (drafts, feedback, edits) has one pool.
+3. For each missing range of rows: read, draft, criticise, edit, judge and commit, part by part.
+4. Audit the parts, add up the summary, and close the manifest.
 
 The folder is a scored corpus like any other: a draft is `draft[2]`, an edit of it `draft[2].edit[0]`, with the draft's name
-as `parent` and its `feedback` beside it. What holds for resuming is what holds for sampling.
+as `parent` and its `feedback` beside it. A run resumes as a run of sampling does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
-from pipelines.sampling.generate import Drawer
+from pipelines.sampling.generate import CandidateSource
 from pipelines.sampling.policies import Engines
 from pipelines.sampling.refine_step import (
     EDIT_PROMPT,
@@ -40,7 +40,7 @@ from pipelines.sampling.refine_step import (
     Writer,
     check_prompt,
 )
-from pipelines.sampling.sample_prompts import Counting, stepped
+from pipelines.sampling.sample_prompts import UsageCounter, step_dataset
 from pipelines.sampling.sample_step import SampleStepSettings, Usage
 from pipelines.scored_corpus.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.scored_corpus.summary import Summary, connected
@@ -54,7 +54,7 @@ __all__ = ["RefineSummary", "refine"]
 
 @dataclass(frozen=True)
 class RefineSummary:
-    """What came of a run: of all texts, and of the prompts.
+    """The result of a run, over its texts and over its prompts.
 
     Mean rewards are those of all drafts and all edits, and of the best draft and the best text of each prompt. `usage`
     counts prompt tokens of this run alone.
@@ -71,20 +71,20 @@ class RefineSummary:
     usage: Usage
 
     def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`: as `score` tells of a corpus, and the rest beside it."""
-        own = {name: value for name, value in asdict(self).items() if name not in ("scored", "usage")}
-        return {**self.scored.as_json(), "refining": {**own, "usage": self.usage._asdict()}}
+        """For the manifest and for `--json`: the fields of a scored corpus, and those of refining under `refining`."""
+        refining = {name: value for name, value in asdict(self).items() if name not in ("scored", "usage")}
+        return {**self.scored.as_json(), "refining": {**refining, "usage": self.usage._asdict()}}
 
 
 def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Sequence[ExportJob] = ()) -> RefineSummary:
-    """Draft, criticise, edit and judge, into a folder, or go on where an earlier run of the same settings ended.
+    """Draft, criticise, edit and judge into a folder, or resume an earlier run with the same settings.
 
-    `jobs` are done with each part as it comes, as is what the settings say of keeping candidates. Raises a `UserError` if
-    the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if what was written doesn't
-    add up to the input.
+    `jobs`, and the export of kept candidates if the settings ask for one, run on each part after its commit. Raises a
+    `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if the parts
+    don't add up to the input.
     """
     jobs = [*jobs_of_run(settings), *jobs]
-    counting = Counting(progress or Silent())
+    counting = UsageCounter(progress or Silent())
     if settings.policy.policy is None:
         raise SettingsError("there is no --policy to draft; edits of responses that are there aren't made")
     tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
@@ -96,14 +96,14 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     for policy in work.policies:
         policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
-    counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
+    counting.is_reasoning_set = plan.preparation.model.reasoning_by(settings.render) is not None
     with lease(settings.output):
         run = open_run(settings, plan, manifest_of(plan, settings, work.recorded()))
         write_recipe(settings.output, refine=settings)
         summary = carry_out(run, work.flow, counting, jobs)
-        found = _summed_up(run, summary, settings, counting.usage)
-        replace(run.manifest, summary=found.as_json()).write(settings.output)
-        return found
+        refined = _summarise(run, summary, settings, counting.usage)
+        replace(run.manifest, summary=refined.as_json()).write(settings.output)
+        return refined
 
 
 @dataclass(frozen=True)
@@ -115,24 +115,23 @@ class _Model:
 
 
 def _writers(settings: RefineSettings) -> tuple[_Model, _Model, _Model]:
-    """The models that draft, criticise and edit; one model is one. Raises `ModelError`."""
-    own, known = settings.refining, dict[str | None, _Model]()
-    for name in (settings.policy.policy, own.feedback or settings.policy.policy, own.edit or settings.policy.policy):
-        alike = {"policy": name}
-        if name != settings.policy.policy:  # a revision, an adapter and a name are the policy's own
-            alike |= dict.fromkeys(("policy_revision", "policy_adapter", "policy_name"))
-        named = settings.policy.model_copy(update=alike)
-        known.setdefault(name, _Model(named, policies.policy_of(named)))
-    return (
-        known[settings.policy.policy],
-        known[own.feedback or settings.policy.policy],
-        known[own.edit or settings.policy.policy],
-    )
+    """The models that draft, criticise and edit. Roles with one model share the object. Raises `ModelError`."""
+    models: dict[str | None, _Model] = {}
+    drafter = settings.policy.policy
+    names = (drafter, settings.refining.feedback or drafter, settings.refining.edit or drafter)
+    for name in names:
+        changes = {"policy": name}
+        if name != drafter:  # --policy-revision, -adapter and -name are those of --policy, and mean nothing for another
+            changes |= dict.fromkeys(("policy_revision", "policy_adapter", "policy_name"))
+        model = settings.policy.model_copy(update=changes)
+        models.setdefault(name, _Model(model, policies.policy_of(model)))
+    drafts, feedback, edits = names
+    return models[drafts], models[feedback], models[edits]
 
 
 def _prompts(settings: RefineSettings) -> tuple[str, str]:
     """The prompts for feedback and for an edit. Raises `SettingsError` if one can't be read or rendered."""
-    found = []
+    prompts = []
     for name, file, default, places in (
         ("--feedback-prompt", settings.refining.feedback_prompt, FEEDBACK_PROMPT, ("response",)),
         ("--edit-prompt", settings.refining.edit_prompt, EDIT_PROMPT, ("response", "feedback")),
@@ -142,13 +141,13 @@ def _prompts(settings: RefineSettings) -> tuple[str, str]:
             check_prompt(text, *places)
         except (OSError, UnicodeDecodeError, TemplateError) as error:
             raise SettingsError(f"{name} {file}: {error}") from error
-        found.append(text)
-    return found[0], found[1]
+        prompts.append(text)
+    return prompts[0], prompts[1]
 
 
 @dataclass(frozen=True)
 class _Refining:
-    """What does the work of a run."""
+    """The parts of a run that don't change: settings, prompts and the models that write."""
 
     settings: RefineSettings
     tree: Tree
@@ -162,24 +161,24 @@ class _Refining:
         return tuple(model.policy for model in self.writers)
 
     def recorded(self) -> dict[str, Any]:
-        """All that decides what is written, for a run's identity."""
+        """All that determines the texts, for the run's identity."""
         engine = policies.policy_engine(self.settings)
         drafter, critic, editor = (policies.policy_identity(model.settings, model.policy, engine) for model in self.writers)
         prompts = {"feedback_prompt": self.feedback_prompt, "edit_prompt": self.edit_prompt}
         return {"policy": drafter, "feedback": critic, "edit": editor, "tree": self.tree._asdict(), **prompts}
 
     @contextmanager
-    def flow(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
+    def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
         """See `score_corpus.Flows`."""
-        own = {id(model): model for model in self.writers}
-        writers, judges = policies.sizes(self.settings, len(own))
+        distinct = {id(model): model for model in self.writers}  # a model with two roles gets its GPUs once
+        writers, judges = policies.sizes(self.settings, len(distinct))
         with ExitStack() as stack:
-            engines = Engines(stack, self.settings, noted)
-            drawers = {at: engines.drawer(model.settings, model.policy, writers) for at, model in own.items()}
-            drafter, critic, editor = (drawers[id(model)] for model in self.writers)
+            engines = Engines(stack, self.settings, note)
+            sources = {number: engines.source(model.settings, model.policy, writers) for number, model in distinct.items()}
+            drafter, critic, editor = (sources[id(model)] for model in self.writers)
             sampling = SampleStepSettings(
                 step_settings(run),
-                CandidateBudget(DrawSettings()),
+                CandidateBudget(DrawSettings()),  # not used: the tree says how many texts a prompt gets
                 self.settings.policy.policy_seed,
                 drafter,
                 engines.judges(run.preparation.model, judges),
@@ -191,21 +190,22 @@ class _Refining:
                 self._writer(run, self.writers[2], editor, self.edit_prompt),
             )
             asking = self._asking(run, self.writers[0], self.settings.policy.policy_system)
-            yield Flow(stepped(run, units, asking, RefineStep, step), engines.ledgers)
+            yield Flow(step_dataset(run, units, asking, RefineStep, step), engines.ledgers)
 
-    def _writer(self, run: Run, model: _Model, drawer: Drawer, prompt: str) -> Writer:
-        return Writer(drawer, self._asking(run, model, None), prompt)
+    def _writer(self, run: Run, model: _Model, source: CandidateSource, prompt: str) -> Writer:
+        # Without --policy-system: that is for answers, and the critic and the editor have prompts of their own.
+        return Writer(source, self._asking(run, model, None), prompt)
 
     def _asking(self, run: Run, model: _Model, system: str | None) -> PromptPreparation:
         return PromptPreparation(run.preparation, model.policy, system, self.settings.render.control_tokens)
 
 
-def _summed_up(run: Run, summary: Summary, settings: RefineSettings, usage: Usage) -> RefineSummary:
+def _summarise(run: Run, summary: Summary, settings: RefineSettings, usage: Usage) -> RefineSummary:
     row, reward, parent = (f'"{settings.prefix}{name}"' for name in (ROW, REWARD, PARENT))
-    found = None
-    if summary.responses:
+    statistics = None
+    if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
         with connected(run.parts, run.manifest.columns.ours) as connection:
-            found = connection.execute(
+            statistics = connection.execute(
                 f"""
                 with written as (
                     select {row} as row, {reward} as reward, {parent} is null as draft
@@ -219,5 +219,5 @@ def _summed_up(run: Run, summary: Summary, settings: RefineSettings, usage: Usag
                     (select avg(draft) from best), (select avg(best) from best)
                 """
             ).fetchone()
-    prompts, drafts, edits, draft, edit, best_draft, best = found or (0, 0, 0, None, None, None, None)
+    prompts, drafts, edits, draft, edit, best_draft, best = statistics or (0, 0, 0, None, None, None, None)
     return RefineSummary(summary, prompts, drafts, edits, draft, edit, best_draft, best, usage)

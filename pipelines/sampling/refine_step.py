@@ -1,7 +1,8 @@
-"""The step that drafts, has drafts criticised, edits them by that, has all of them judged, and commits.
+"""The step that generates drafts, feedback on each and an edit by each feedback, has drafts and edits judged, and commits.
 
-Feedback and Edit (arXiv 2503.04378): each draft gets several texts of feedback, and each of these an edit of the draft. What
-a text grew out of stays with it: an edit has its draft's name and the feedback, so the whole tree can be read back.
+Feedback and Edit (arXiv 2503.04378): a prompt gets D drafts, a draft F texts of feedback, and each feedback one edit, so a
+prompt has up to D * (1 + F) responses. An edit carries its draft's name (`parent`) and its `feedback`, so the tree can be
+read back from the rows.
 """
 
 import asyncio
@@ -20,8 +21,15 @@ from actors.scorers.policy import Drawn, failed_candidate
 from actors.text.reasoning import split_reasoning
 from pipelines.prepare.policy_prompts import PromptPreparation, PromptRow
 from pipelines.prepare.score_requests import reasoning_of
-from pipelines.sampling.generate import Asked, Drawer
-from pipelines.sampling.sample_step import Sampled, SampleStep, SampleStepSettings, Text, Usage, drawing_usage
+from pipelines.sampling.generate import CandidateRequest, CandidateSource
+from pipelines.sampling.sample_step import (
+    NamedCandidate,
+    PromptCandidates,
+    SampleStep,
+    SampleStepSettings,
+    Usage,
+    generation_usage,
+)
 
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
@@ -52,7 +60,7 @@ Write the response anew, so that it meets the feedback. Write the new response a
 
 
 class Tree(NamedTuple):
-    """How many drafts a prompt gets, and how many texts of feedback, each with its edit, a draft."""
+    """Drafts per prompt, and texts of feedback per draft, each with one edit."""
 
     drafts: int
     feedbacks: int
@@ -60,32 +68,36 @@ class Tree(NamedTuple):
 
 @dataclass(frozen=True)
 class Writer:
-    """A model that writes about drafts, and how it is asked: by a prompt in Jinja, as a user turn."""
+    """A model that writes about drafts, and its prompt: a Jinja template, rendered into one user turn."""
 
-    drawer: Drawer
+    source: CandidateSource
     asking: PromptPreparation
-    prompt: str
+    template: str
 
-    def asked(self, row: str, places: Mapping[str, object], seeds: tuple[int, ...]) -> Asked:
-        """The question with everything in its place."""
-        turn = Message(Role.USER, _template(self.prompt).render(places))
-        return Asked(row, PromptRow(ScoreRequest((turn,), ())), seeds)
+    def request(self, name: str, fields: Mapping[str, object], seeds: tuple[int, ...]) -> CandidateRequest:
+        """The request with the template's fields filled in. It has no token ids yet: `write` makes them."""
+        turn = Message(Role.USER, _compile(self.template).render(fields))
+        return CandidateRequest(name, PromptRow(ScoreRequest((turn,), ())), seeds)
 
-    async def write(self, work: str, asked: Sequence[Asked], rendering: Executor) -> list[tuple[Drawn, ...]]:
-        """What it writes, a text for each seed. A question that it can't be asked has the reason in place of each."""
+    async def write(self, work: str, requests: Sequence[CandidateRequest], rendering: Executor) -> list[tuple[Drawn, ...]]:
+        """A text for each seed of each request; where the prompt can't be rendered (too long), its reason for each seed."""
         loop = asyncio.get_running_loop()
-        rendered = await loop.run_in_executor(rendering, self.asking.rendered, [one.asked for one in asked])
-        able = [one._replace(asked=own) for one, own in zip(asked, rendered, strict=True) if own.reason is None]
-        drawn = iter(await self.drawer.draw(work, able) if able else ())
+        prompts = await loop.run_in_executor(rendering, self.asking.rendered, [request.prompt for request in requests])
+        answerable = [
+            request._replace(prompt=prompt)
+            for request, prompt in zip(requests, prompts, strict=True)
+            if prompt.reason is None
+        ]
+        texts = iter(await self.source.generate(work, answerable) if answerable else ())
         return [
-            next(drawn) if own.reason is None else (failed_candidate(own.reason),) * len(one.seeds)
-            for one, own in zip(asked, rendered, strict=True)
+            next(texts) if prompt.reason is None else (failed_candidate(prompt.reason),) * len(request.seeds)
+            for request, prompt in zip(requests, prompts, strict=True)
         ]
 
 
 @dataclass(frozen=True)
 class RefineStepSettings:
-    """What the step needs in its process, beside what sampling does, whose drawer drafts."""
+    """What the step needs in its process. The source of `sampling` writes the drafts."""
 
     sampling: SampleStepSettings
     tree: Tree
@@ -94,88 +106,112 @@ class RefineStepSettings:
 
 
 class RefineStep(SampleStep):
-    """Ray Data's actor class."""
+    """The actor class for Ray Data."""
 
     def __init__(self, settings: RefineStepSettings) -> None:
         super().__init__(settings.sampling)
-        self._own = settings
+        self._refining = settings
 
-    async def _answer(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
-        tree = self._own.tree
-        asked = [Asked(row.row, row.asked, self.seeds(row.row, tree.drafts)) for row in rows]
-        drafted = await drawer.draw(f"{work}/0", asked)
-        how = reasoning_of(self._preparation)
-        texts = [[Text(f"draft[{at}]", _answering(one, how)) for at, one in enumerate(own)] for own in drafted]
-        good = [(at, text) for at, own in enumerate(texts) for text in own if text.drawn.reason is None]
-        told = [[_shown(_answering(one, how), how) for one in own] for own in await self._told(f"{work}/1", rows, good)]
-        edited = await self._edited(f"{work}/2", rows, good, told)
-        for (at, draft), critiques, edits in zip(good, told, edited, strict=True):
-            for number, (said, edit) in enumerate(zip(critiques, edits, strict=True)):
-                drawn = replace(edit, parent=draft.name, feedback=said.text or None)
-                texts[at].append(Text(f"{draft.name}.edit[{number}]", drawn))
-        usage = sum((drawing_usage(drawn) for drawn in (drafted, told, edited)), Usage())
+    async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
+        """Four rounds for a group of rows, each one call to a pool: drafts, feedback, edits, and the scores of all."""
+        tree, reasoning = self._refining.tree, reasoning_of(self._preparation)
+        requests = [CandidateRequest(row.row, row.prompt, self.seeds(row.row, tree.drafts)) for row in rows]
+        drafted = await source.generate(f"{work}/0", requests)
+        texts = [
+            [NamedCandidate(f"draft[{number}]", _reject_reasoning(draft, reasoning)) for number, draft in enumerate(drafts)]
+            for drafts in drafted
+        ]
+        # A draft that is cut off, empty or rejected gets no feedback: it keeps its reason, and the tree ends there.
+        usable = [
+            (position, draft) for position, drafts in enumerate(texts) for draft in drafts if draft.drawn.reason is None
+        ]
+        criticised = await self._write_feedback(f"{work}/1", rows, usable)
+        # The critic's own reasoning goes the way of the drafts': an editor must not read it as feedback.
+        feedback = [
+            [_without_reasoning(_reject_reasoning(text, reasoning), reasoning) for text in critiques]
+            for critiques in criticised
+        ]
+        edited = await self._write_edits(f"{work}/2", rows, usable, feedback)
+        for (position, draft), critiques, edits in zip(usable, feedback, edited, strict=True):
+            for number, (critique, edit) in enumerate(zip(critiques, edits, strict=True)):
+                with_origin = replace(edit, parent=draft.name, feedback=critique.text or None)
+                texts[position].append(NamedCandidate(f"{draft.name}.edit[{number}]", with_origin))
+        usage = sum((generation_usage(generated) for generated in (drafted, feedback, edited)), Usage())
+        # Drafts and edits of a prompt are judged in one request: a judge that compares sees them together.
         return usage + await self.judge(f"{work}/3", rows, texts)
 
-    async def _told(self, work: str, rows: Sequence[Sampled], good: Sequence[tuple[int, Text]]) -> list[tuple[Drawn, ...]]:
-        """The feedback on each good draft."""
-        asked = [
-            self._own.critic.asked(
-                f"{rows[at].row} {draft.name} feedback",
-                self._places(rows[at], draft),
-                self.seeds(f"{rows[at].row} {draft.name} feedback", self._own.tree.feedbacks),
+    async def _write_feedback(
+        self, work: str, rows: Sequence[PromptCandidates], drafts: Sequence[tuple[int, NamedCandidate]]
+    ) -> list[tuple[Drawn, ...]]:
+        """The texts of feedback on each draft; drafts come with the position of their row."""
+        requests = [
+            self._refining.critic.request(
+                f"{rows[position].row} {draft.name} feedback",
+                self._fields(rows[position], draft),
+                self.seeds(f"{rows[position].row} {draft.name} feedback", self._refining.tree.feedbacks),
             )
-            for at, draft in good
+            for position, draft in drafts
         ]
-        return await self._own.critic.write(work, asked, self._rendering)
+        return await self._refining.critic.write(work, requests, self._rendering)
 
-    async def _edited(
+    async def _write_edits(
         self,
         work: str,
-        rows: Sequence[Sampled],
-        good: Sequence[tuple[int, Text]],
-        told: Sequence[Sequence[Drawn]],
+        rows: Sequence[PromptCandidates],
+        drafts: Sequence[tuple[int, NamedCandidate]],
+        feedback: Sequence[Sequence[Drawn]],
     ) -> list[list[Drawn]]:
-        """An edit for each text of feedback. Where there is none, the reason why not is the edit's, too."""
-        asked = [
-            self._own.editor.asked(
-                f"{rows[at].row} {draft.name} edit {number}",
-                {**self._places(rows[at], draft), "feedback": said.text},
-                self.seeds(f"{rows[at].row} {draft.name} edit {number}", 1),
+        """An edit for each text of feedback of each draft. Feedback with a reason against it gives a failed edit."""
+        requests = [
+            self._refining.editor.request(
+                f"{rows[position].row} {draft.name} edit {number}",
+                {**self._fields(rows[position], draft), "feedback": critique.text},
+                self.seeds(f"{rows[position].row} {draft.name} edit {number}", 1),
             )
-            for (at, draft), own in zip(good, told, strict=True)
-            for number, said in enumerate(own)
-            if said.reason is None
+            for (position, draft), critiques in zip(drafts, feedback, strict=True)
+            for number, critique in enumerate(critiques)
+            if critique.reason is None
         ]
-        found = iter(await self._own.editor.write(work, asked, self._rendering))
-        return [[next(found)[0] if said.reason is None else failed_candidate(said.reason) for said in own] for own in told]
+        edits = iter(await self._refining.editor.write(work, requests, self._rendering))
+        # In the order of the requests above: `next` is called for exactly the critiques without a reason.
+        return [
+            [next(edits)[0] if critique.reason is None else failed_candidate(critique.reason) for critique in critiques]
+            for critiques in feedback
+        ]
 
-    def _places(self, row: Sampled, draft: Text) -> dict[str, object]:
-        context = row.asked.request.context
+    def _fields(self, row: PromptCandidates, draft: NamedCandidate) -> dict[str, object]:
+        """The fields of a prompt's template: the conversation as text and as turns, and the draft."""
+        context = row.prompt.request.context
         turns = [{"role": turn.role.value, "content": turn.content} for turn in context]
-        shown = _shown(draft.drawn, reasoning_of(self._preparation))
-        return {"conversation": as_text(context), "turns": turns, "response": shown.text}
+        response = _without_reasoning(draft.drawn, reasoning_of(self._preparation))
+        return {"conversation": as_text(context), "turns": turns, "response": response.text}
 
 
-def _answering(drawn: Drawn, how: Reasoning) -> Drawn:
-    """A text, with the reason why it is none that anybody is shown if that is its reasoning."""
-    found = split_reasoning(drawn.text)
-    if drawn.reason is not None or not found.reasoned or how is Reasoning.KEEP:
-        return drawn
-    return replace(drawn, reason=Reason.REASONING) if how is Reasoning.REJECT or found.answer is None else drawn
+def _reject_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
+    """The text, with the reason `reasoning` if it holds reasoning that is rejected, or that has no answer after it."""
+    split = split_reasoning(candidate.text)
+    if candidate.reason is not None or not split.reasoned or reasoning is Reasoning.KEEP:
+        return candidate
+    return (
+        replace(candidate, reason=Reason.REASONING) if reasoning is Reasoning.REJECT or split.answer is None else candidate
+    )
 
 
-def _shown(drawn: Drawn, how: Reasoning) -> Drawn:
-    """A text as another model is shown it: without its reasoning, where that is stripped."""
-    answer = split_reasoning(drawn.text).answer
-    return replace(drawn, text=answer) if how is Reasoning.STRIP and answer is not None else drawn
+def _without_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
+    """The text as another model is shown it: its answer alone with `--reasoning strip`, otherwise unchanged."""
+    answer = split_reasoning(candidate.text).answer
+    return replace(candidate, text=answer) if reasoning is Reasoning.STRIP and answer is not None else candidate
 
 
 @lru_cache(maxsize=16)
-def _template(text: str) -> Template:
+def _compile(text: str) -> Template:
     return _JINJA.from_string(text)
 
 
 def check_prompt(text: str, *places: str) -> None:
-    """Raise what Jinja raises if a prompt can't be rendered with these places beside the conversation."""
-    known = {"conversation": "", "turns": [{"role": "user", "content": ""}]}
-    _template(text).render(known | dict.fromkeys(places, ""))
+    """Raise Jinja's `TemplateError` if a prompt can't be rendered with the fields `places` beside the conversation.
+
+    Undefined names raise (StrictUndefined): a misspelt field would otherwise render as nothing, in every prompt of a run.
+    """
+    fields = {"conversation": "", "turns": [{"role": "user", "content": ""}]}
+    _compile(text).render(fields | dict.fromkeys(places, ""))

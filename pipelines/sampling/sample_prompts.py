@@ -1,13 +1,14 @@
-"""Rejection sampling: prompts in, candidates of a policy and what a judge makes of them out.
+"""Rejection sampling: prompts in, a policy's candidates with a judge's scores out.
 
-1. Settle the plan: which rows are prompts, the policy, the judge; and open the output folder with it.
-2. Start an engine of each, or as many as the GPUs carry. Where they carry only one, all is drawn first, and judged then.
-3. While something is missing: read it, render it for the policy, draw, judge and commit, part by part.
-4. Audit the parts, sum them up, and close the manifest.
+1. Resolve the run: which rows are prompts, the policy, the judge; and open the output folder with it.
+2. Start engines of both, as many as the GPUs carry. If they don't carry both at once, a first pass generates all candidates,
+   and a second one judges them.
+3. For each missing range of rows: read, render for the policy, generate, judge and commit, part by part.
+4. Audit the parts, add up the summary, and close the manifest.
 
-The folder is a scored corpus like any other, with a row for each candidate: filters, choices and pairs are made of it. What
-is committed is never drawn again. What isn't is drawn with the same seeds: the same text, but for the last bits of a
-probability, which depend on what else is in the batch.
+The folder is a scored corpus like any other, with a row for each candidate, from which `filter`, `choose` and `pairs` read.
+A committed candidate is never generated again. After a crash the missing ones are generated with the same seeds: the same
+texts, except where the last bits of a probability, which depend on the rest of the batch, decide a token.
 """
 
 import functools
@@ -35,7 +36,7 @@ from pipelines.runtime.session import ray_session
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
-from pipelines.sampling.generate import Drawer, FromParts
+from pipelines.sampling.generate import CandidateSource, FirstPassCandidates
 from pipelines.sampling.policies import Engines
 from pipelines.sampling.sample_step import SampleStep, SampleStepSettings, Usage
 from pipelines.scored_corpus.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
@@ -53,10 +54,11 @@ __all__ = ["SampleSummary", "sample"]
 
 @dataclass(frozen=True)
 class SampleSummary:
-    """What came of a run: of all candidates, and of the prompts.
+    """The result of a run, over its candidates and over its prompts.
 
-    `drawn` of at most `possible` candidates were drawn, of so many `tokens`. `mean_reward` is that of all that were scored,
-    `mean_best` that of the best of each prompt. `usage` counts prompt tokens of this run alone, not of what it went on with.
+    `drawn` candidates were generated of at most `possible`, with `tokens` tokens together. `mean_reward` is over all scored
+    candidates, `mean_best` over the best one of each prompt. `usage` counts prompt tokens of this process's run alone, not
+    of the run that it resumed.
     """
 
     scored: Summary
@@ -69,55 +71,57 @@ class SampleSummary:
     usage: Usage
 
     def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`: as `score` tells of a corpus, and the rest beside it."""
-        own = {name: value for name, value in asdict(self).items() if name not in ("scored", "usage")}
-        return {**self.scored.as_json(), "sampling": {**own, "usage": self.usage._asdict()}}
+        """For the manifest and for `--json`: the fields of a scored corpus, and those of sampling under `sampling`."""
+        sampling = {name: value for name, value in asdict(self).items() if name not in ("scored", "usage")}
+        return {**self.scored.as_json(), "sampling": {**sampling, "usage": self.usage._asdict()}}
 
 
 def sampling_identity(settings: SampleSettings, policy: Policy | None) -> dict[str, Any]:
-    """All that decides what is drawn, for a run's identity."""
+    """All that determines the candidates, for the run's identity."""
     written_by = policies.policy_identity(settings.policy, policy, policies.policy_engine(settings))
     return {"policy": written_by, "draw": settings.draw.model_dump(mode="json")}
 
 
 def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Sequence[ExportJob] = ()) -> SampleSummary:
-    """Answer prompts and judge the answers, into a folder, or go on where an earlier run of the same settings ended.
+    """Generate answers to prompts and judge them into a folder, or resume an earlier run with the same settings.
 
-    `jobs` are done with each part as it comes, as is what the settings say of keeping candidates. Raises a `UserError` if
-    the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if what was written doesn't
-    add up to the input.
+    `jobs`, and the export of kept candidates if the settings ask for one, run on each part after its commit. Raises a
+    `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if the parts
+    don't add up to the input.
     """
     jobs = [*jobs_of_run(settings), *jobs]
-    counting = Counting(progress or Silent())
+    counting = UsageCounter(progress or Silent())
     check(settings)
     policy = policies.policy_of(settings.policy)
     plan = resolve_run.resolve(settings, unanswered=True)
     policies.check_judge(plan.preparation.model, settings.draw)
     policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
-    counting.reasoning_said = plan.preparation.model.reasoning_by(settings.render) is not None
+    counting.is_reasoning_set = plan.preparation.model.reasoning_by(settings.render) is not None
     with lease(settings.output):
         run = open_run(settings, plan, manifest_of(plan, settings, sampling_identity(settings, policy)))
         if settings.overwrite:
-            _delete_drawn(settings.output)
+            _delete_first_pass(settings.output)
         write_recipe(settings.output, sample=settings)
         asking = PromptPreparation(run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens)
         work = _Sampling(asking, settings)
-        if not run.missing():  # as `carry_out` looks, but before it is known whether there is anything to draw
+        # `carry_out` drops unreadable parts too, but too late: what they held is missing, and may need a first pass.
+        if not run.missing():
             drop_unreadable(run.parts, counting.noted)
         with ray_session(with_vllm=settings.engine.is_vllm) if run.missing() else nullcontext():
             run.parts.repair()
             if run.missing() and _goes_in_turns(run, settings, counting):
-                _draw_first(run, work, counting)
+                _generate_first(run, work, counting)
             summary = carry_out(run, work.judging, counting, jobs)
-        _delete_drawn(settings.output)
-        found = _summed_up(run, summary, settings, counting.usage)
-        replace(run.manifest, summary=found.as_json()).write(settings.output)
-        return found
+        # Only now: until every candidate is judged and committed, the first pass is the only copy of the others.
+        _delete_first_pass(settings.output)
+        sampled = _summarise(run, summary, settings, counting.usage)
+        replace(run.manifest, summary=sampled.as_json()).write(settings.output)
+        return sampled
 
 
 def check(settings: SampleSettings) -> None:
-    """Raise `SettingsError` unless what is asked for goes together."""
+    """Raise `SettingsError` if settings contradict each other."""
     if settings.policy.policy is None:
         raise SettingsError("there is no --policy; candidates that are in the rows already are judged by `assay score`")
     policies.check(settings, settings.draw.n)
@@ -126,7 +130,7 @@ def check(settings: SampleSettings) -> None:
 
 
 def _goes_in_turns(run: Run, settings: SampleSettings, progress: Progress) -> bool:
-    """Whether all is drawn before it is judged. A first pass that was begun is gone on with, whatever could be done now."""
+    """Whether all candidates are generated before any is judged. A first pass that was begun is resumed in any case."""
     if _first_pass(run) is None:
         return _in_turns(settings)
     progress.noted("an earlier time began to draw first and to judge then, and this goes on with that")
@@ -134,67 +138,72 @@ def _goes_in_turns(run: Run, settings: SampleSettings, progress: Progress) -> bo
 
 
 def _in_turns(settings: SampleSettings) -> bool:
-    """Whether the policy and the judge can't be there at the same time, or aren't to."""
+    """Whether the policy's and the judge's engines don't fit on the GPUs together, or --in-turns is set."""
     if settings.in_turns or settings.policy.is_endpoint or settings.engine.autoscaled:
         return settings.in_turns
-    judge, policy, there = (
+    judge, policy, gpus = (
         engine_gpus(settings.engine),
         engine_gpus(policies.policy_engine(settings)),
         cluster_gpus(),
     )
-    if judge + policy <= there:
+    if judge + policy <= gpus:
         return False
     if settings.draw.adaptive:
         raise SettingsError(
             f"--enough and --min-gain need the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster "
-            f"has {there} GPUs"
+            f"has {gpus} GPUs"
         )
     return True
 
 
 @dataclass(frozen=True)
 class _Sampling:
-    """What does the work of a run: pools of engines, and the step that asks them and commits."""
+    """The flows of a run: pools of engines, and the step that calls them and commits."""
 
     asking: PromptPreparation
     settings: SampleSettings
 
     @contextmanager
-    def judging(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
-        """Draw and judge, or judge what a first pass has drawn."""
+    def judging(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
+        """Generate and judge, or judge the candidates of a first pass."""
         settings, first = self.settings, _first_pass(run)
         writers, judges = policies.sizes(settings, writers=0 if first else 1)
         with ExitStack() as stack:
-            engines = Engines(stack, settings, noted)
-            own = (settings.policy, self.asking.policy, writers)
-            drawer = FromParts(first, settings.prefix) if first else engines.drawer(*own)
+            engines = Engines(stack, settings, note)
+            source: CandidateSource | FirstPassCandidates = (
+                FirstPassCandidates(first, settings.prefix)
+                if first
+                else engines.source(settings.policy, self.asking.policy, writers)
+            )
             judge = engines.judges(run.preparation.model, judges)
-            yield Flow(self._dataset(run, units, drawer, judge), engines.ledgers)
+            yield Flow(self._dataset(run, units, source, judge), engines.ledgers)
 
     @contextmanager
-    def drawing(self, run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
-        """Draw, and leave judging for later."""
-        writers, _ = policies.sizes(self.settings, writers=1, judged=False)
+    def drawing(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
+        """Generate alone: the candidates are committed unjudged."""
+        writers, _ = policies.sizes(self.settings, writers=1, with_judge=False)
         with ExitStack() as stack:
-            engines = Engines(stack, self.settings, noted)
-            drawer = engines.drawer(self.settings.policy, self.asking.policy, writers)
-            yield Flow(self._dataset(run, units, drawer, None), engines.ledgers)
+            engines = Engines(stack, self.settings, note)
+            source = engines.source(self.settings.policy, self.asking.policy, writers)
+            yield Flow(self._dataset(run, units, source, None), engines.ledgers)
 
-    def _dataset(self, run: Run, units: Sequence[Unit], drawer: Drawer | FromParts, judges: Pool | None) -> Dataset:
+    def _dataset(
+        self, run: Run, units: Sequence[Unit], source: CandidateSource | FirstPassCandidates, judges: Pool | None
+    ) -> Dataset:
         settings = self.settings
         step = SampleStepSettings(
-            step_settings(run), CandidateBudget(settings.draw), settings.policy.policy_seed, drawer, judges
+            step_settings(run), CandidateBudget(settings.draw), settings.policy.policy_seed, source, judges
         )
-        return stepped(run, units, self.asking, SampleStep, step)
+        return step_dataset(run, units, self.asking, SampleStep, step)
 
 
-def stepped(run: Run, units: Sequence[Unit], asking: PromptPreparation, step: type, settings: Any) -> Dataset:
-    """Read, ask, and what a step makes of it: a step asks the pools, and holds no engine itself."""
-    steps = max(1, cluster_gpus() // 8)  # each keeps the engines of a node busy
-    asked = read_units(run, units).map_batches(
+def step_dataset(run: Run, units: Sequence[Unit], asking: PromptPreparation, step: type, settings: Any) -> Dataset:
+    """The dataset of a run: read rows, prepare prompts, and `step`, which calls the pools and holds no engine itself."""
+    steps = max(1, cluster_gpus() // 8)  # with 16 calls each, one keeps the engines of a node of 8 GPUs busy
+    prompts = read_units(run, units).map_batches(
         functools.partial(prepare_prompts, asking=asking), batch_size=None, batch_format="pyarrow"
     )
-    return asked.map_batches(
+    return prompts.map_batches(
         step,
         fn_constructor_args=(settings,),
         batch_size=None,
@@ -204,36 +213,36 @@ def stepped(run: Run, units: Sequence[Unit], asking: PromptPreparation, step: ty
     )
 
 
-def _draw_first(run: Run, work: _Sampling, progress: Progress) -> None:
-    """The first pass of two: the policy's engines alone, and its candidates in a folder of their own.
+def _generate_first(run: Run, work: _Sampling, progress: Progress) -> None:
+    """Run the first pass of two: the policy's engines alone, which commit candidates to a folder inside the output.
 
-    What is judged already isn't drawn again: of an earlier time, or in the files that others are appended to.
+    Rows that are judged already, by an earlier run, aren't generated again: `later` is what says so.
     """
     folder = storage.folder(run.settings.output).sub(FIRST_PASS).path
-    drawn = Parts(folder, run.parts.run, run.parts.ticket)
-    first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=drawn, later=run.parts)
+    parts = Parts(folder, run.parts.run, run.parts.ticket)
+    first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=parts, later=run.parts)
     first.manifest.write(folder)
     first.parts.create()
     first.parts.repair()
-    if not first.missing():  # as `carry_out` looks, which isn't asked then
+    if not first.missing():  # `carry_out` would check this, but isn't called when nothing is missing
         drop_unreadable(first.parts, progress.noted)
     if first.missing():
         carry_out(first, work.drawing, progress)
 
 
 def _first_pass(run: Run) -> Parts | None:
-    """What a first pass has drawn, if there was one."""
+    """The parts of a first pass, if one was begun."""
     folder = storage.folder(run.parts.folder).sub(FIRST_PASS)
     return None if folder.is_empty() else Parts(folder.path, run.parts.run)
 
 
-def _delete_drawn(output: str) -> None:
+def _delete_first_pass(output: str) -> None:
     storage.folder(output).sub(FIRST_PASS).delete_all()
 
 
-def _summed_up(run: Run, summary: Summary, settings: SampleSettings, usage: Usage) -> SampleSummary:
+def _summarise(run: Run, summary: Summary, settings: SampleSettings, usage: Usage) -> SampleSummary:
     prefix, outcome = settings.prefix, None
-    if summary.responses:
+    if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
         with connected(run.parts, run.manifest.columns.ours) as connection:
             outcome = connection.execute(
                 f"""
@@ -245,25 +254,25 @@ def _summed_up(run: Run, summary: Summary, settings: SampleSettings, usage: Usag
                     (select sum(tokens) from drawn), (select avg(reward) from drawn), (select avg(best) from best)
                 """
             ).fetchone()
-    prompts, drawn, tokens, mean, best = outcome or (0, 0, 0, None, None)
-    return SampleSummary(summary, prompts, drawn, prompts * settings.draw.n, int(tokens or 0), mean, best, usage)
+    prompts, candidates, tokens, mean, best = outcome or (0, 0, 0, None, None)
+    return SampleSummary(summary, prompts, candidates, prompts * settings.draw.n, int(tokens or 0), mean, best, usage)
 
 
-class Counting(PassedOn):
-    """Counts prompt tokens."""
+class UsageCounter(PassedOn):
+    """Adds up prompt tokens, and stops a run whose policy turns out to reason while nothing says what to do with that."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)
         self.usage = Usage()
-        self.reasoning_said = False
-        """Whether somebody says what becomes of candidates that hold reasoning."""
+        self.is_reasoning_set = False
+        """Whether the settings or the judge's card say what to do with candidates that hold reasoning."""
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`. Raises `SettingsError` if the policy turns out to reason, and nobody says what becomes of that."""
+        """See `Progress`. Raises `SettingsError` if over half of a part reasons, and nothing says what to do."""
         self.usage += Usage(**{name: part[name] for name in Usage._fields})
         reasoned = json.loads(part["reasons"]).get(Reason.REASONING, 0)
         responses = part["scored"] + part["rejected"] + part["failed"]
-        if not self.reasoning_said and 2 * reasoned > responses:
+        if not self.is_reasoning_set and 2 * reasoned > responses:
             raise SettingsError(
                 f"{reasoned} of {responses} candidates begin with reasoning. {resolve_run.SAY_REASONING}; --overwrite "
                 "deletes what was drawn"

@@ -1,8 +1,8 @@
-"""The step that draws candidates, has them judged, and commits both. It asks pools of engines, and holds none itself.
+"""The step that generates candidates, has them judged, and commits both. It calls pools of engines, and holds none itself.
 
-A few rows go together, since calls between processes cost something: their candidates are drawn, and judged as soon as they
-are there, while other rows' are still being drawn. With an adaptive budget that goes on, round by round, with those of the
-rows that want more.
+Rows go to a pool in groups of 8, since each call between processes has a fixed cost. Groups run side
+by side: the candidates of one are judged while those of another are still being generated. With an adaptive budget a group
+goes on in rounds, with those of its rows that need more candidates.
 """
 
 import asyncio
@@ -24,30 +24,31 @@ from pipelines.prepare.policy_prompts import PromptRow, read_prompt_rows
 from pipelines.prepare.score_requests import Preparation, renderer
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
-from pipelines.sampling.generate import Asked, Drawer, FromParts, calls_prefix, pieces
+from pipelines.sampling.generate import CandidateRequest, CandidateSource, FirstPassCandidates, batches, calls_prefix
 from pipelines.scored_corpus.parts import Counts, Part
 from pipelines.scoring.score_step import StepSettings, Stretch, part_report, stretches
 
-_ROWS_TOGETHER = 8
-_SIDE_BY_SIDE = 16
+_ROWS_PER_CALL = 8
+_STRETCHES_AT_ONCE = 16
+"""Stretches of a block in flight in one call of the step; each is a thread that mostly waits for the pools."""
 
 
 @dataclass(frozen=True)
 class SampleStepSettings:
-    """What the step needs in its process, beside what scoring does. Without judges, candidates wait for their turn.
+    """What the step needs in its process beside the settings of scoring.
 
-    `drawer` is a pool or an endpoint, or what an earlier pass has drawn.
+    `source` is a pool, an endpoint, or the candidates of a first pass. Without `judges`, candidates are committed unjudged.
     """
 
     step: StepSettings
     budget: CandidateBudget
     seed: int
-    drawer: Drawer | FromParts
+    source: CandidateSource | FirstPassCandidates
     judges: Pool | None
 
 
 class Usage(NamedTuple):
-    """Tokens of prompts, to the policy and to the judge: all, and those that a prefix cache had."""
+    """Prompt tokens read by the policy and by the judge: all of them, and those that came from a prefix cache."""
 
     policy: int = 0
     policy_cached: int = 0
@@ -57,45 +58,47 @@ class Usage(NamedTuple):
     def __add__(self, other: object) -> "Usage":
         if not isinstance(other, Usage):
             return NotImplemented
-        return Usage(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Usage(*(tokens + more for tokens, more in zip(self, other, strict=True)))
 
 
-class Text(NamedTuple):
-    """A candidate and its name."""
+class NamedCandidate(NamedTuple):
+    """A candidate and its name in the row, such as `candidate[3]`."""
 
     name: str
     drawn: Drawn
 
 
 @dataclass
-class Sampled:
-    """A row on its way: its candidates so far, and what they came to."""
+class PromptCandidates:
+    """A row in progress: its prompt, and its candidates so far with their scores, in the same order."""
 
     row: str
-    asked: PromptRow
-    texts: list[Text] = field(default_factory=list)
+    prompt: PromptRow
+    candidates: list[NamedCandidate] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
 
     @property
     def rewards(self) -> list[float]:
-        """Of those that were scored."""
+        """The rewards of the candidates that have one."""
         return [score.reward for score in self.scores if score.reward is not None]
 
     @property
     def prompt_hash(self) -> str | None:
         """None if not even the prompt could be read."""
-        return self.asked.request.prompt_hash if self.asked.request.context else None
+        return self.prompt.request.prompt_hash if self.prompt.request.context else None
 
     @property
     def responses(self) -> list[tuple[str, Score, Drawn | None]]:
-        """Name, score and text of each response: at least one, of a prompt that couldn't be asked the reason why."""
-        if self.asked.reason is not None:
-            return [(CANDIDATE, Score.rejected(self.asked.reason), None)]
-        return [(text.name, score, text.drawn) for text, score in zip(self.texts, self.scores, strict=True)]
+        """Name, score and candidate of each response; for a prompt that can't be rendered, one rejected score."""
+        if self.prompt.reason is not None:
+            return [(CANDIDATE, Score.rejected(self.prompt.reason), None)]
+        return [
+            (candidate.name, score, candidate.drawn) for candidate, score in zip(self.candidates, self.scores, strict=True)
+        ]
 
 
 class CandidateSampler:
-    """Draws candidates of rows and has them judged. `judges` may be None: candidates wait for their turn then."""
+    """Generates candidates of rows and has them judged. Where `judges` is None, candidates get the reason `unjudged`."""
 
     def __init__(self, preparation: Preparation, budget: CandidateBudget, seed: int, judges: Pool | None) -> None:
         self._preparation = preparation
@@ -103,70 +106,99 @@ class CandidateSampler:
         self._seed = seed
         self._judges = judges
         self._loop = LoopThread("sampling")
+        # One thread: it keeps the event loop free, and the step has other processes beside it for more.
         self._rendering = ThreadPoolExecutor(1, "rendering")
 
-    def sampled(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
-        """Fill rows, some at a time. `work` names the call, the same whenever it is made again."""
-        return self._loop.submit(self._sampled(work, rows, drawer)).result()
+    def sample(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
+        """Fill `rows` in place.
 
-    async def _sampled(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
-        asked = [row for row in rows if row.asked.reason is None]
-        together = enumerate(pieces(asked, _ROWS_TOGETHER))
-        return sum(await gather(self._answer(f"{work}/{at}", own, drawer) for at, own in together), Usage())
+        `work` is the call's name, equal when it is repeated: deaths of engines are counted by it.
+        """
+        return self._loop.submit(self._sample(work, rows, source)).result()
 
-    async def _answer(self, work: str, rows: Sequence[Sampled], drawer: Drawer) -> Usage:
-        """Draw candidates for some rows and have them judged, as often as the budget says."""
+    async def _sample(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
+        answerable = [row for row in rows if row.prompt.reason is None]
+        groups = enumerate(batches(answerable, _ROWS_PER_CALL))
+        return sum(await gather(self._sample_group(f"{work}/{number}", group, source) for number, group in groups), Usage())
+
+    async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
+        """Generate candidates for a group of rows and have them judged, round by round, until the budget ends each."""
         usage, budget, number = Usage(), self._budget, 0
-        while wanted := [(row, more) for row in rows if (more := budget.more(len(row.texts), row.rewards)) > 0]:
-            asked = [Asked(row.row, row.asked, self.seeds(row.row, more, len(row.texts))) for row, more in wanted]
-            drawn = await drawer.draw(f"{work}/{number}", asked)
-            texts = [
-                [Text(f"{CANDIDATE}[{at}]", one) for at, one in enumerate(own, len(row.texts))]
-                for (row, _), own in zip(wanted, drawn, strict=True)
+        # The budget depends on rewards, so a round's candidates are judged before the next round is sized.
+        while open_rows := [(row, more) for row in rows if (more := budget.more(len(row.candidates), row.rewards)) > 0]:
+            requests = [
+                CandidateRequest(row.row, row.prompt, self.seeds(row.row, more, len(row.candidates)))
+                for row, more in open_rows
             ]
-            usage += drawing_usage(drawn) + await self.judge(f"{work}/{number}", [row for row, _ in wanted], texts)
+            generated = await source.generate(f"{work}/{number}", requests)
+            new = [
+                [
+                    NamedCandidate(f"{CANDIDATE}[{position}]", candidate)
+                    for position, candidate in enumerate(row_candidates, len(row.candidates))
+                ]
+                for (row, _), row_candidates in zip(open_rows, generated, strict=True)
+            ]
+            usage += generation_usage(generated) + await self.judge(f"{work}/{number}", [row for row, _ in open_rows], new)
             number += 1
         return usage
 
-    def seeds(self, what: str, count: int, first: int = 0) -> tuple[int, ...]:
-        """Seeds for so many texts of a row, or of another thing by its name."""
-        return tuple(seed_of(self._seed, what, at) for at in range(first, first + count))
+    def seeds(self, name: str, count: int, first: int = 0) -> tuple[int, ...]:
+        """Seeds for the texts `first` to `first + count - 1` of a row, or of another thing with a name.
 
-    async def judge(self, work: str, rows: Sequence[Sampled], texts: Sequence[Sequence[Text]]) -> Usage:
-        """Take new texts of some rows in, with what they come to."""
-        requests = [_request(row, own) for row, own in zip(rows, texts, strict=True)]
-        found = await self._scores(work, [request for request in requests if request.responses])
-        new: list[Score] = []
-        for row, own, request in zip(rows, texts, requests, strict=True):
-            scores = iter(next(found) if request.responses else ())
-            row.texts += own
-            row.scores += [text.drawn.unjudged or next(scores) for text in own]
-            new += row.scores[-len(own) :] if own else []
-        cached = sum(score.cached_tokens or 0 for score in new)
-        return Usage(judge=sum(score.prompt_tokens or 0 for score in new), judge_cached=cached)
+        They depend on the run's seed, the name and the position alone: a row that is sampled again after a crash, in other
+        rounds or another part, gets the same candidates.
+        """
+        return tuple(seed_of(self._seed, name, position) for position in range(first, first + count))
+
+    async def judge(self, work: str, rows: Sequence[PromptCandidates], new: Sequence[Sequence[NamedCandidate]]) -> Usage:
+        """Append `new` candidates and their scores to the rows; returns the judge's usage.
+
+        A candidate with a reason (cut off, empty, failed) isn't shown to the judge, and has that reason for a score.
+        """
+        requests = [_judge_request(row, candidates) for row, candidates in zip(rows, new, strict=True)]
+        results = await self._scores(work, [request for request in requests if request.responses])
+        added: list[Score] = []
+        # `results` has an entry per request that was sent, and an entry a score per judged response: both are taken in
+        # order.
+        for row, candidates, request in zip(rows, new, requests, strict=True):
+            scores = iter(next(results) if request.responses else ())
+            row.candidates += candidates
+            row.scores += [candidate.drawn.unjudged or next(scores) for candidate in candidates]
+            added += row.scores[-len(candidates) :] if candidates else []  # [-0:] would be all of them
+        cached = sum(score.cached_tokens or 0 for score in added)
+        return Usage(judge=sum(score.prompt_tokens or 0 for score in added), judge_cached=cached)
 
     async def _scores(self, work: str, requests: Sequence[ScoreRequest]) -> Any:
+        """An iterator over the requests' scores, a tuple for each."""
         if self._judges is None:
             return iter([(Score.rejected(Reason.UNJUDGED),) * len(request.responses) for request in requests])
         if not requests:
             return iter(())
-        rendered = await asyncio.get_running_loop().run_in_executor(self._rendering, self._rendered, requests)
+        # Off the loop: while it renders, no other group could go on.
+        rendered = await asyncio.get_running_loop().run_in_executor(self._rendering, self._render, requests)
         return iter(await self._judges.by(calls_prefix(work)).score.remote(work, rendered))
 
-    def _rendered(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
+    def _render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
         return renderer(self._preparation.model, self._preparation.render).render(requests)
 
-    def table(self, carried: pa.Table, rows: Sequence[Sampled | None]) -> tuple[pa.Table, list[Score]]:
-        """The rows of a part: of each row of `carried` its responses, and what they came to."""
+    def table(self, carried: pa.Table, rows: Sequence[PromptCandidates | None]) -> tuple[pa.Table, list[Score]]:
+        """The rows of a part, and their scores: for each row of `carried`, a row per response, with its columns repeated.
+
+        None in `rows` is a row that isn't sampled, and gives none.
+        """
         columns = self._preparation.columns
-        responses = [(at, row, *own) for at, row in enumerate(rows) if row is not None for own in row.responses]
-        taken = carried.select(columns.carried.names).take(pa.array([at for at, *_ in responses], pa.int64()))
-        told = [(row.row, name, row.prompt_hash, score) for _, row, name, score, _ in responses]
-        return columns.table(taken, told, [drawn for *_, drawn in responses]), [score for *_, score in told]
+        responses = [
+            (position, row, *response) for position, row in enumerate(rows) if row is not None for response in row.responses
+        ]
+        positions = pa.array([position for position, *_ in responses], pa.int64())
+        repeated = carried.select(columns.carried.names).take(positions)
+        scored = [(row.row, name, row.prompt_hash, score) for _, row, name, score, _ in responses]
+        table = columns.table(repeated, scored, [candidate for *_, candidate in responses])
+        return table, [score for *_, score in scored]
 
 
 class SampleStep(CandidateSampler):
-    """Ray Data's actor class: it commits what it sampled."""
+    """The actor class for Ray Data: samples blocks and commits them as parts."""
 
     def __init__(self, settings: SampleStepSettings) -> None:
         super().__init__(settings.step.preparation, settings.budget, settings.seed, settings.judges)
@@ -175,48 +207,54 @@ class SampleStep(CandidateSampler):
     def __call__(self, block: pa.Table) -> pa.Table:
         """Sample and commit a block; returns one row per part."""
         rows = read_prompt_rows(block)
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:
-            cut = stretches(block, self._settings.step.part_rows, rows)
-            return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
+        with ThreadPoolExecutor(_STRETCHES_AT_ONCE) as threads:
+            parts = stretches(block, self._settings.step.part_rows, rows)
+            return pa.Table.from_pylist(list(threads.map(self._commit, parts)))
 
     def _commit(self, stretch: Stretch[PromptRow]) -> dict[str, Any]:
         step = self._settings.step
         name, starts = step.names[stretch.file], stretch.table.column(START).to_pylist()
         rows = [
-            Sampled(f"{name}:{start}", asked) if asked is not None else None
-            for start, asked in zip(starts, stretch.rows, strict=True)
+            PromptCandidates(f"{name}:{start}", prompt) if prompt is not None else None
+            for start, prompt in zip(starts, stretch.rows, strict=True)
         ]
-        there = [row for row in rows if row is not None]
-        usage = self.sampled(f"{stretch.file}-{stretch.range.start}-{stretch.range.end}", there, self._drawer(stretch))
+        sampled = [row for row in rows if row is not None]
+        usage = self.sample(f"{stretch.file}-{stretch.range.start}-{stretch.range.end}", sampled, self._source(stretch))
         table, scores = self.table(stretch.table, rows)
-        part = Part(stretch.file, stretch.range, Counts.of(len(there), scores))
+        part = Part(stretch.file, stretch.range, Counts.of(len(sampled), scores))
         step.parts.commit(part, table, step.metadata)
         return {**part_report(part, scores), **usage._asdict()}
 
-    def _drawer(self, stretch: Stretch[PromptRow]) -> Drawer:
-        drawer = self._settings.drawer
-        return _Given(drawer.of(stretch.file, stretch.range)) if isinstance(drawer, FromParts) else drawer
+    def _source(self, stretch: Stretch[PromptRow]) -> CandidateSource:
+        source = self._settings.source
+        if isinstance(source, FirstPassCandidates):
+            return _StoredCandidates(source.of(stretch.file, stretch.range))
+        return source
 
 
 @dataclass(frozen=True)
-class _Given:
-    """Candidates that are there."""
+class _StoredCandidates:
+    """A source of candidates that a first pass has generated."""
 
-    drawn: dict[str, list[Drawn]]
+    by_row: dict[str, list[Drawn]]
 
-    async def draw(self, work: str, rows: Sequence[Asked]) -> list[tuple[Drawn, ...]]:
-        if lacking := [row.row for row in rows if row.row not in self.drawn]:
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+        if lacking := [request.row for request in requests if request.row not in self.by_row]:
             raise EngineError(f"{len(lacking)} prompts were never drawn, the first one {lacking[0]}: they are drawn then")
-        return [tuple(self.drawn[row.row]) for row in rows]
+        return [tuple(self.by_row[request.row]) for request in requests]
 
 
-def drawing_usage(drawn: Sequence[Sequence[Drawn]]) -> Usage:
-    """The prompt tokens of some draws."""
-    told = [one for own in drawn for one in own]
-    return Usage(sum(one.prompt_tokens for one in told), sum(one.cached_tokens for one in told))
+def generation_usage(generated: Sequence[Sequence[Drawn]]) -> Usage:
+    """The policy's prompt tokens for some rows' candidates."""
+    candidates = [candidate for row in generated for candidate in row]
+    return Usage(
+        sum(candidate.prompt_tokens for candidate in candidates), sum(candidate.cached_tokens for candidate in candidates)
+    )
 
 
-def _request(row: Sampled, texts: Sequence[Text]) -> ScoreRequest:
-    """Those of a row's new texts that a judge is shown."""
-    responses = tuple(Response(text.name, text.drawn.text) for text in texts if text.drawn.reason is None)
-    return ScoreRequest(row.asked.request.context, responses, row.asked.request.principles)
+def _judge_request(row: PromptCandidates, candidates: Sequence[NamedCandidate]) -> ScoreRequest:
+    """The request to the judge: the prompt, and those of the candidates that have no reason against them."""
+    responses = tuple(
+        Response(candidate.name, candidate.drawn.text) for candidate in candidates if candidate.drawn.reason is None
+    )
+    return ScoreRequest(row.prompt.request.context, responses, row.prompt.request.principles)

@@ -1,4 +1,4 @@
-"""`assay submit` and `ray job submit`, with the README's lines, against a real `ray start --head` that asks for a token."""
+"""`assay submit` and `ray job submit`, with the guide's lines, against a real `ray start --head` that asks for a token."""
 
 import json
 import os
@@ -29,7 +29,7 @@ PORT, DASHBOARD, CLIENT, AGENT = 20391, 20392, 20393, 20394  # all of its own: o
 ADDRESS = f"http://127.0.0.1:{DASHBOARD}"
 TOKEN = secrets.token_hex(32)
 BIN = Path(sys.executable).parent
-README = (REPOSITORY / "README.md").read_text()
+GUIDE = (REPOSITORY / "docs" / "guides" / "clusters.md").read_text()
 ROWS = 400
 SLOW = {"engine": "fake", "engine_args": {"latency_s": 0.4}, "max_in_flight": 16}  # ten seconds and more for all rows
 
@@ -41,7 +41,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def trusted(**more: str) -> dict[str, str]:
-    """With the token, as the README has it."""
+    """With the token, as the guide has it."""
     return environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, **more)
 
 
@@ -153,9 +153,9 @@ def until_stopped(name: str) -> None:
 
 
 @pytest.mark.long
-def test_rays_line_of_the_readme(tmp_path: Path) -> None:
+def test_rays_line_of_the_guide(tmp_path: Path) -> None:
     write(tmp_path / "corpus.jsonl", lines(rows(50)))
-    (line,) = re.findall(r"^(ray job submit .*)$", README, re.MULTILINE)
+    (line,) = re.findall(r"^(ray job submit .*)$", GUIDE, re.MULTILINE)
     line = line.replace("/data/corpus.jsonl", f"{tmp_path}/corpus.jsonl").replace("/data/scored", f"{tmp_path}/scored")
     done = command(*shlex.split(line))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -164,8 +164,8 @@ def test_rays_line_of_the_readme(tmp_path: Path) -> None:
     assert (found["rows"], found["scored"]) == (50, 50)
 
 
-def test_our_line_of_the_readme_with_its_progress_as_it_comes(tmp_path: Path) -> None:
-    (line,) = re.findall(r"^(assay submit .*)$", README, re.MULTILINE)
+def test_our_line_of_the_guide_with_its_progress_as_it_comes(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^(assay submit .*)$", GUIDE, re.MULTILINE)
     assert line == "assay submit recipe.yaml --address http://HEAD:8265"
     recipe(tmp_path, SLOW, filter={"scored": "scored", "output": "kept", "keep": "reward >= 0"})
     with following(tmp_path) as submitted:

@@ -34,9 +34,9 @@ def _ranking(pair: PreferencePair) -> Iterator[Row]:
 
 
 def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
-    for one in candidates:
-        turns = [*map(_turn, one.context), _answer(one)]
-        yield {"conversations": turns, "kto_tag": labels.desirable(one)}
+    for candidate in candidates:
+        turns = [*map(_turn, candidate.context), _answer(candidate)]
+        yield {"conversations": turns, "kto_tag": labels.desirable(candidate)}
 
 
 def _check(candidate: Candidate) -> Refusal | None:

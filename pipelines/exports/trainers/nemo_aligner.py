@@ -41,14 +41,15 @@ def _sides(pair: PreferencePair) -> Row:
 
 
 def _reward(pair: PreferencePair) -> Iterator[Row]:
-    for one in (pair.chosen, pair.rejected):
-        yield {"text": prompt(one.context, system="") + one.text + END}
+    # The chosen one first: the trainer tells the two apart by the parity of the line number alone.
+    for candidate in (pair.chosen, pair.rejected):
+        yield {"text": prompt(candidate.context, system="") + candidate.text + END}
 
 
 def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
-    for one in candidates:
-        side = "chosen" if labels.desirable(one) else "rejected"
-        yield {"prompt": prompt(one.context, system=""), "response": one.text + END, "preference": side}
+    for candidate in candidates:
+        side = "chosen" if labels.desirable(candidate) else "rejected"
+        yield {"prompt": prompt(candidate.context, system=""), "response": candidate.text + END, "preference": side}
 
 
 def _check(candidate: Candidate) -> Refusal | None:

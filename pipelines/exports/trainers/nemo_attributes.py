@@ -29,13 +29,15 @@ MISSING = -100.0
 
 
 def _steerlm(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
-    """One row for all judged turns of a conversation; the turns that weren't judged have no label."""
+    """One row per thread: a label at each judged turn, and None at the others."""
     for thread in threads(candidates):
         system, turns = with_first_system((*thread[-1].context, Message(Role.ASSISTANT, thread[-1].text)))
-        labels = {len(with_first_system(one.context).turns): _text(one) for one in thread}
+        # A judged turn comes right after its context, so its position among `turns` is how many turns that has.
+        labels = {len(with_first_system(candidate.context).turns): _label(candidate) for candidate in thread}
         yield {
             "conversations": [
-                {"value": turn.content, "from": name(turn), "label": labels.get(at)} for at, turn in enumerate(turns)
+                {"value": turn.content, "from": name(turn), "label": labels.get(position)}
+                for position, turn in enumerate(turns)
             ],
             "system": SYSTEM_TURN if system is None else system,
             "mask": "User",
@@ -43,24 +45,24 @@ def _steerlm(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
         }
 
 
-def _text(candidate: Candidate) -> str:
-    found = ((attribute, candidate.scores[attribute]) for attribute in ORDER if attribute in candidate.scores)
-    return ",".join(f"{attribute}:{round(min(4.0, max(0.0, score)))}" for attribute, score in found)
+def _label(candidate: Candidate) -> str:
+    scores = ((attribute, candidate.scores[attribute]) for attribute in ORDER if attribute in candidate.scores)
+    return ",".join(f"{attribute}:{round(min(4.0, max(0.0, score)))}" for attribute, score in scores)
 
 
 def _regression(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
     """A row for each judged turn, with all turns before it."""
-    for one in candidates:
-        text = prompt(one.context, SYSTEM_TURN) + one.text + "\n<extra_id_2>"
-        yield {"text": text, "label": [one.scores.get(attribute, MISSING) for attribute in ORDER]}
+    for candidate in candidates:
+        text = prompt(candidate.context, SYSTEM_TURN) + candidate.text + "\n<extra_id_2>"
+        yield {"text": text, "label": [candidate.scores.get(attribute, MISSING) for attribute in ORDER]}
 
 
 def _check(candidate: Candidate) -> Refusal | None:
-    """Besides what the template can't say, nothing before the response that the user said: SteerLM's trainer stops there."""
+    """Refuse missing scores, what the template can't express, and contexts without a user turn (SteerLM's trainer stops)."""
     if any(attribute not in candidate.scores for attribute in ATTRIBUTES):
         return Refusal.MISSING_SCORE
-    asked = any(turn.role is Role.USER for turn in candidate.context)
-    return check(candidate.context, [candidate.text]) or (None if asked else Refusal.NO_USER_TURN)
+    has_user_turn = any(turn.role is Role.USER for turn in candidate.context)
+    return check(candidate.context, [candidate.text]) or (None if has_user_turn else Refusal.NO_USER_TURN)
 
 
 RESPONSES = (

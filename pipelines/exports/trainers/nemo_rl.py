@@ -1,6 +1,6 @@
 """Rows for NeMo-RL's PreferenceDataset, which its DPO and its reward model train on.
 
-Exactly two completions, the better one of the lower rank. There is no `task_name`: the loader adds that column itself, and
+Exactly two completions; the better one has the lower rank. There is no `task_name`: the loader adds that column itself, and
 fails where there is one already. Rewards aren't read.
 
 Source: NVIDIA-NeMo/RL@7ea279ab, preference_datasets/preference_dataset.py and data/processors.py, preference_preprocessor.
@@ -14,7 +14,8 @@ from pipelines.scored_corpus.candidates import PreferencePair
 
 
 def _ranked(pair: PreferencePair) -> Iterator[Row]:
-    completions = [{"rank": rank, "completion": [answer(one)]} for rank, one in enumerate((pair.chosen, pair.rejected))]
+    ranked = enumerate((pair.chosen, pair.rejected))
+    completions = [{"rank": rank, "completion": [answer(candidate)]} for rank, candidate in ranked]
     yield {"context": messages(pair.chosen.context), "completions": completions}
 
 

@@ -36,18 +36,19 @@ def _reward(pair: PreferencePair) -> Iterator[Row]:
 
 
 def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
-    for one in candidates:
-        yield {"prompt": messages(one.context), "completion": [answer(one)], "label": labels.desirable(one)}
+    for candidate in candidates:
+        label = labels.desirable(candidate)
+        yield {"prompt": messages(candidate.context), "completion": [answer(candidate)], "label": label}
 
 
 def _sft(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
-    """Of a conversation with several judged turns only the longest: most trainers learn all turns of the assistant's."""
+    """One row per thread, of its last judged turn: most trainers compute the loss on all of the assistant's turns."""
     for thread in threads(candidates):
         yield {"messages": whole(thread[-1])}
 
 
 def _check(candidate: Candidate) -> Refusal | None:
-    """A prompt that ends with the assistant is a turn to be gone on with, to TRL; one that ends otherwise is an error."""
+    """Refuse a prompt without a question: TRL would continue the last turn if it is the assistant's, and fail otherwise."""
     return unasked(candidate.context)
 
 

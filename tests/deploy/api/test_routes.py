@@ -18,7 +18,7 @@ from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import ModelSettings, RenderSettings
 from deploy.api import chat
-from deploy.errors import unscored
+from deploy.errors import no_score_error
 from deploy.wire.json_route import DEEPEST
 from tests.support.endpoints import ANSWERED, QUESTION, application, client, listening, post, scorer
 
@@ -297,7 +297,7 @@ def test_a_conversation_that_cant_fit_is_too_large(app: Any) -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_a_status(reason: Reason) -> None:
-    found = unscored(reason)
+    found = no_score_error(reason)
     assert found.status in {400, 413, 500, 504}
     assert reason.value in json.dumps(found.body)
 

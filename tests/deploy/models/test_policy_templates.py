@@ -316,9 +316,9 @@ ENDINGS = [(name, end) for name, template in TEMPLATES.items() for end in templa
 @pytest.mark.parametrize(("name", "end"), ENDINGS)
 def test_a_text_of_endings_alone_is_taken_off_at_once(name: str, end: str) -> None:
     template = TEMPLATES[name]
-    few, many = (calls(lambda count=count: template._last("7" + end * count)) for count in (10, 10_000))  # type: ignore[misc]
+    few, many = (calls(lambda count=count: template._content_end("7" + end * count)) for count in (10, 10_000))  # type: ignore[misc]
     assert many <= few
-    assert template._last("7" + end * 10_000) == 1
+    assert template._content_end("7" + end * 10_000) == 1
     assert calls(lambda: split_by_any(end * 10_000)) < 1_000
     assert calls(lambda: split_by_any(f"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n7{end * 10_000}")) < 1_000
 
@@ -338,7 +338,7 @@ def test_endings_are_taken_off_as_if_one_by_one(name: str) -> None:
 
     @given(st.lists(piece, max_size=8).map("".join))
     def check(text: str) -> None:
-        assert TEMPLATES[name]._last(text) == one_by_one(text, ends)
+        assert TEMPLATES[name]._content_end(text) == one_by_one(text, ends)
 
     check()
 

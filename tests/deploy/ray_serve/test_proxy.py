@@ -252,7 +252,7 @@ def test_who_reads_something_is_kept(sizes: tuple[int, ...], aborted: bool) -> N
     own: Any = object.__new__(proxy.LimitedHeads)
     own.transport, own.loop = Unread(*sizes), asyncio.new_event_loop()
     for _ in sizes:
-        own._look()
+        own._check_reading()
     own.loop.close()
     assert own.transport.aborted is aborted
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actors.reward_model import families
-from pipelines.cli.explain_command import explained
+from pipelines.cli.explain_command import explanation
 
 HEADS = {
     "Nemotron-4-340B-Reward": "attributes",
@@ -31,7 +31,7 @@ TOLD = ("model", "what it is", "asked with", "read", "range", "order of response
 
 @pytest.mark.parametrize(("model", "family"), {**HEADS, **JUDGES}.items())
 def test_a_model_of_the_tables_explains_itself(model: str, family: str) -> None:
-    found = explained(model)
+    found = explanation(model)
     assert found["family"] == family
     assert all(found[name] for name in (*TOLD, "reward"))
 
@@ -47,4 +47,4 @@ def test_every_model_that_the_seeds_tables_name_is_one_of_these(shared_data: Pat
 def test_every_family_says_all_of_its_models() -> None:
     for family in families().values():
         for known in family.models:
-            assert explained(known.id)["family"] == family.name
+            assert explanation(known.id)["family"] == family.name

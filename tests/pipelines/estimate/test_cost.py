@@ -13,7 +13,7 @@ from actors.capacity.sizes import SIZES
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
-from pipelines.estimate.cost import Bill, Ground, bill
+from pipelines.estimate.cost import Bill, CostBasis, bill
 from pipelines.estimate.intervals import Estimate
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
 
@@ -40,7 +40,7 @@ def judge() -> RewardModel:
 
 
 def billed(model: RewardModel, layout: Layout | None = LAYOUT, known: bool = True, **settings: Any) -> Bill:
-    ground = Ground(model, IDENTITY, CardSettings(), layout, LARGE if known else None)
+    ground = CostBasis(model, IDENTITY, CardSettings(), layout, LARGE if known else None)
     return bill(TOKENS, ground, BillSettings(**settings))
 
 

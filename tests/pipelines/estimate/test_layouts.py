@@ -1,4 +1,4 @@
-"""`assay plan`: layouts for people, and the table of the README."""
+"""`assay plan`: layouts for people, and the table of docs/guides/planning.md."""
 
 import json
 
@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from actors.errors import SettingsError
 from pipelines.cli.app import cli
-from pipelines.estimate.layouts import layout_of, table
+from pipelines.estimate.layouts import layout_of
 from pipelines.settings.estimate_settings import LayoutSettings
 from tests.conftest import REPOSITORY
 
@@ -20,9 +20,9 @@ def run(*words: object) -> str:
     return done.stdout
 
 
-def test_the_readme_has_the_table_of_the_code() -> None:
-    assert run("--table") == "\n".join(table()) + "\n"
-    assert run("--table") in (REPOSITORY / "README.md").read_text()
+def test_the_guide_has_the_table_of_the_code() -> None:
+    assert run("--table") == "\n".join(layout_table()) + "\n"
+    assert run("--table") in (REPOSITORY / "docs" / "guides" / "planning.md").read_text()
 
 
 def test_a_layout_with_its_arithmetic() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import SettingsError
-from pipelines.exports.choose_candidates import check, choose, standings
+from pipelines.exports.choose_candidates import check, choose, rank_candidates
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.settings.export_settings import ChoiceOfCandidates
 from tests.support.candidates import candidate, candidates
@@ -77,7 +77,7 @@ def test_the_best_k_are_those_of_a_sort(rewards: list[float], k: int) -> None:
 
 
 def test_ranks_and_z_scores_by_hand() -> None:
-    found = standings(candidates(2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0))  # their mean is 5, their deviation 2
+    found = rank_candidates(candidates(2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0))  # their mean is 5, their deviation 2
     assert [one.rank for one in found] == [8, 5, 5, 5, 3, 3, 2, 1]
     assert [one.z_score for one in found] == [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]
     assert {one.of for one in found} == {8}
@@ -86,12 +86,12 @@ def test_ranks_and_z_scores_by_hand() -> None:
 
 @pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0), (2.5, 2.5 + 1e-7, 2.5 - 1e-7)])
 def test_equals_have_no_z_score(rewards: tuple[float, ...]) -> None:
-    assert [(one.rank, one.z_score) for one in standings(candidates(*rewards))] == [(1, None)] * len(rewards)
+    assert [(one.rank, one.z_score) for one in rank_candidates(candidates(*rewards))] == [(1, None)] * len(rewards)
 
 
 @given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=8))
 def test_z_scores_have_mean_0_and_deviation_1(rewards: list[float]) -> None:
-    scores = [one.z_score for one in standings(candidates(*rewards)) if one.z_score is not None]
+    scores = [one.z_score for one in rank_candidates(candidates(*rewards)) if one.z_score is not None]
     if len(set(rewards)) > 1:
         assert math.isclose(sum(scores), 0.0, abs_tol=1e-9)
         assert math.isclose(sum(score * score for score in scores), len(rewards))

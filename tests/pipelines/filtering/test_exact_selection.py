@@ -18,11 +18,11 @@ from pipelines.filtering.exact_selection import (
     VALUE,
     Boundary,
     Count,
-    Found,
     Gather,
     KeyRange,
     Quantile,
     Search,
+    StepResult,
     Ties,
     Top,
     TopFraction,
@@ -71,7 +71,7 @@ class Run:
             search = pickle.loads(pickle.dumps(search)).next(step.merge(reversed(results)))
         self.boundary = search.boundary
 
-    def _done(self, step: Count | Gather, chunks: Iterable[Chunk]) -> Iterable[Found]:
+    def _done(self, step: Count | Gather, chunks: Iterable[Chunk]) -> Iterable[StepResult]:
         for values, ties in chunks:
             found = step(values, ties)
             self.largest = max(self.largest, found.shape[1])

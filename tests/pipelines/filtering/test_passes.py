@@ -132,7 +132,7 @@ def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(tmp_path: Path, m
         calm, out, rest = (tmp_path / name / next(iter(asked)) for name in ("calm", "out", "rest"))
         whole = select(folder, calm, **asked)
         with monkeypatch.context() as patch:
-            patch.setattr(filter_step, "_why", _dies_after(15))
+            patch.setattr(filter_step, "_reasons", _dies_after(15))
             with pytest.raises(KeyboardInterrupt):
                 select(folder, out, rest=str(rest), **asked)
         before = {path.name: path.stat().st_ino for path in out.glob("*.parquet")}
@@ -155,7 +155,7 @@ def _here(tasks: int) -> Any:
 
 def _dies_after(calls: int) -> Any:
     left: Iterator[int] = iter(range(calls))
-    real = filter_step._why
+    real = filter_step._reasons
 
     def why(*arguments: Any) -> Any:
         if next(left, None) is None:
@@ -168,7 +168,7 @@ def _dies_after(calls: int) -> Any:
 def test_another_filter_starts_anew_in_a_folder_that_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = corpus(tmp_path / "in", [float(at) for at in range(30)])
     with monkeypatch.context() as patch:
-        patch.setattr(filter_step, "_why", _dies_after(2))
+        patch.setattr(filter_step, "_reasons", _dies_after(2))
         with pytest.raises(KeyboardInterrupt):
             select(folder, tmp_path / "out", keep="reward >= 0")
     select(folder, tmp_path / "out", keep="reward >= 28")

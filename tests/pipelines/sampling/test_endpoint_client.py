@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from actors.errors import EndpointError, EngineError
-from pipelines.sampling.endpoint_client import OPENS_AT, EndpointFault, FaultKind, Patience, wait_s
+from pipelines.sampling.endpoint_client import OPENS_AT, EndpointClient, EndpointFault, FaultKind, wait_s
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Endpoint:
 
 async def asked(endpoint: Endpoint, count: int, at_a_time: int = 64, patience_s: float = PATIENCE_S) -> list[Any]:
     """What comes of so many requests at once: each one's answer, or the error."""
-    patience = Patience(
+    patience = EndpointClient(
         "http://there/v1",
         lambda: endpoint.answer(PROBE),
         at_a_time=at_a_time,

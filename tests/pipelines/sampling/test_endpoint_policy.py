@@ -20,7 +20,7 @@ from actors.settings.replica import PolicySettings
 from pipelines.prepare.policy_prompts import PromptRow
 from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import fault_of
-from pipelines.sampling.generate import Asked, FromEndpoint, served_by
+from pipelines.sampling.generate import CandidateRequest, FromEndpoint, served_by
 from pipelines.sampling.sample_prompts import sampling_identity
 from pipelines.scored_corpus.manifest import differences
 from tests.pipelines.sampling.test_sample_prompts import drawn, prompts, told
@@ -174,16 +174,17 @@ def test_a_run_doesnt_go_on_with_another_model_of_the_endpoint(
 
 def answered(policy: str, *texts: str, **options: Any) -> list[tuple[Drawn, ...]]:
     """What an endpoint gives, without a run around it."""
-    drawer = FromEndpoint(PolicySettings(policy=policy, **options), at_a_time=4, timeout_s=60.0, patience_s=0.5)
+    source = FromEndpoint(PolicySettings(policy=policy, **options), at_a_time=4, timeout_s=60.0, patience_s=0.5)
     rows = [
-        Asked(text, PromptRow(ScoreRequest((Message(Role.USER, text),), ())), (seed,)) for seed, text in enumerate(texts, 1)
+        CandidateRequest(text, PromptRow(ScoreRequest((Message(Role.USER, text),), ())), (seed,))
+        for seed, text in enumerate(texts, 1)
     ]
 
     async def draw() -> list[tuple[Drawn, ...]]:
         try:
-            return await drawer.draw("work", rows)
+            return await source.generate("work", rows)
         finally:
-            await drawer._client.close()
+            await source._client.close()
 
     return asyncio.run(draw())
 

@@ -49,4 +49,4 @@ def test_engines_of_a_policy_and_a_judge(
 ) -> None:
     monkeypatch.setattr(policies, "cluster_gpus", lambda: there)
     monkeypatch.setattr(policies, "engine_gpus", lambda engine: engine.tensor_parallel)
-    assert policies.sizes(told(options), writers, judged=judged) == expected
+    assert policies.sizes(told(options), writers, with_judge=judged) == expected

@@ -443,4 +443,4 @@ def test_what_a_ranking_and_a_filter_need_is_in_the_record_too() -> None:
         }
     )
     with pytest.raises(ExpressionError, match=r"a row has 4\.5 for n"):
-        judge.judged(0, 0, table, judge.evaluator())
+        judge.evaluate(0, 0, table, judge.compile())

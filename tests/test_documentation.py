@@ -1,0 +1,292 @@
+"""README.md and docs/ say what is there: their commands and recipes are read as a user's are, and links lead somewhere.
+
+No engine starts here. That the commands work is tested where `RUN_BY` says.
+"""
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import pipelines
+from actors.errors import SettingsError
+from actors.reward_model import families
+from actors.settings.base import Settings
+from actors.settings.rubric import RubricSettings
+from deploy import api
+from pipelines.cli.app import cli
+from pipelines.cli.flags import given
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.formats import SHAPES
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.options import build, validate
+from pipelines.settings.recipe import Recipe
+from pipelines.settings.run_settings import FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from tests.conftest import REPOSITORY
+from tests.support.pages import DOCS, GENERATED, Block, Shown, anchors, blocks, commands, inline, links, pages, words_of
+
+LANGUAGES = {"sh", "console", "text", "yaml", "python"}
+COMMANDS = list(commands())
+
+RUN_BY = {
+    "score": "tests/end_to_end/test_command_line.py",
+    "filter": "tests/end_to_end/test_real_engine.py",
+    "ensemble": "tests/pipelines/ensembles/test_score_ensemble.py",
+    "run": "tests/end_to_end/test_command_line.py",
+    "status": "tests/end_to_end/test_long_work.py",
+    "models": "tests/end_to_end/test_command_line.py",
+    "check": "tests/end_to_end/test_command_line.py",
+    "sample": "tests/end_to_end/test_best_of_n.py",
+    "refine": "tests/end_to_end/test_best_of_n.py",
+    "choose": "tests/pipelines/exports/test_export_job.py",
+    "pairs": "tests/pipelines/exports/test_export_job.py",
+    "export": "tests/pipelines/exports/test_export_job.py",
+    "plan": "tests/pipelines/estimate/test_forecast.py",
+    "submit": "tests/end_to_end/test_job_submit.py",
+    "serve": "tests/support/endpoints.py",
+}
+"""A test that runs each of the commands of `assay` that are shown."""
+
+NOT_RUN = {
+    "kubectl": "needs Kubernetes; tests/deploy/test_kuberay.py checks what is applied",
+    "serve": "needs a cluster; tests/deploy/test_serve_deploy.py deploys such a file",
+    "make": "is how tests are run; that the targets are there is checked here",
+    "export": "the shell's",
+    ".": "the shell's",
+    "cat": "shows a file",
+}
+"""Programs whose lines no test runs as they stand, and why."""
+
+SETTINGS: dict[str, type[Settings]] = {
+    "score": ScoreSettings,
+    "filter": FilterSettings,
+    "sample": SampleSettings,
+    "refine": RefineSettings,
+    "choose": ChooseSettings,
+    "pairs": PairSettings,
+    "export": ExportSettings,
+}
+"""What a command's options are made into, where that is all they are."""
+
+FUNCTIONS = {
+    **{name: name for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export")},
+    **dict.fromkeys(("keep", "top_k", "top_fraction"), "filter"),
+}
+"""The commands whose options functions of `pipelines` take."""
+PYTHON_ALONE = {"models", "of", "partitions"}
+
+FOREIGN = {
+    "--data.prompt_key": "OpenRLHF's",
+    "--data.apply_chat_template": "OpenRLHF's",
+    "--data.input_template": "OpenRLHF's",
+    "--reward.remote_url": "OpenRLHF's",
+}
+"""Options in the text that aren't ours."""
+
+
+def command_of(words: Sequence[str]) -> tuple[click.Command, list[str]]:
+    """The command of `assay` that these words ask for, and what it gets."""
+    found: click.Command = cli
+    rest = list(words)
+    while isinstance(found, click.Group) and rest and not rest[0].startswith("-"):
+        inner = found.get_command(click.Context(found), rest[0])
+        assert inner is not None, f"there is no command {rest[0]}"
+        found, rest = inner, rest[1:]
+    return found, rest
+
+
+def flags_of(command: click.Command) -> set[str]:
+    return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+
+
+def all_flags() -> set[str]:
+    names = [*cli.list_commands(click.Context(cli)), "models explain"]
+    return {flag for name in names for flag in flags_of(command_of(name.split())[0])} | flags_of(cli)
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+
+
+def test_every_block_says_what_it_is() -> None:
+    assert {block.language for block in blocks()} <= LANGUAGES, [
+        block.place for block in blocks() if block.language not in LANGUAGES
+    ]
+    assert len(COMMANDS) > 60
+    assert all(block.text.startswith("$ ") for block in blocks() if block.language == "console")
+
+
+@pytest.mark.parametrize("shown", COMMANDS, ids=lambda shown: f"{shown.place} {' '.join(shown.words)[:50]}")
+def test_every_command_shown_is_one(shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rubric,) = [block.text for block in blocks() if block.language == "yaml" and "shows:" in block.text]
+    (tmp_path / "mine.yaml").write_text(rubric)  # as the page calls it
+    monkeypatch.chdir(tmp_path)
+    check_command(shown.words)
+
+
+def check_command(words: Sequence[str]) -> None:
+    match words:
+        case ["assay", *rest] | ["python", "-m", "pipelines", *rest]:
+            check_assay(rest)
+        case ["ray", "job", "submit", "--working-dir", ".", "--", *rest]:
+            check_command(rest)
+        case ["python", "-m", module, *rest]:
+            found = importlib.util.find_spec(module)
+            assert found is not None, f"there is no module {module}"
+            assert found.origin is not None
+            code = Path(found.origin).read_text()
+            assert [word for word in rest if word.startswith("--") and f'"{word}"' not in code] == []
+        case ["make", target, *variables]:
+            assert re.search(rf"^{target}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE), f"no target {target}"
+            assert all("=" in variable for variable in variables)
+        case ["curl", address, *rest]:
+            assert address.removeprefix("http://127.0.0.1:8000") in api.paths("POST")
+            assert json.loads(rest[rest.index("-d") + 1])
+        case ["serve", "run" | "deploy", what, *_]:
+            assert what == "deploy.app:app" or (REPOSITORY / what).is_file()
+        case [program, *_]:
+            assert program in NOT_RUN, f"nothing tests `{' '.join(words)}`: test it here, or say why not in NOT_RUN"
+
+
+def check_assay(words: Sequence[str]) -> None:
+    """Read it as a user's, up to the settings; and somebody must run that command."""
+    command, rest = command_of(words)
+    parent = click.Context(cli, info_name="assay")
+    with command.make_context(words[0], rest, parent=parent) as context:
+        if settings := SETTINGS.get(words[0]):
+            known = {name: value for name, value in context.params.items() if name != "as_json"}
+            build(settings, given(known))
+    assert f'"{words[0]}"' in (REPOSITORY / RUN_BY[words[0]]).read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["assay scroe a b", "assay score a b --model m --votez 3", "assay filter a --top-fraction 2", "brew install assay"],
+)
+def test_a_command_that_isnt_one_is_noticed(line: str) -> None:
+    with pytest.raises((AssertionError, click.ClickException, SettingsError)):
+        check_command(words_of(line))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_commands_and_options_in_the_text_are_there(page: Path) -> None:
+    known = all_flags() | FOREIGN.keys()
+    for span in inline(page):
+        flags = re.findall(r"(?<![\w-])(?:--[a-z][\w.-]*\w|-[a-z]\b)", span)
+        words = words_of(span) if span.startswith("assay ") else ()
+        if len(words) > 1 and not words[1].isupper():
+            command, _ = command_of(words[1:2])
+            assert set(flags) <= flags_of(command), span
+        elif flags and span.startswith("-"):
+            assert set(flags) <= known, span
+
+
+# --- files and Python ----------------------------------------------------------------------------------------------
+
+
+def block_name(block: Block) -> str:
+    return block.place
+
+
+@pytest.mark.parametrize("block", [block for block in blocks() if block.language == "yaml"], ids=block_name)
+def test_every_recipe_and_rubric_is_one(block: Block) -> None:
+    document = yaml.safe_load(block.text)
+    if document.keys() & Recipe.model_fields.keys():
+        assert validate(Recipe, document).steps
+    else:
+        assert validate(RubricSettings, document)
+
+
+@pytest.mark.parametrize("block", [block for block in blocks() if block.language == "python"], ids=block_name)
+def test_every_line_of_python_names_functions_and_options_that_are_there(block: Block) -> None:
+    tree = ast.parse(block.text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "pipelines":
+            assert {alias.name for alias in node.names} <= set(pipelines.__all__)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in pipelines.__all__:
+            assert {word.arg for word in node.keywords} <= options_of(node.func.id) | PYTHON_ALONE
+
+
+def options_of(function: str) -> set[str]:
+    """What a function takes by the names of its command."""
+    if function not in FUNCTIONS:
+        return set()
+    command, _ = command_of([FUNCTIONS[function]])
+    names = {str(parameter.name) for parameter in command.params}
+    return names | {flag.lstrip("-").replace("-", "_") for flag in flags_of(command)}
+
+
+# --- links, and what pages list ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if GENERATED in target.parents:
+            continue
+        assert target.is_file(), f"{link} leads nowhere"
+        assert page.parent == REPOSITORY or DOCS in target.parents, f"{link} leads out of docs/, where the site ends"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_index_and_readme_lead_to_every_page() -> None:
+    written = {page for page in pages() if DOCS in page.parents and page.name != "index.md"}
+    index = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
+    readme = {(REPOSITORY / link.partition("#")[0]).resolve() for link in links(REPOSITORY / "README.md")}
+    assert written <= index
+    assert {page for page in written if page.parent != DOCS / "contributing"} <= readme
+
+
+def test_tables_name_all_that_there_is() -> None:
+    shown = {
+        name: (DOCS / "guides" / f"{name}.md").read_text() for name in ("score-and-filter", "training-exports", "serving")
+    }
+    assert [name for name in (*SHAPES, *families()) if f"`{name}`" not in shown["score-and-filter"]] == []
+    assert [name for name in (*PAIR_FORMATS, *RESPONSE_FORMATS) if f"`{name}`" not in shown["training-exports"]] == []
+    assert [path for path in api.paths("POST") if f"{path}`" not in shown["serving"]] == []
+
+
+def test_the_package_map_is_that_of_the_contracts() -> None:
+    (shown,) = [block.text for block in blocks() if block.text.startswith("deploy  ")]
+    layers: dict[str, list[str]] = {}
+    for name, layer in re.findall(r"^(\w*) *?(?: {2}(\w+(?: \| \w+)*))?(?: {2,}.*)?$", shown, re.MULTILINE):
+        if name:
+            layers[name] = []
+        elif layer:
+            layers[[*layers][-1]].append(layer)
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert layers == {one["containers"][0]: one["layers"] for one in contracts if "containers" in one}
+
+
+def test_files_and_modules_named_in_the_text_are_there() -> None:
+    packages = "actors|bench|deploy|examples|pipelines|tests|tiny_models"
+    for page in pages():
+        for span in inline(page):
+            if re.fullmatch(rf"(?:{packages})/[\w./-]*", span):
+                assert (REPOSITORY / span).exists(), f"{page.name}: {span}"
+            if re.fullmatch(r"(?:tests|deploy|actors|pipelines)(?:\.\w+)+", span):
+                assert importlib.util.find_spec(span.split(":")[0]), f"{page.name}: {span}"
+
+
+def test_the_layout_arithmetic_shown_is_what_the_command_says() -> None:
+    (block,) = [block for block in blocks() if block.text.startswith("$ assay plan --model nvidia/Nemotron-4-340B-Reward\n")]
+    command, output = block.text.split("\n", 1)
+    assert CliRunner().invoke(cli, words_of(command[2:])[1:]).output == output
+
+
+def test_what_an_endpoint_says_of_its_routes_is_shown() -> None:
+    (block,) = [block for block in blocks() if block.text.startswith("$ assay serve")]
+    for method in ("POST", "GET"):
+        assert ", ".join(api.paths(method)) in block.text
