@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from actors.errors import SettingsError
 from pipelines.cli.app import cli
-from pipelines.estimate.layouts import layout_of
+from pipelines.estimate.layouts import layout_of, layout_table
 from pipelines.settings.estimate_settings import LayoutSettings
 from tests.conftest import REPOSITORY
 
