@@ -270,6 +270,17 @@ def test_the_package_map_is_that_of_the_contracts() -> None:
     assert layers == {one["containers"][0]: one["layers"] for one in contracts if "containers" in one}
 
 
+def test_the_journey_has_the_types_of_the_code() -> None:
+    (shown,) = [block.text for block in blocks() if block.text.startswith("bytes of an input file")]
+    code = "".join(file.read_text() for folder in ("actors", "pipelines") for file in (REPOSITORY / folder).rglob("*.py"))
+    types = re.findall(r"^([A-Z]\w+)  ", shown, re.MULTILINE)
+    assert len(types) >= 7
+    assert [name for name in types if not re.search(rf"^class {name}\b", code, re.MULTILINE)] == []
+    assert [
+        name for name in re.findall(r"\b(?:actors|pipelines)\.(?:\w+)", shown) if not importlib.util.find_spec(name)
+    ] == []
+
+
 def test_files_and_modules_named_in_the_text_are_there() -> None:
     packages = "actors|bench|deploy|examples|pipelines|tests|tiny_models"
     for page in pages():

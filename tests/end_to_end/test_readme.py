@@ -22,6 +22,7 @@ def block_with(page: Path, text: str) -> Block:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # two engines start, one after the other
 def test_readme_scores_and_filters_as_the_quickstart_shows(tmp_path: Path) -> None:
     shown = block_with(README, "--per prompt --overwrite")
     assert shown.text.startswith(ACTIVATE)
