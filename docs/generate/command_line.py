@@ -11,7 +11,7 @@ from actors.settings.base import Settings
 from deploy.settings import AddressSettings, SingleModelSettings
 from docs.generate.markdown import Page, anchored, code, document, heading, paragraphs, table, text
 from pipelines.cli.app import cli
-from pipelines.cli.flags import OneValue
+from pipelines.cli.flags import VALUES, OneValue
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import leaves
 from pipelines.settings.recipe import Recipe
@@ -50,12 +50,14 @@ def page_of(words: str) -> str:
     return f"command-line/{words.replace(' ', '-')}.md"
 
 
-def option(parameter: click.Option) -> Option:
-    """What there is to say of an option."""
+def option(parameter: click.Option, command: str = "") -> Option:
+    """What there is to say of an option of a command."""
     help_text, default = _help_and_default(parameter)
+    names = VALUES.get(f"{command} {parameter.name}") or VALUES.get(f"{parameter.name}")
+    values = f"; there are {', '.join(map(code, names()))}" if names and isinstance(parameter, OneValue) else ""
     yes = ", ".join(code(flag) for flag in parameter.opts)
     no = "".join(f" / {code(flag)}" for flag in parameter.secondary_opts)
-    return Option(yes + no, _kind(parameter), default, text(help_text))
+    return Option(yes + no, _kind(parameter), default, text(help_text) + values)
 
 
 def _commands(group: click.Group, before: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
@@ -91,7 +93,9 @@ def _page(words: str, command: click.Command) -> str:
     grouped = _groups(words)
     for parameter in command.params:
         if isinstance(parameter, click.Option):
-            groups.setdefault(grouped.get(parameter.name or "", _OF_THE_COMMAND), []).append(option(parameter))
+            groups.setdefault(grouped.get(parameter.name or "", _OF_THE_COMMAND), []).append(
+                option(parameter, command.name or "")
+            )
     own = groups.pop(_OF_THE_COMMAND, [])
     usage = " ".join(("assay", words, *(["[OPTIONS]"] if own or groups else []), *map(_argument, arguments)))
     blocks = [

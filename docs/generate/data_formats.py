@@ -1,5 +1,6 @@
 """The pages of what goes in and what is made for trainers: shapes of rows, and trainers' formats."""
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -57,9 +58,8 @@ def _capital(words: str) -> str:
 
 
 def _keys(reads: Callable[..., Any]) -> str:
-    """What the docstring of a shape's module has after its first line: the keys of a row, as they stand in a file."""
-    _, _, rest = (sys.modules[reads.__module__].__doc__ or "").partition("\n\n")
-    return f"```text\n{rest.strip()}\n```" if rest.strip() else ""
+    """What a shape's module says of itself: the keys of a row, as they stand in a file."""
+    return f"```text\n{inspect.cleandoc(sys.modules[reads.__module__].__doc__ or '')}\n```"
 
 
 def _formats() -> str:
@@ -72,7 +72,7 @@ def _formats() -> str:
         "`assay pairs SCORED OUTPUT --for NAME`:",
         table(("format", "what it is", "source"), pairs),
         heading(2, "Responses", "responses"),
-        "`assay export SCORED OUTPUT --for NAME`:",
+        "`assay export SCORED OUTPUT --for NAME`, which takes the formats of pairs, too:",
         table(("format", "what it is", "source", "needs"), responses),
         heading(2, "What is left out", "refusals"),
         "A conversation that a format can't hold is left out, and counted by its reason. It is never changed until it fits.",

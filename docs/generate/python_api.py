@@ -5,9 +5,9 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pipelines
 from docs.generate.command_line import commands, page_of
 from docs.generate.markdown import Page, anchored, code, document, heading, paragraphs, table, text
-from pipelines import api
 
 _COMMAND = {"keep": "filter", "top_k": "filter", "top_fraction": "filter"}
 """The commands of those functions that are called otherwise."""
@@ -15,7 +15,7 @@ _COMMAND = {"keep": "filter", "top_k": "filter", "top_fraction": "filter"}
 
 def functions() -> dict[str, Callable[..., Any]]:
     """All that `pipelines` exports, by name."""
-    return {name: getattr(api, name) for name in api.__all__}
+    return {name: getattr(pipelines, name) for name in pipelines.__all__}
 
 
 def pages() -> Iterator[Page]:

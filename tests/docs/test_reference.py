@@ -1,5 +1,6 @@
 """The reference is of the code: whatever there is of it is on its page, under its own name."""
 
+import inspect
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +19,13 @@ from docs.generate.command_line import commands, page_of
 from docs.generate.exit_codes import MEANINGS, ending_errors, exit_code
 from docs.generate.markdown import Page, code, document, paragraphs, table, text
 from docs.generate.outcomes import REASONS, STATUSES
+from docs.generate.python_api import functions
 from docs.generate.write import write
 from pipelines.cli import app
 from pipelines.exports.trainer_messages import Refusal
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES
+from pipelines.settings.run_settings import RowSettings
 from tests.conftest import REPOSITORY
 
 
@@ -45,12 +48,14 @@ def test_every_command_is_on_its_page_with_every_option(reference: Mapping[str, 
 
 def test_an_option_has_its_type_its_default_and_its_help(reference: Mapping[str, str]) -> None:
     score, keep = reference["command-line/score.md"], reference["command-line/filter.md"]
-    assert "| `--turns` | `final`, `all` | `final` | judge the final assistant turn, or every assistant turn |" in score
+    help_text = text(RowSettings.model_fields["turns"].description or "")
+    assert f"| `--turns` | `final`, `all` | `final` | {help_text} |" in score
     assert "| `--tensor-parallel` | integer | `1` |" in score
     assert "| `--overwrite` | flag |  |" in score
     assert "| `--response-column` | text, repeatable |" in score
     assert "| `--model` | text | required |" in score
     assert "| `--fields` / `--no-fields` | flag | on |" in keep
+    assert all(name in reference["command-line/pairs.md"] for name in ("there are ", *PAIR_FORMATS))
 
 
 def test_every_family_is_there_with_its_models(reference: Mapping[str, str]) -> None:
@@ -91,6 +96,7 @@ def test_what_a_scored_corpus_holds_is_there(reference: Mapping[str, str]) -> No
 def test_all_that_python_users_call_is_there(reference: Mapping[str, str]) -> None:
     page = reference["python.md"]
     assert all(f"## `{name}`" in page for name in pipelines.__all__)
+    assert all(map(inspect.isfunction, functions().values()))
     assert "score(inputs: Dataset, *, model: str, **options: Any) -> Dataset" in page
     assert "score(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary" in page
 
