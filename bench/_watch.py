@@ -50,12 +50,12 @@ class Watch:
             self.look()
 
     def _weigh(self) -> None:
-        found: dict[str, list[int]] = {}
+        megabytes: dict[str, list[int]] = {}
         for process in _processes():
-            found.setdefault(_role(process), []).append(round(_unique_bytes(process) / 1e6))
-        total = sum(map(sum, found.values()))
+            megabytes.setdefault(_role(process), []).append(round(_unique_bytes(process) / 1e6))
+        total = sum(map(sum, megabytes.values()))
         if total > self.peak_mb:
-            self.peak_mb, self.at_peak = total, found
+            self.peak_mb, self.at_peak = total, megabytes
 
 
 def _role(process: psutil.Process) -> str:
@@ -66,8 +66,8 @@ def _role(process: psutil.Process) -> str:
 
 def _processes() -> list[psutil.Process]:
     """The driver and its workers; the object store's shared memory isn't unique to any of them."""
-    own = psutil.Process()
-    return [own, *(child for child in family(own) if "ray::" in _title(child))]
+    driver = psutil.Process()
+    return [driver, *(child for child in family(driver) if "ray::" in _title(child))]
 
 
 def _title(process: psutil.Process) -> str:

@@ -28,18 +28,18 @@ _WRONG = "WRONG IN THE TABLE"
 
 def main(arguments: Sequence[str]) -> None:
     """`mutants`, or `mutants WORD ...` for the defects that have one of the words in their names."""
-    defects = [one for one in DEFECTS if not arguments or any(word in one.name for word in arguments)]
+    defects = [defect for defect in DEFECTS if not arguments or any(word in defect.name for word in arguments)]
     if not defects:
         sys.exit(f"no defect has {' or '.join(map(repr, arguments))} in its name")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place, "assay")
         _copy(copy)
-        sound = _run(copy, dict.fromkeys(one.test for one in defects))
+        sound = _run(copy, dict.fromkeys(defect.test for defect in defects))
         if sound.returncode:
             sys.exit(f"{sound.stdout}\nwithout a defect these tests must pass, and they end with {sound.returncode}")
         print(f"without a defect their tests pass, in {time.monotonic() - began:.0f} s", flush=True)
-        outcomes = [_plant(copy, one) for one in defects]
+        outcomes = [_plant(copy, defect) for defect in defects]
     noticed = outcomes.count(_OUTCOMES[1])
     print(f"{noticed} of {len(defects)} defects are noticed, in {(time.monotonic() - began) / 60:.1f} minutes")
     sys.exit(noticed != len(defects))

@@ -50,21 +50,23 @@ def main(arguments: Sequence[str]) -> None:
 
 def best(candidates: Sequence[Answered]) -> bool:
     """Whether the one with the highest reward is right; without any reward nothing is."""
-    scored = [one for one in candidates if one.reward is not None]
-    return bool(scored) and max(scored, key=lambda one: one.reward or 0.0).right
+    scored = [candidate for candidate in candidates if candidate.reward is not None]
+    return bool(scored) and max(scored, key=lambda candidate: candidate.reward or 0.0).right
 
 
 def expectation(candidates: Sequence[Answered], n: int) -> float:
     """The probability that the best of `n` of them, whichever are taken, is right."""
     # One without a reward is never the best, so it is as good as the lowest.
-    ordered = sorted(candidates, key=lambda one: (one.reward is not None, one.reward or 0.0))
+    ordered = sorted(candidates, key=lambda candidate: (candidate.reward is not None, candidate.reward or 0.0))
     total = comb(len(ordered), n)
-    return sum(comb(at, n - 1) / total for at, one in enumerate(ordered) if one.right and one.reward is not None)
+    return sum(
+        comb(at, n - 1) / total for at, candidate in enumerate(ordered) if candidate.right and candidate.reward is not None
+    )
 
 
 def _sampled(folder: Path, name: str, *more: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pipelines", "sample", str(folder / "prompts.jsonl"), str(folder / name)]
     policy = ["--policy", "tiny-policy", "--policy-max-tokens", "48", "--judge", "tiny-attributes", "-n", str(MOST)]
     done = subprocess.run([*command, *policy, *more, "--json"], check=True, stdout=subprocess.PIPE)
-    found: dict[str, Any] = json.loads(done.stdout)["sampling"]
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout)["sampling"]
+    return figures

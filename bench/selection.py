@@ -53,21 +53,21 @@ def _write(folder: Path, rows: int) -> None:
     parts.create()
     grades = np.random.default_rng(rows).integers(1, 6, rows).astype(float)
     for start in range(0, rows, PART_ROWS):
-        own = grades[start : start + PART_ROWS]
-        numbers = np.arange(start, start + own.size)
+        chunk = grades[start : start + PART_ROWS]
+        numbers = np.arange(start, start + chunk.size)
         values: dict[str, Any] = {
             "n": numbers,
             "row": [f"corpus.parquet:{number}" for number in numbers],
-            "response_name": ["final"] * own.size,
+            "response_name": ["final"] * chunk.size,
             "prompt_hash": [f"{number // 4:016x}" for number in numbers],
-            "reward": own,
-            "scores": pa.StructArray.from_arrays([pa.array(own)], ["grade"]),
-            "status": ["scored"] * own.size,
-            "reason": pa.nulls(own.size, pa.string()),
-            "prompt_tokens": np.ones(own.size, np.int32),
-            "truncated": [False] * own.size,
+            "reward": chunk,
+            "scores": pa.StructArray.from_arrays([pa.array(chunk)], ["grade"]),
+            "status": ["scored"] * chunk.size,
+            "reason": pa.nulls(chunk.size, pa.string()),
+            "prompt_tokens": np.ones(chunk.size, np.int32),
+            "truncated": [False] * chunk.size,
         }
-        part = Part(0, Range(start, start + own.size), Counts(own.size, own.size))
+        part = Part(0, Range(start, start + chunk.size), Counts(chunk.size, chunk.size))
         parts.commit(part, pa.table(values).cast(columns.schema), {})
     file = InputFile(0, "corpus.parquet", "/corpus.parquet", FileKind.PARQUET, 1, "sha256-of-ends:0", rows)
     Manifest({"model": "made up", "prefix": ""}, (file,), columns, {}).write(str(folder))

@@ -18,18 +18,18 @@ def cluster(head: Mapping[str, Any], *nodes: Mapping[str, Any]) -> Iterator[Any]
     """A cluster of a head and nodes of these resources, which the test and its processes are connected to."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
-        own: Any = Cluster(initialize_head=True, head_node_args={**_STORE, **NO_DASHBOARD, **head})
+        ray_cluster: Any = Cluster(initialize_head=True, head_node_args={**_STORE, **NO_DASHBOARD, **head})
         for node in nodes:
-            add(own, node)
-        patch.setenv("RAY_ADDRESS", own.address)
-        ray.init(address=own.address, log_to_driver=False)
+            add(ray_cluster, node)
+        patch.setenv("RAY_ADDRESS", ray_cluster.address)
+        ray.init(address=ray_cluster.address, log_to_driver=False)
         try:
-            yield own
+            yield ray_cluster
         finally:
             ray.shutdown()
-            own.shutdown()
+            ray_cluster.shutdown()
 
 
-def add(own: Any, node: Mapping[str, Any]) -> Any:
+def add(ray_cluster: Any, node: Mapping[str, Any]) -> Any:
     """One more node, which can be taken away again."""
-    return own.add_node(**_STORE, **node)
+    return ray_cluster.add_node(**_STORE, **node)

@@ -39,8 +39,8 @@ def summary(*arguments: object) -> dict[str, Any]:
     """Run a command that must succeed, with --json."""
     done = assay(*arguments, "--json")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 @contextmanager
@@ -114,15 +114,15 @@ def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
     To be asked for before there are parts: to look through all processes of a busy machine takes seconds, in which a small
     run ends.
     """
-    found: list[psutil.Process] = []
+    engines: list[psutil.Process] = []
 
-    def there() -> bool:
-        found[:] = [process for process in family(driver) if "EngineCore" in title(process)]
-        return len(found) == count
+    def are_enough() -> bool:
+        engines[:] = [process for process in family(driver) if "EngineCore" in title(process)]
+        return len(engines) == count
 
-    wait_until(there, driver)
-    assert len(found) == count, f"the command is {_told(driver)}"
-    return found
+    wait_until(are_enough, driver)
+    assert len(engines) == count, f"the command is {_told(driver)}"
+    return engines
 
 
 def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) -> list[str]:

@@ -54,8 +54,8 @@ def scorer(
 
 def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = None, keys: Sequence[str] = ()) -> Any:
     """The ASGI application over models in this process."""
-    own = limits or LimitSettings()
-    models = [ServedModel((one.model.model,), one.model, one, own) for one in scorers]
+    limit_settings = limits or LimitSettings()
+    models = [ServedModel((scorer.model.model,), scorer.model, scorer, limit_settings) for scorer in scorers]
 
     async def ready() -> str | None:
         return None
@@ -63,7 +63,7 @@ def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = 
     async def metrics() -> str:
         return ""
 
-    return create_app(Service(models, own), Keys(keys), ready, metrics)
+    return create_app(Service(models, limit_settings), Keys(keys), ready, metrics)
 
 
 def client(app: Any, **headers: str) -> httpx.AsyncClient:
@@ -76,16 +76,16 @@ def post(app: Any, path: str, body: Any, **headers: str) -> httpx.Response:
     """One request to it. Bytes go as they are."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    async def one() -> httpx.Response:
-        async with client(app, **{"Content-Type": "application/json", **headers}) as own:
-            return await own.post(path, content=content)
+    async def send() -> httpx.Response:
+        async with client(app, **{"Content-Type": "application/json", **headers}) as http:
+            return await http.post(path, content=content)
 
-    return asyncio.run(one())
+    return asyncio.run(send())
 
 
 def rewards(answer: httpx.Response) -> list[float]:
     """Those of the only conversation that /v1/rewards was asked about."""
-    return [one["reward"] for one in answer.json()["data"][0]["responses"]]
+    return [response["reward"] for response in answer.json()["data"][0]["responses"]]
 
 
 def raw(address: str) -> socket.socket:
@@ -96,16 +96,16 @@ def raw(address: str) -> socket.socket:
 
 def head(length: int | None, **headers: str) -> bytes:
     """What a request for rewards says before its body, of so many bytes or in chunks."""
-    told = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
-    lines = {"Host": "localhost", "Content-Type": "application/json", **told, **headers}
+    length_header = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+    lines = {"Host": "localhost", "Content-Type": "application/json", **length_header, **headers}
     return "\r\n".join(["POST /v1/rewards HTTP/1.1", *(f"{name}: {text}" for name, text in lines.items()), "", ""]).encode()
 
 
 def free_port() -> int:
     """One on loopback that nobody listens on just now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 
@@ -165,8 +165,8 @@ def deploy(
     name: str, *, ingresses: int = 1, limits: dict[str, Any] | None = None, keys: Sequence[str] = (), **model: Any
 ) -> None:
     """A built-in model on the fake engine, as these settings say; what is there already is changed to it."""
-    own = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
-    settings = EndpointSettings.model_validate({"models": [own], "ingresses": ingresses, "limits": limits or {}})
+    model_settings = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
+    settings = EndpointSettings.model_validate({"models": [model_settings], "ingresses": ingresses, "limits": limits or {}})
     serve.run(build(settings, Keys(keys)), name="assay", route_prefix="/")
 
 

@@ -220,8 +220,8 @@ def fake_engine() -> Iterator[FakeEngine]:
 
 
 def _talk(ids: Sequence[int], sampling: Sampling, number: int) -> str:
-    drawn = f" {sampling.seed}-{number}" if sampling.temperature else ""
-    return f"prompt {sum(ids)}{drawn} " + "and so on " * MAX_MODEL_LEN
+    sample = f" {sampling.seed}-{number}" if sampling.temperature else ""
+    return f"prompt {sum(ids)}{sample} " + "and so on " * MAX_MODEL_LEN
 
 
 @pytest.fixture(params=["fake", "vllm"])

@@ -38,22 +38,24 @@ def scored(*rewards: float) -> tuple[Score, ...]:
 
 def to_prompt(prompt: str, *rewards: tuple[float, ...]) -> list[Row]:
     """A row for each response to a prompt, by its rewards."""
-    return [[Response(prompt, scored(*own))] for own in rewards]
+    return [[Response(prompt, scored(*row_rewards))] for row_rewards in rewards]
 
 
 def member(output: str | Path, name: str, rows: Sequence[Row], at: int, part_rows: int, files: Sequence[int] = ()) -> None:
     """What the member of this place says, as a complete run, in parts and files (by their numbers of rows)."""
     parts = Parts(folder_of(str(output), name))
     parts.create()
-    first, made = 0, []
+    first, input_files = 0, []
     for file, count in enumerate(files or [len(rows)]):
-        own = rows[first : first + count]
+        file_rows = rows[first : first + count]
         for start in range(0, count, part_rows):
-            _commit(parts, file, start, own[start : start + part_rows], first, at)
-        made.append(InputFile(file, f"f{file}", f"/f{file}", FileKind.PARQUET, count, f"sha256-of-ends:{file}", count))
+            _commit(parts, file, start, file_rows[start : start + part_rows], first, at)
+        input_files.append(
+            InputFile(file, f"f{file}", f"/f{file}", FileKind.PARQUET, count, f"sha256-of-ends:{file}", count)
+        )
         first += count
     identity = {"model": f"model {name}", "prefix": "", "rows": repr(rows)}
-    Manifest(identity, tuple(made), COLUMNS, {}).write(parts.folder)
+    Manifest(identity, tuple(input_files), COLUMNS, {}).write(parts.folder)
 
 
 def _commit(parts: Parts, file: int, start: int, rows: Sequence[Row], before: int, at: int) -> None:
@@ -74,9 +76,9 @@ def members(output: str | Path, rows: Sequence[Row], names: Sequence[str], files
         member(output, name, rows, at, part_rows=10 - 3 * at, files=files)
 
 
-def combined(output: str | Path, names: Sequence[str], **asked: Any) -> Any:
+def combined(output: str | Path, names: Sequence[str], **options: Any) -> Any:
     """Combine them; the summary, and how far they agree."""
-    return combine(str(output), tuple(names), CombineSettings(**asked), {})
+    return combine(str(output), tuple(names), CombineSettings(**options), {})
 
 
 def some_rows(count: int, seed: int, members: int) -> list[Row]:
@@ -113,22 +115,22 @@ def expected(
     z: dict[int, list[float]] = {}
     z_of_u: dict[int, float] = {}
     for prompt in {response.prompt for response in responses}:
-        own = [
+        positions = [
             at for at, (of, scores) in enumerate(responses) if of == prompt and all(one.reward is not None for one in scores)
         ]
-        by_member = [z_scores([_reward(responses[at].scores[place]) for at in own]) for place in range(len(names))]
-        z |= {at: [column[number] for column in by_member] for number, at in enumerate(own)}
-        z_of_u |= dict(zip(own, z_scores([float(np.std(z[at], ddof=1)) for at in own]), strict=True))
-    found = []
+        by_member = [z_scores([_reward(responses[at].scores[place]) for at in positions]) for place in range(len(names))]
+        z |= {at: [column[number] for column in by_member] for number, at in enumerate(positions)}
+        z_of_u |= dict(zip(positions, z_scores([float(np.std(z[at], ddof=1)) for at in positions]), strict=True))
+    outcomes = []
     for at, response in enumerate(responses):
         bad = [score for score in response.scores if score.reward is None]
-        known = [score.prompt_tokens for score in response.scores if score.prompt_tokens is not None]
+        token_counts = [score.prompt_tokens for score in response.scores if score.prompt_tokens is not None]
         row: dict[str, Any] = {
             "status": bad[0].status.value if bad else "scored",
             "reason": bad[0].reason and bad[0].reason.value if bad else None,
             "reward": None,
             "scores": None,
-            "prompt_tokens": sum(known) if known else None,
+            "prompt_tokens": sum(token_counts) if token_counts else None,
             "truncated": any(score.truncated for score in response.scores),
             "suspect": None,
         }
@@ -144,8 +146,8 @@ def expected(
                 row |= {"status": "rejected", "reason": "no_baseline"}
             else:
                 row |= {"reward": reward, "scores": scores}
-        found.append(row)
-    return found
+        outcomes.append(row)
+    return outcomes
 
 
 def _together(values: Sequence[float], start: str) -> dict[str, float]:

@@ -47,7 +47,7 @@ class Growing:
 
     def take(self, node: str) -> None:
         """Take a node away, as a cloud takes a spot instance whose notice nobody heard."""
-        (raylet,) = [one for one in _processes(self.folder) if _is_raylet_of(one, node)]
+        (raylet,) = [process for process in _processes(self.folder) if _is_raylet_of(process, node)]
         raylet.kill()
 
 
