@@ -1,4 +1,4 @@
-"""Sampled answers to arithmetic questions, and whether they are right."""
+"""Reads sampled answers to arithmetic questions, and checks them."""
 
 import itertools
 import json

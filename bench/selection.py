@@ -35,19 +35,19 @@ CHOICES: dict[str, dict[str, Any]] = {
 def main(arguments: Sequence[str]) -> None:
     """`selection`, or `selection ROWS ROWS` for other sizes."""
     if arguments and arguments[0] == "--one":
-        _one(json.loads(arguments[1]))
+        _run_in_process(json.loads(arguments[1]))
         return
     sizes = tuple(map(int, arguments)) or SIZES
     with tempfile.TemporaryDirectory() as folder:
         for rows in sizes:
             _write(Path(folder, str(rows)), rows)
         for name, choice in CHOICES.items():
-            peaks = [_measured(Path(folder), rows, name, choice) for rows in sizes]
+            peaks = [_measure(Path(folder), rows, name, choice) for rows in sizes]
             print(f"{name}: {sizes[-1]:,} rows against {sizes[0]:,}: {peaks[-1] / peaks[0]:.2f} times")
 
 
 def _write(folder: Path, rows: int) -> None:
-    """A scored corpus, as if it had been scored."""
+    """Write a scored corpus of random grades, without scoring anything."""
     columns = Columns(pa.schema([("n", pa.int64())]), ("grade",), "")
     parts = Parts(str(folder))
     parts.create()
@@ -73,8 +73,8 @@ def _write(folder: Path, rows: int) -> None:
     Manifest({"model": "made up", "prefix": ""}, (file,), columns, {}).write(str(folder))
 
 
-def _measured(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> float:
-    """The peak in MB."""
+def _measure(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> float:
+    """Run a choice in a process of its own; returns its peak memory in MB."""
     settings = {"scored": str(folder / str(rows)), "output": str(folder / f"{rows}-{len(name)}"), **choice}
     command = [sys.executable, "-m", "bench", "selection", "--one", json.dumps(settings)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -86,8 +86,8 @@ def _measured(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> flo
     return float(figures["peak_mb"])
 
 
-def _one(settings: dict[str, Any]) -> None:
-    """Choose once in this process, and print what it took as JSON."""
+def _run_in_process(settings: dict[str, Any]) -> None:
+    """Filter once in this process, and print its seconds and peak memory as JSON."""
     import ray
 
     from pipelines.filtering.filter_corpus import keep

@@ -67,7 +67,7 @@ def drawn_corpus(
     system: str | None = None,
     **how: Any,
 ) -> str:
-    """A scored corpus of prompts and what a policy wrote: the text of each candidate, and what it came to."""
+    """A scored corpus of prompts and a policy's candidates: the text and the score of each."""
     responses = [
         _drawn_of_row(row, row_candidates, shape, system) for row, row_candidates in zip(rows, candidates, strict=True)
     ]
@@ -75,14 +75,14 @@ def drawn_corpus(
 
 
 def scored_corpus(settings: ScoreSettings) -> str:
-    """A corpus read, rendered and written as `score` does it, with numbers made up here."""
+    """A corpus read, rendered and committed as `score` does it, with made-up rewards."""
     planned = resolve(settings)
     commit_missing(open_run(settings, planned, manifest_of(planned, settings)))
     return settings.output
 
 
 def commit_missing(run: Run) -> None:
-    """What is missing of a run, read, rendered and written as `score` does it, with numbers made up here."""
+    """Read, render and commit the missing parts of a run as `score` does it, with made-up rewards."""
     outputs, metadata = run.preparation.columns.outputs, step_settings(run).metadata
     for unit in run.missing():
         for raw in read(unit, run.settings.corpus.max_record_bytes, run.parts.end_seen):
@@ -96,7 +96,7 @@ def commit_missing(run: Run) -> None:
 
 
 def _made_up(request: RenderedRequest, outputs: Sequence[str]) -> tuple[Score, ...]:
-    """Numbers that differ from response to response, and are the same every time."""
+    """Rewards from a hash of each prompt's ids: they differ between responses, and are equal in every run."""
     rewards = iter(zlib.crc32(str(list(map(int, prompt.ids))).encode()) / 2**30 - 2 for prompt in request.prompts)
     return tuple(
         Score.rejected(response.reason)
@@ -107,17 +107,17 @@ def _made_up(request: RenderedRequest, outputs: Sequence[str]) -> tuple[Score, .
 
 
 def prompts(shape: str = "prompt") -> RowShape:
-    """How rows are read that a policy has answered."""
+    """The shape of rows that are prompts for a policy."""
     return RowShape(shape, unanswered=True)
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
-    """What was made, in the order of the files."""
+    """The rows of an export, in the order of its files."""
     return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """What was made, byte by byte."""
+    """The files of an export, by name."""
     return {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
 
 

@@ -10,12 +10,12 @@ from ray.cluster_utils import Cluster
 
 _STORE = {"object_store_memory": 200 * 2**20}
 NO_DASHBOARD = {"include_dashboard": False, "dashboard_port": None}
-"""Without a port, too: Ray would try whether it is free, and leave the socket of that open where it isn't."""
+"""Also without a port: Ray would check whether it is free, and leave that check's socket open where it isn't."""
 
 
 @contextmanager
 def cluster(head: Mapping[str, Any], *nodes: Mapping[str, Any]) -> Iterator[Any]:
-    """A cluster of a head and nodes of these resources, which the test and its processes are connected to."""
+    """A cluster of a head and nodes with these resources, to which the test and its processes connect."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
         ray_cluster: Any = Cluster(initialize_head=True, head_node_args={**_STORE, **NO_DASHBOARD, **head})
@@ -31,5 +31,5 @@ def cluster(head: Mapping[str, Any], *nodes: Mapping[str, Any]) -> Iterator[Any]
 
 
 def add(ray_cluster: Any, node: Mapping[str, Any]) -> Any:
-    """One more node, which can be taken away again."""
+    """Add a node, which can be removed again; returns its handle."""
     return ray_cluster.add_node(**_STORE, **node)

@@ -1,7 +1,7 @@
-"""What every family's test asserts of its tiny checkpoint, on real vLLM: the numbers of its authors, and right answers.
+"""Tests that every family's tiny checkpoint must pass, on real vLLM: the numbers of its authors, and right answers.
 
-A test subclasses `Contract` and says, without a line of the product, how the authors ask and read: `ids`, `outputs` and
-`numbers`. Everything heavy is imported where it is used.
+A test subclasses `Contract`, and implements the authors' way without code of the product: `ids` renders, `outputs` runs the
+model, `numbers` reads it. Everything heavy is imported where it is used.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,14 +77,14 @@ class Contract:
     wrong: ClassVar[Mapping[str, Wrong]] = {}
     """Readings that must be noticed, beside those of any model."""
     subtle: ClassVar[frozenset[str]] = frozenset()
-    """Those that two plain conversations don't tell: the comparison with the authors' numbers does.
+    """Wrong readings that the self-test's conversations don't show, but the comparison with the authors' numbers does.
 
-    For any model they are a second beginning, which the self-test counts, and the last token twice.
+    For any model these also are a second beginning-of-text token, which the self-test counts, and the last token twice.
     """
     layouts: ClassVar[tuple[int, ...]] = (1, 2)
-    """Into how many tensor-parallel parts its engine is cut: two where no other test cuts the same class of vLLM's."""
+    """Numbers of tensor-parallel parts: 2 as well, where no other test runs the same class of vLLM's in two parts."""
     judged_by: ClassVar[str] = "reward"
-    """The number that tells right responses from wrong ones."""
+    """The name of the number that is higher for right responses than for wrong ones."""
 
     # How the authors do it.
 
@@ -97,7 +97,7 @@ class Contract:
         raise NotImplementedError
 
     def numbers(self, prompts: Sequence[list[int]], outputs: Outputs) -> Numbers:
-        """What is read in the outputs of all prompts about a response."""
+        """The numbers read from the outputs of all prompts about a response."""
         ((value,),) = (each[-1].tolist() for each in outputs)
         return {"score": value, "reward": value}
 
@@ -107,7 +107,7 @@ class Contract:
             yield from_dicts(pair.context, pair.chosen), from_dicts(pair.context, pair.rejected)
 
     def asked(self) -> list[ScoreRequest]:
-        """What is compared with the authors' numbers."""
+        """The requests whose numbers are compared with the authors'."""
         return conversations()
 
     # What is shared.

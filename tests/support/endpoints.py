@@ -84,25 +84,25 @@ def post(app: Any, path: str, body: Any, **headers: str) -> httpx.Response:
 
 
 def rewards(answer: httpx.Response) -> list[float]:
-    """Those of the only conversation that /v1/rewards was asked about."""
+    """The rewards in an answer of /v1/rewards to one conversation."""
     return [response["reward"] for response in answer.json()["data"][0]["responses"]]
 
 
 def raw(address: str) -> socket.socket:
-    """A connection on which nothing has been said yet."""
+    """A connection on which nothing has been sent yet."""
     host, port = address.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=60)
 
 
 def head(length: int | None, **headers: str) -> bytes:
-    """What a request for rewards says before its body, of so many bytes or in chunks."""
+    """The head of a request for rewards, whose body has `length` bytes, or is chunked for None."""
     length_header = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
     lines = {"Host": "localhost", "Content-Type": "application/json", **length_header, **headers}
     return "\r\n".join(["POST /v1/rewards HTTP/1.1", *(f"{name}: {text}" for name, text in lines.items()), "", ""]).encode()
 
 
 def free_port() -> int:
-    """One on loopback that nobody listens on just now."""
+    """A port on loopback that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -164,7 +164,7 @@ def ray_serve() -> Iterator[str]:
 def deploy(
     name: str, *, ingresses: int = 1, limits: dict[str, Any] | None = None, keys: Sequence[str] = (), **model: Any
 ) -> None:
-    """A built-in model on the fake engine, as these settings say; what is there already is changed to it."""
+    """Deploy a built-in model on the fake engine with these settings, or change what is deployed to them."""
     model_settings = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
     settings = EndpointSettings.model_validate({"models": [model_settings], "ingresses": ingresses, "limits": limits or {}})
     serve.run(build(settings, Keys(keys)), name="assay", route_prefix="/")
@@ -206,7 +206,7 @@ signal.pause()
 
 
 def answers(url: str) -> bool:
-    """Whether somebody there does, whatever it is."""
+    """Whether a server there answers, with any status."""
     try:
         httpx.get(url, timeout=60)
     except httpx.TransportError:
@@ -215,7 +215,7 @@ def answers(url: str) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """As a user does it; what is left then is killed."""
+    """Send SIGTERM as a user does, and kill what is left after 60 s."""
     members = family(psutil.Process(process.pid)) if process.poll() is None else []
     process.send_signal(signal.SIGTERM)
     try:
@@ -229,7 +229,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait(condition: Any) -> None:
-    """Wait until something is so."""
+    """Wait until the condition holds; fails after 300 s."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "it never happened"

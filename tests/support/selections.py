@@ -1,4 +1,4 @@
-"""Scored corpora made without scoring, for tests of what is chosen from them."""
+"""Writes scored corpora without scoring, for tests of filters and choices."""
 
 import random
 from collections.abc import Sequence
