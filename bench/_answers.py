@@ -1,4 +1,4 @@
-"""Sampled answers to arithmetic questions, and whether they are right."""
+"""Reads sampled answers to arithmetic questions, and checks them."""
 
 import itertools
 import json
@@ -22,6 +22,9 @@ def answered(output: Path) -> list[list[Answered]]:
     tables = [read_table(parts.path(part)) for part in parts.listing()]
     rows = [row for table in tables for row in table.to_pylist()]
     return [
-        [Answered(is_right(json.loads(row["record"])["answer"], row["candidate"] or ""), row["reward"]) for row in own]
-        for _, own in itertools.groupby(rows, key=lambda row: row["row"])
+        [
+            Answered(is_right(json.loads(row["record"])["answer"], row["candidate"] or ""), row["reward"])
+            for row in candidates
+        ]
+        for _, candidates in itertools.groupby(rows, key=lambda row: row["row"])
     ]

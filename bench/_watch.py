@@ -1,4 +1,4 @@
-"""What measurements share: Ray as a run starts it, and how much memory a process and its Ray workers hold at most."""
+"""What measurements share: a Ray like that of a run, and the peak memory of a process and its Ray workers."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ def start_ray() -> None:
 
 
 class Watch:
-    """Samples memory until it is stopped."""
+    """Samples memory every second until it is stopped. Memory is the unique set size (USS), summed over processes."""
 
     def __init__(self) -> None:
         self.peak_mb = 0
@@ -42,20 +42,20 @@ class Watch:
         self._thread.join()
 
     def look(self) -> None:
-        """What else is to be sampled."""
+        """Called at each sample; subclasses sample other things here."""
 
     def _sample(self) -> None:
         while not self._over.wait(SAMPLE_EVERY_S):
-            self._weigh()
+            self._measure()
             self.look()
 
-    def _weigh(self) -> None:
-        found: dict[str, list[int]] = {}
+    def _measure(self) -> None:
+        megabytes: dict[str, list[int]] = {}
         for process in _processes():
-            found.setdefault(_role(process), []).append(round(_unique_bytes(process) / 1e6))
-        total = sum(map(sum, found.values()))
+            megabytes.setdefault(_role(process), []).append(round(_unique_bytes(process) / 1e6))
+        total = sum(map(sum, megabytes.values()))
         if total > self.peak_mb:
-            self.peak_mb, self.at_peak = total, found
+            self.peak_mb, self.at_peak = total, megabytes
 
 
 def _role(process: psutil.Process) -> str:
@@ -66,8 +66,8 @@ def _role(process: psutil.Process) -> str:
 
 def _processes() -> list[psutil.Process]:
     """The driver and its workers; the object store's shared memory isn't unique to any of them."""
-    own = psutil.Process()
-    return [own, *(child for child in family(own) if "ray::" in _title(child))]
+    driver = psutil.Process()
+    return [driver, *(child for child in family(driver) if "ray::" in _title(child))]
 
 
 def _title(process: psutil.Process) -> str:

@@ -22,16 +22,16 @@ SIZES = (200_000, 1_000_000)
 def main(arguments: Sequence[str]) -> None:
     """`memory`, or `memory ROWS ROWS` for other sizes."""
     if arguments and arguments[0] == "--one":
-        _one(Path(arguments[1]), Path(arguments[2]))
+        _run_in_process(Path(arguments[1]), Path(arguments[2]))
         return
     sizes = tuple(map(int, arguments)) or SIZES
     with tempfile.TemporaryDirectory() as folder:
-        figures = [_measured(Path(folder), rows) for rows in sizes]
+        figures = [_measure(Path(folder), rows) for rows in sizes]
     small, large = figures[0], figures[-1]
     print(f"peak memory, {sizes[-1]:,} rows against {sizes[0]:,}: {large['peak_mb'] / small['peak_mb']:.2f} times")
 
 
-def _measured(folder: Path, rows: int) -> dict[str, Any]:
+def _measure(folder: Path, rows: int) -> dict[str, Any]:
     corpus = folder / f"{rows}.jsonl"
     with corpus.open("w") as stream:
         for number in range(rows):
@@ -47,8 +47,8 @@ def _measured(folder: Path, rows: int) -> dict[str, Any]:
     return figures
 
 
-def _one(corpus: Path, output: Path) -> None:
-    """Score one corpus in this process, and print what it took as JSON."""
+def _run_in_process(corpus: Path, output: Path) -> None:
+    """Score one corpus in this process, and print its seconds and peak memory as JSON."""
     import ray
 
     from pipelines import score
@@ -73,7 +73,7 @@ class _Progress(Watch):
         super().__init__()
 
     def rates(self) -> dict[str, float]:
-        """Rows per second over windows of ten samples, once the first part was there."""
+        """Minimum, median and maximum of rows per second over windows of ten samples, from the first part on."""
         busy = [sample for sample in self._done if sample[1]] or [(0.0, 0), (1.0, 0)]
         windows = list(zip(busy[:-10:10], busy[10::10], strict=False)) or [(busy[0], busy[-1])]
         rates = [(rows - before) / max(at - since, 1e-9) for (since, before), (at, rows) in windows]

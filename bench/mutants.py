@@ -1,7 +1,7 @@
-"""Does `make test` notice a defect? Plants those of `_defects` one at a time, and runs the test that is to fail.
+"""Does `make test` notice a defect? Plants the defects of `_defects` one at a time, and runs the test that should fail.
 
-All is done in a copy of the tracked files, where every test passes first. A defect is noticed if its test fails; a test that
-can't be collected, or isn't there, is a mistake in the table. Tests run as by `make test`: without `chaos` and `long`.
+Works in a copy of the tracked files, where all these tests must pass first. A defect is noticed if its test fails; a test
+that can't be collected or doesn't exist is a mistake in the table. Tests run as in `make test`: without `chaos` and `long`.
 """
 
 import compileall
@@ -19,46 +19,46 @@ from bench._defects import DEFECTS, Defect
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _HANGS_S = 300
-"""A test that takes so long has failed: some defects would keep one waiting forever."""
+"""Seconds after which a test counts as failed: some defects make one wait forever."""
 
 _OUTCOMES = {0: "MISSED", 1: "noticed"}
 _WRONG = "WRONG IN THE TABLE"
-"""For all other ways in which pytest may end."""
+"""For all other exit codes of pytest."""
 
 
 def main(arguments: Sequence[str]) -> None:
     """`mutants`, or `mutants WORD ...` for the defects that have one of the words in their names."""
-    defects = [one for one in DEFECTS if not arguments or any(word in one.name for word in arguments)]
+    defects = [defect for defect in DEFECTS if not arguments or any(word in defect.name for word in arguments)]
     if not defects:
         sys.exit(f"no defect has {' or '.join(map(repr, arguments))} in its name")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place, "assay")
         _copy(copy)
-        sound = _run(copy, dict.fromkeys(one.test for one in defects))
+        sound = _run(copy, dict.fromkeys(defect.test for defect in defects))
         if sound.returncode:
             sys.exit(f"{sound.stdout}\nwithout a defect these tests must pass, and they end with {sound.returncode}")
         print(f"without a defect their tests pass, in {time.monotonic() - began:.0f} s", flush=True)
-        outcomes = [_plant(copy, one) for one in defects]
+        outcomes = [_plant(copy, defect) for defect in defects]
     noticed = outcomes.count(_OUTCOMES[1])
     print(f"{noticed} of {len(defects)} defects are noticed, in {(time.monotonic() - began) / 60:.1f} minutes")
     sys.exit(noticed != len(defects))
 
 
 def _copy(copy: Path) -> None:
-    """The tracked files as they are now."""
+    """Copy the tracked files as they are in the work tree, and compile them."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=_REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         if (file := _REPOSITORY / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, copy / name)
-    # By their hashes: a defect of the same length, planted in the same second, would else run as what was compiled before.
+    # Checked by hash: by time and size, a defect of equal length planted in the same second would run the old bytecode.
     for package in ("actors", "deploy", "pipelines", "tiny_models"):
         compileall.compile_dir(copy / package, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
 def _run(copy: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """Run tests of the copy, whose modules PYTHONPATH puts before those that are installed, in workers of Ray's, too."""
+    """Run tests of the copy. PYTHONPATH puts its modules before the installed ones, in Ray's workers as well."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", str(_HANGS_S), *tests]
     return subprocess.run(
@@ -67,7 +67,7 @@ def _run(copy: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _plant(copy: Path, defect: Defect) -> str:
-    """Run a defect's test with the defect; say what came of it."""
+    """Plant a defect, run its test, and restore the file; returns the outcome."""
     file = copy / defect.file
     sound, began = file.read_text(), time.monotonic()
     if sound.count(defect.text) != 1:

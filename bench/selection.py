@@ -35,46 +35,46 @@ CHOICES: dict[str, dict[str, Any]] = {
 def main(arguments: Sequence[str]) -> None:
     """`selection`, or `selection ROWS ROWS` for other sizes."""
     if arguments and arguments[0] == "--one":
-        _one(json.loads(arguments[1]))
+        _run_in_process(json.loads(arguments[1]))
         return
     sizes = tuple(map(int, arguments)) or SIZES
     with tempfile.TemporaryDirectory() as folder:
         for rows in sizes:
             _write(Path(folder, str(rows)), rows)
         for name, choice in CHOICES.items():
-            peaks = [_measured(Path(folder), rows, name, choice) for rows in sizes]
+            peaks = [_measure(Path(folder), rows, name, choice) for rows in sizes]
             print(f"{name}: {sizes[-1]:,} rows against {sizes[0]:,}: {peaks[-1] / peaks[0]:.2f} times")
 
 
 def _write(folder: Path, rows: int) -> None:
-    """A scored corpus, as if it had been scored."""
+    """Write a scored corpus of random grades, without scoring anything."""
     columns = Columns(pa.schema([("n", pa.int64())]), ("grade",), "")
     parts = Parts(str(folder))
     parts.create()
     grades = np.random.default_rng(rows).integers(1, 6, rows).astype(float)
     for start in range(0, rows, PART_ROWS):
-        own = grades[start : start + PART_ROWS]
-        numbers = np.arange(start, start + own.size)
+        chunk = grades[start : start + PART_ROWS]
+        numbers = np.arange(start, start + chunk.size)
         values: dict[str, Any] = {
             "n": numbers,
             "row": [f"corpus.parquet:{number}" for number in numbers],
-            "response_name": ["final"] * own.size,
+            "response_name": ["final"] * chunk.size,
             "prompt_hash": [f"{number // 4:016x}" for number in numbers],
-            "reward": own,
-            "scores": pa.StructArray.from_arrays([pa.array(own)], ["grade"]),
-            "status": ["scored"] * own.size,
-            "reason": pa.nulls(own.size, pa.string()),
-            "prompt_tokens": np.ones(own.size, np.int32),
-            "truncated": [False] * own.size,
+            "reward": chunk,
+            "scores": pa.StructArray.from_arrays([pa.array(chunk)], ["grade"]),
+            "status": ["scored"] * chunk.size,
+            "reason": pa.nulls(chunk.size, pa.string()),
+            "prompt_tokens": np.ones(chunk.size, np.int32),
+            "truncated": [False] * chunk.size,
         }
-        part = Part(0, Range(start, start + own.size), Counts(own.size, own.size))
+        part = Part(0, Range(start, start + chunk.size), Counts(chunk.size, chunk.size))
         parts.commit(part, pa.table(values).cast(columns.schema), {})
     file = InputFile(0, "corpus.parquet", "/corpus.parquet", FileKind.PARQUET, 1, "sha256-of-ends:0", rows)
     Manifest({"model": "made up", "prefix": ""}, (file,), columns, {}).write(str(folder))
 
 
-def _measured(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> float:
-    """The peak in MB."""
+def _measure(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> float:
+    """Run a choice in a process of its own; returns its peak memory in MB."""
     settings = {"scored": str(folder / str(rows)), "output": str(folder / f"{rows}-{len(name)}"), **choice}
     command = [sys.executable, "-m", "bench", "selection", "--one", json.dumps(settings)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -86,8 +86,8 @@ def _measured(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> flo
     return float(figures["peak_mb"])
 
 
-def _one(settings: dict[str, Any]) -> None:
-    """Choose once in this process, and print what it took as JSON."""
+def _run_in_process(settings: dict[str, Any]) -> None:
+    """Filter once in this process, and print its seconds and peak memory as JSON."""
     import ray
 
     from pipelines.filtering.filter_corpus import keep

@@ -1,9 +1,9 @@
-"""The endpoint beside vLLM's own server: requests per second on `/pooling`, and how long one takes.
+"""The endpoint beside vLLM's own server: prompts per second on `/pooling`, and the latency of a request.
 
-Two models, each on both servers with the same engine settings: a random one of 28 million weights, asked three times 100
-requests of 1,000 tokens, where the engine's work decides; and tiny-attributes, three times 2,000 of 50 tokens, where what is
-around the engine does, and the same again 16 to a request. Both servers are up while either is asked; the rounds take turns.
-64 clients ask at a time.
+Three cases, each on both servers with the same engine settings: a random model of 28 million weights, with 100 requests of
+1,000 tokens, where the engine's work dominates; tiny-attributes, with 2,000 requests of 50 tokens, where the work around the
+engine does; and the same 2,000 prompts, 16 to a request. Three rounds each, alternating between the servers, which both run
+all the time. 64 clients send at a time.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ ENGINE = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
 
 
 class Case(NamedTuple):
-    """A model, and what it is asked: requests, of so many prompts together, of so many tokens."""
+    """A model and its load: the number of requests, tokens per prompt, and prompts per request."""
 
     name: str
     folder: Path
@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What one round took: prompts per second, and how long a request took."""
+    """The figures of one round: prompts per second, latencies of a request, and counts of HTTP statuses."""
 
     per_second: float
     p50_ms: float
@@ -65,31 +65,31 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def measure(case: Case, folder: Path) -> None:
-    """Print what both servers do with it."""
+    """Measure both servers, and print minimum, median and maximum of each figure over the rounds."""
     rounds: dict[str, list[Round]] = {"assay": [], "vllm": []}
     with ExitStack() as servers:
         flags = itertools.chain.from_iterable(("--engine-args", f"{name}={value}") for name, value in ENGINE.items())
         log = folder / f"{case.name}.log"
-        assay, _ = servers.enter_context(
+        assay_address, _ = servers.enter_context(
             serving("--model", case.folder, "--family", _family(case), *flags, log=log, RAY_worker_niceness="0")
         )
-        addresses = {"assay": assay, "vllm": servers.enter_context(_vllm(case, folder))}
+        addresses = {"assay": assay_address, "vllm": servers.enter_context(_vllm(case, folder))}
         for address in addresses.values():
             asyncio.run(ask(address, case._replace(requests=WARM_UP), seed=-1))
         for number in range(ROUNDS):
             for name, address in addresses.items():
                 rounds[name].append(asyncio.run(ask(address, case, seed=number)))
                 print(f"{case.name} {name}: {rounds[name][-1]}", flush=True)
-    ratios = sorted(own.per_second / other.per_second for own, other in zip(*rounds.values(), strict=True))
-    for name, own in rounds.items():
+    ratios = sorted(assay.per_second / vllm.per_second for assay, vllm in zip(*rounds.values(), strict=True))
+    for name, server_rounds in rounds.items():
         for figure in ("per_second", "p50_ms", "p99_ms"):
-            values = sorted(getattr(one, figure) for one in own)
+            values = sorted(getattr(each, figure) for each in server_rounds)
             print(f"{case.name} {name} {figure}: {values[0]:.1f} {statistics.median(values):.1f} {values[-1]:.1f}")
     print(f"{case.name} assay/vllm: {ratios[0]:.2f} {statistics.median(ratios):.2f} {ratios[-1]:.2f} (min, median, max)")
 
 
 async def ask(address: str, case: Case, seed: int) -> Round:
-    """All requests of a round. Prompts differ between rounds, so that no prefix cache helps."""
+    """Send all requests of a round. Prompts differ between rounds, so that a prefix cache can't help."""
     rng = Random(f"{case.name} {seed}")
     prompts = [[rng.randrange(10, 900) for _ in range(case.tokens)] for _ in range(case.requests * case.together)]
     bodies = iter([prompts[at : at + case.together] for at in range(0, len(prompts), case.together)])

@@ -1,6 +1,6 @@
-"""Where the time of a start goes: `assay score` of 300 rows by a tiny model, from exec to the first scored part.
+"""The time of a start, step by step: `assay score` of 300 rows with a tiny model, from exec to the first scored part.
 
-Three runs after another, each in processes of its own; prints the moments of the last, and the totals of all.
+Three runs one after another, each in new processes. Prints the steps of the last, and the total seconds of all.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The command line: one module a group of commands, their options made of the settings, and what a person reads.
+"""The command line: a module per group of commands, options generated from the settings, and printed reports.
 
-Nothing imports it: whatever Python users need too lives in the packages below.
+No package imports it except `deploy`, for `assay serve`: what Python users need as well lives in the packages below.
 """

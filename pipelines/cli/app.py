@@ -1,4 +1,4 @@
-"""The command line: `assay`, or `python -m pipelines`. Commands load what they need when they run, so --help is instant."""
+"""The command line: `assay`, or `python -m pipelines`. Commands import what they need when they run: --help is instant."""
 
 import atexit
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import click
 
 from actors.errors import AssayError, AuditError, UserError
-from pipelines.cli.flags import OneValue, given, json_option, no_words_of_ray, settings_options
+from pipelines.cli.flags import OneValue, given, json_option, settings_options, silence_ray
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.storage import is_in_job
@@ -24,8 +24,8 @@ from pipelines.storage import is_in_job
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 audit failed or nothing scored.
 
-    Ends the process itself: what threads of Ray's and others' do while Python takes itself down has cost a run that was done
-    its exit code, by a segmentation fault.
+    Ends the process by `os._exit`: during Python's own shutdown, threads of Ray and other libraries are still running, and a
+    segmentation fault there has replaced the exit code of a run that was complete.
     """
     code: Any = 0
     try:
@@ -34,7 +34,7 @@ def main() -> None:
         code = end.code
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # whoever read it may be gone
+        with contextlib.suppress(OSError):  # the pipe's reader may have ended, as with `| head`
             stream.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
@@ -43,7 +43,7 @@ def _run() -> None:
     try:
         cli(standalone_mode=False, prog_name="assay")
     except (click.exceptions.Abort, KeyboardInterrupt):
-        _fail(f"interrupted; what is written stays, and {_goes_on()}", 130)
+        _fail(f"interrupted; what is written stays, and {_how_to_resume()}", 130)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -60,11 +60,11 @@ def _run() -> None:
 
 
 def _stopped(error: Exception) -> tuple[str, int]:
-    return f"{error}\nWhat is written stays, and {_goes_on()}", 3
+    return f"{error}\nWhat is written stays, and {_how_to_resume()}", 3
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Whether the cause is a full disk, or a used-up share of one: nothing is wrong with the command."""
+    """Whether the cause is a full disk or quota: then the command is right, and can resume once there is space."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -72,8 +72,8 @@ def _is_full(error: BaseException | None) -> bool:
     return False
 
 
-def _goes_on() -> str:
-    """What goes on with this command: the same one; --overwrite would start it again."""
+def _how_to_resume() -> str:
+    """The command that resumes this one: the same without --overwrite, which would delete what is written."""
     if is_in_job():
         return "the same job, submitted again, goes on from there"
     program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
@@ -86,7 +86,7 @@ def _fail(message: str, code: int) -> None:
 
 
 class _Commands(click.Group):
-    """The commands of this file, and those of others, of a layer above it too, imported by name when they are asked."""
+    """The commands of this file, and those of other modules, which are imported when such a command or --help is run."""
 
     ELSEWHERE: ClassVar = {
         "sample": "pipelines.cli.sampling_commands:sample",
@@ -129,13 +129,13 @@ def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> N
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="print the version, and exit"
 )
 def cli() -> None:
-    """Trustworthy rewards on massive corpora and online: score with any reward model, filter by the scores, serve them."""
+    """Score corpora and online requests with reward models; filter, sample, choose and export by the scores."""
 
 
 @cli.group(invoke_without_command=True)
 @click.pass_context
 def models(context: click.Context) -> None:
-    """List the reward models that Assay knows; `models explain ID` says how one of them is asked and read."""
+    """List the reward models that Assay knows. `models explain ID` shows one model's prompt format and outputs."""
     from pipelines.cli.explain_command import show_models
 
     if context.invoked_subcommand is None:
@@ -144,10 +144,10 @@ def models(context: click.Context) -> None:
 
 @models.command()
 @click.argument("model")
-@click.option("--family", cls=OneValue, help="as for `score`")
+@click.option("--family", cls=OneValue, help="family of the model, as for `score`")
 @json_option
 def explain(model: str, family: str | None, as_json: bool) -> None:
-    """Say how MODEL is asked, where its number is read, its range, context, licence and source."""
+    """Show the prompt format of MODEL, where its reward is read, its range, context length, licence and source."""
     from pipelines.cli.explain_command import explanation, show_explained
 
     about = explanation(model, family)
@@ -159,10 +159,10 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("model")
-@click.option("--timing", is_flag=True, help="say when each step of the start began, in all processes")
+@click.option("--timing", is_flag=True, help="print when each step of the start began, in seconds, in all processes")
 @settings_options(CheckSettings, "model")
 def check(timing: bool, **options: Any) -> None:
-    """Start MODEL and run the checks that every replica runs before its first row."""
+    """Start an engine with MODEL and run the self-test that every replica runs before its first row."""
     from pipelines.cli.check_command import check as run_check
     from pipelines.cli.check_command import timed
 
@@ -175,11 +175,12 @@ def check(timing: bool, **options: Any) -> None:
 @click.argument("model")
 @click.argument("folder")
 @click.option("--revision", cls=OneValue, help="branch, tag or commit of a hub model")
-@click.option("--family", cls=OneValue, help="as for `score`")
+@click.option("--family", cls=OneValue, help="family of the model, as for `score`")
 def convert(model: str, folder: str, revision: str | None, family: str | None) -> None:
-    """Write MODEL, whose reward is read from a language model's logits, into FOLDER as a checkpoint with a reward head.
+    """Convert MODEL, whose reward is read from a language model's logits, to a checkpoint with a reward head in FOLDER.
 
-    For tensor parallelism where the first GPU hasn't these logits: `score` says so. Weights are linked, where that can be.
+    Needed for tensor parallelism if the first GPU doesn't hold these logits; `score` says so then. Weight files are hard
+    links to those of MODEL where the file system allows it, and copies otherwise.
     """
     from actors.launch.convert_checkpoint import convert as write
 
@@ -192,9 +193,9 @@ def convert(model: str, folder: str, revision: str | None, family: str | None) -
 @settings_options(ScoreSettings, "inputs", "output")
 @json_option
 def score(as_json: bool, **options: Any) -> None:
-    """Score the corpus INPUTS (files, globs, folders) into the folder OUTPUT.
+    """Score the corpus INPUTS (files, globs, folders) and write the scores to the folder OUTPUT.
 
-    The same command again goes on where an earlier one ended.
+    Run the same command again to resume after an interruption.
     """
     _score(build(ScoreSettings, given(options)), as_json)
 
@@ -202,16 +203,16 @@ def score(as_json: bool, **options: Any) -> None:
 @cli.command()
 @click.argument("inputs", nargs=-1, required=True)
 @click.argument("output")
-@click.option("--model", "models", multiple=True, required=True, help="a reward model; give it twice or more often")
+@click.option("--model", "models", multiple=True, required=True, help="a reward model; give it two or more times")
 @settings_options(EnsembleSettings, "inputs", "output", "models")
 @json_option
 def ensemble(as_json: bool, **options: Any) -> None:
-    """Score the corpus INPUTS with several models, and combine what they say into the folder OUTPUT.
+    """Score the corpus INPUTS with several models, and write their combined scores to the folder OUTPUT.
 
-    OUTPUT is a scored corpus like any other, and OUTPUT/models/ holds one for each model. The reward is by default the mean
-    of the models' z-scores, each among that model's rewards of the responses to the same prompt: raw rewards of different
-    models are on different scales. The same command again goes on where an earlier one ended; with another --combine or
-    --suspect-... it combines anew, and no model runs again. Models that need settings of their own are given in a recipe.
+    OUTPUT is a scored corpus like any other; OUTPUT/models/ holds one for each model. By default, the reward is the mean of
+    the models' z-scores, which each model's rewards have among the responses to one prompt: raw rewards of different models
+    are on different scales. Run the same command again to resume after an interruption; with another --combine or
+    --suspect-... the scores are combined again without running a model. To give models different settings, use a recipe.
     """
     _ensemble(build(EnsembleSettings, given(options)), as_json)
 
@@ -222,7 +223,7 @@ def ensemble(as_json: bool, **options: Any) -> None:
 @settings_options(FilterSettings, "scored", "output")
 @json_option
 def filter_(as_json: bool, **options: Any) -> None:
-    """Keep the rows of the folder SCORED that meet a condition, in the folder OUTPUT; without OUTPUT, count them."""
+    """Write the rows of the scored corpus SCORED that meet a condition to the folder OUTPUT; without OUTPUT, count them."""
     _filter(build(FilterSettings, given(options)), as_json)
 
 
@@ -230,10 +231,10 @@ def filter_(as_json: bool, **options: Any) -> None:
 @click.argument("recipe")
 @json_option
 def run(recipe: str, as_json: bool) -> None:
-    """Do what the file RECIPE says: sample, refine, score or ensemble, filter, choose, make pairs, export.
+    """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export.
 
-    What is chosen, paired or exported row by row (`per: row`) of the recipe's own sample, refine or score is made while that
-    runs, part by part; the other steps follow one after another.
+    Steps `choose`, `pairs` and `export` with `per: row` that read the recipe's own sample, refine or score run along with
+    it, part by part. All other steps run one after another.
     """
     from pipelines.cli import recipe_preflight, sampling_commands
     from pipelines.exports import export_commands
@@ -241,8 +242,8 @@ def run(recipe: str, as_json: bool) -> None:
 
     steps = read_recipe(recipe).steps
     recipe_preflight.check_steps(steps)
-    own_run = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
-    along = export_commands.export_while_scoring(own_run, steps)
+    scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
+    along = export_commands.export_while_scoring(scoring_step, steps)
     run_with = {"jobs": list(along.values())}
     for name, step in steps.items():
         if name not in along and (done := recipe_preflight.read_finished_step(name, step)) is not None:
@@ -273,15 +274,18 @@ def run(recipe: str, as_json: bool) -> None:
 @click.argument("scored")
 @json_option
 def status(scored: str, as_json: bool) -> None:
-    """Tell how far the run in the folder SCORED is, and when its last part came, from the folder alone."""
-    from pipelines.cli.report import show_status
-    from pipelines.cli.status import status as look
+    """Show the progress of the run that writes to the folder SCORED, and the age of its last part.
 
-    found = look(scored)
+    Reads the folder alone.
+    """
+    from pipelines.cli.report import show_status
+    from pipelines.cli.status import status as read_status
+
+    progress = read_status(scored)
     if as_json:
-        click.echo(json.dumps(found.as_json()))
+        click.echo(json.dumps(progress.as_json()))
     else:
-        show_status(found)
+        show_status(progress)
 
 
 def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
@@ -289,7 +293,7 @@ def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> 
     from pipelines.runtime.progress import Lines
     from pipelines.scoring import score_corpus
 
-    with no_words_of_ray():
+    with silence_ray():
         summary = score_corpus.score(settings, Lines(), jobs=jobs)
     sampling_commands.tell(summary, as_json, functools.partial(report.show_scored, summary, settings), summary)
 
@@ -299,7 +303,7 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
     from pipelines.ensembles import score_ensemble
     from pipelines.runtime.progress import Lines
 
-    with no_words_of_ray():
+    with silence_ray():
         summary = score_ensemble.ensemble(settings, Lines())
     if as_json:
         click.echo(json.dumps(summary.as_json()))

@@ -1,4 +1,4 @@
-"""The self-test of a model, by hand: the same checks as in every replica, in this process."""
+"""The command `check`: runs the self-test of a model, the same as in every replica, in this process."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ from pipelines.settings.run_settings import CheckSettings
 
 
 def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
-    """Start an engine, and check the model on it. Raises a `UserError` or `EngineError` that says what is wrong."""
+    """Start an engine and self-test the model on it. Raises a `UserError` or `EngineError` that says what is wrong."""
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     passed(f"{settings.model.model} is read as {model.family_name}: {model.family.summary}")
     engine = start_engine(model, settings.engine)
@@ -26,7 +26,8 @@ def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
 
 @contextmanager
 def timed(write: Callable[[str], None]) -> Iterator[None]:
-    """Write when each step of a start in this block began, in seconds since the block did."""
+    """Write when each step of a start in this block began, in seconds since the block's beginning."""
+    # Child processes inherit the variable and append to the same file, which holds the moments of all processes.
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "timeline")
         os.environ[FILE] = str(file)

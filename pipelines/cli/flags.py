@@ -1,4 +1,4 @@
-"""What commands have in common. Options are made of settings: one for each, with its type, default and description."""
+"""What commands share. Options are generated from settings: one for each field, with its type, default and description."""
 
 import contextlib
 import enum
@@ -66,7 +66,7 @@ VALUES: Mapping[str, Callable[[], list[str]]] = {
 
 
 class OneValue(click.Option):
-    """An option that takes one value: given twice, neither is dropped without a word."""
+    """An option that takes one value. Given twice it is an error, where click would silently take the last."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{**options, "multiple": True})
@@ -89,20 +89,23 @@ json_option = click.option("--json", "as_json", is_flag=True, help="print the su
 
 
 @contextlib.contextmanager
-def no_words_of_ray() -> Iterator[None]:
-    """Ray prints what died to standard output, with tracebacks; a person hears of it from the progress, or in one error."""
+def silence_ray() -> Iterator[None]:
+    """Discard standard output in the block: Ray prints tracebacks of dead actors there, where --json's summary belongs.
+
+    The progress, on standard error, or the final error says the same in one line.
+    """
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
 
 def settings_options(settings: type[Settings], *but: str, **also: tuple[str, ...]) -> Callable[[Command], Command]:
-    """One click option for every single setting, with its default and its description.
+    """A decorator that adds a click option for each leaf of the settings, except those named in `but`.
 
-    `also` are flags by which a setting is known here, in place of its own name: `n=("-n",)`.
+    `also` replaces the flags of a setting: `n=("-n",)`.
     """
 
     def decorate(command: Command) -> Command:
-        for leaf in reversed(list(leaves(settings))):
+        for leaf in reversed(list(leaves(settings))):  # decorators apply from the last to the first: --help keeps the order
             if leaf.name not in but:
                 flags = also.get(leaf.name, (f"--{leaf.name.replace('_', '-')}",))
                 command = _option(leaf, flags)(command)
@@ -152,17 +155,17 @@ def _several(context: click.Context, parameter: click.Parameter, values: tuple[s
 
 
 def _values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
-    """In YAML."""
+    """Values are YAML: numbers and lists have their types."""
     return {name: from_yaml(value, f"{parameter.opts[0]} {name}") for name, value in _pairs(parameter, values)} or None
 
 
 def _texts(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    """As they are written: a principle may hold a colon, or a #."""
+    """Values are text as written: in YAML, a principle with a colon or # would be something else."""
     return dict(_pairs(parameter, values)) or None
 
 
 def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Names with their values. Raises `SettingsError`: none may be lost for another one of its name."""
+    """Names with their values. Raises `SettingsError` for a value without `=`, or for a name that is given twice."""
     pairs = [value.partition("=") for value in values]
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
         shown = repr(wrong[0]) if wrong[0].isidentifier() else "what was given"  # which may hold a credential
@@ -174,5 +177,5 @@ def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[st
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Those options that were given."""
+    """The options that were given on the command line; the settings have the defaults of all others."""
     return {name: value for name, value in options.items() if value is not None}

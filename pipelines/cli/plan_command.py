@@ -17,18 +17,20 @@ _RECIPES = (".yaml", ".yml")
 
 @click.command()
 @click.argument("inputs", nargs=-1)
-@click.option("--table", "as_table", is_flag=True, help="the layouts of all published models, in Markdown")
-@click.option("--out", cls=OneValue, metavar="FILE", help="keep the plan in a file, which `score --plan FILE` goes by")
-@click.option("--model", cls=OneValue, help="a folder, a hub id, or one of the built-in tiny-* models")
+@click.option("--table", "as_table", is_flag=True, help="print the layouts of all published models as a Markdown table")
+@click.option(
+    "--out", cls=OneValue, metavar="FILE", help="write the plan to a file; `score --plan FILE` compares the run with it"
+)
+@click.option("--model", cls=OneValue, help="reward model: a folder, a hub id, or one of the built-in tiny-* models")
 @settings_options(PlanSettings, "inputs", "model")
 @json_option
 def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool, **options: Any) -> None:
-    """Tell what scoring the corpus INPUTS will take: tokens, rejected rows, time, GPUs, cost. Needs no GPU.
+    """Estimate what scoring the corpus INPUTS takes: tokens, rejected rows, time, GPUs and cost. Needs no GPU.
 
-    A random sample is tokenised, or with --full everything. INPUTS may be a recipe, of which the `score` step is planned.
-    Without INPUTS: how many GPUs an engine of a model takes and how they share it, with the arithmetic.
+    Tokenises a random sample, or with --full all rows. INPUTS may be a recipe, whose `score` step is estimated. Without
+    INPUTS, prints how many GPUs an engine of the model needs and how they share its weights, with the arithmetic.
 
-    With --tensor-parallel a layout of your own is checked.
+    With --tensor-parallel, checks that layout instead of finding one.
     """
     if as_table:
         from pipelines.estimate.layouts import layout_table
@@ -55,9 +57,10 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
         raise SettingsError(
             f"{path} has no step `score`, and only that can be planned: what a policy will answer isn't known"
         )
-    own = {leaf.name for kind in (CardSettings, LookSettings, BillSettings) for leaf in leaves(kind)}
-    if said := sorted(options.keys() - own):
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+    # Everything else is in the recipe: an option that overrode it would plan another run than `assay run` does.
+    plan_options = {leaf.name for kind in (CardSettings, LookSettings, BillSettings) for leaf in leaves(kind)}
+    if of_recipe := sorted(options.keys() - plan_options):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in of_recipe)
         raise SettingsError(f"{flags}: {path} says what is scored and how; change it there")
     engine = step.engine
     if engine.tensor_parallel * engine.pipeline_parallel > 1:
@@ -76,18 +79,18 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
 
 
 def _plan_corpus(settings: PlanSettings, out: str | None, as_json: bool) -> None:
-    from pipelines.cli.plan_report import Looking, show_plan
+    from pipelines.cli.plan_report import TokenisingProgress, show_plan
     from pipelines.estimate.forecast import corpus_plan
 
-    looking = Looking(sys.stderr)
-    found = corpus_plan(settings, looking.told)
-    looking.done()
+    progress = TokenisingProgress(sys.stderr)
+    forecast = corpus_plan(settings, progress.update)
+    progress.done()
     if out is not None:
-        found.write(out)
+        forecast.write(out)
     if as_json:
-        click.echo(json.dumps(found.as_json()))
+        click.echo(json.dumps(forecast.as_json()))
     else:
-        show_plan(found)
+        show_plan(forecast)
         if out is not None:
             click.echo(f"Plan: {out}; `assay score ... --plan {out}` says at its end how it compares")
 
@@ -99,9 +102,9 @@ def _show_layout(options: Mapping[str, Any], out: str | None, as_json: bool) -> 
     if of_corpus or out is not None:
         flags = ", ".join([*(f"--{name.replace('_', '-')}" for name in of_corpus), *(["--out"] if out else [])])
         raise SettingsError(f"{flags}: of a corpus, and there is none; give its files, or a recipe")
-    found = layout_of(build(LayoutSettings, options))
+    plan = layout_of(build(LayoutSettings, options))
     if as_json:
-        click.echo(json.dumps({**found.layout._asdict(), "gpus": found.layout.gpus, "arithmetic": str(found)}))
+        click.echo(json.dumps({**plan.layout._asdict(), "gpus": plan.layout.gpus, "arithmetic": str(plan)}))
         return
-    click.echo(f"{found.layout}: {found.layout.gpus} GPU{'s' * (found.layout.gpus > 1)} for an engine")
-    click.echo(str(found))
+    click.echo(f"{plan.layout}: {plan.layout.gpus} GPU{'s' * (plan.layout.gpus > 1)} for an engine")
+    click.echo(str(plan))

@@ -1,4 +1,4 @@
-"""What a person sees of a plan, and at the end of a run of how it came out."""
+"""The printed plan of a run, and after the run its comparison with the facts."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -23,16 +23,16 @@ _NAMES = {
 }
 
 
-class Looking:
-    """A line of how far the looking is."""
+class TokenisingProgress:
+    """A line with the number of rows tokenised: rewritten in place on a terminal, else a new line every 10 s."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._shown = time.monotonic()
         self._line = False
 
-    def told(self, done: int, of: int) -> None:
-        """So much is done; of how much is 0 if nobody knows."""
+    def update(self, done: int, of: int) -> None:
+        """Show that `done` rows are tokenised; `of` is their total, or 0 if it is unknown."""
         now = time.monotonic()
         if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S:
             line = f"tokenised {done:,} of {of:,}" if of else f"tokenised {done:,} rows"
@@ -50,8 +50,10 @@ def show_plan(plan: CorpusPlan) -> None:
     """Print a plan."""
     console = Console(highlight=False)
     size = sum(file.size for file in plan.files)
-    looked = f"all {plan.looked['rows']:,} rows" if plan.looked["exact"] else f"{plan.looked['rows']:,} rows drawn at random"
-    lines = [plan.shape_found, f"{_count(len(plan.files), 'file')}, {size:,} bytes; tokenised {looked}"]
+    tokenised = (
+        f"all {plan.looked['rows']:,} rows" if plan.looked["exact"] else f"{plan.looked['rows']:,} rows drawn at random"
+    )
+    lines = [plan.shape_found, f"{_count(len(plan.files), 'file')}, {size:,} bytes; tokenised {tokenised}"]
     if plan.left_out:
         lines.append(left_out_message(plan.left_out))
     for line in lines:
@@ -62,15 +64,15 @@ def show_plan(plan: CorpusPlan) -> None:
 
 
 def _amounts(plan: CorpusPlan) -> Table:
-    found, bill = plan.totals, plan.bill
+    totals, bill = plan.totals, plan.bill
     table = Table(box=SIMPLE_HEAD)
     table.add_column("")
     for name in ("planned", "95 % low", "high"):
         table.add_column(name, justify="right")
     for name in ("rows", "responses", "rejected", "truncated", "tokens"):
-        table.add_row(_NAMES.get(name, name), *(f"{number:,.0f}" for number in found[name]))
+        table.add_row(_NAMES.get(name, name), *(f"{number:,.0f}" for number in totals[name]))
     if bill.written is not None:
-        table.add_row("questions", *(f"{number:,.0f}" for number in found["prompts"]))
+        table.add_row("questions", *(f"{number:,.0f}" for number in totals["prompts"]))
         table.add_row("written tokens", *(f"{number:,.0f}" for number in bill.written))
     if bill.work_s is not None and bill.gpu_hours is not None:
         table.add_row("time", *map(duration, bill.work_s))
@@ -122,7 +124,7 @@ def show_facts(console: Console, plan: Mapping[str, Any]) -> None:
     for name, row in plan.items():
         if name == "file":
             continue
-        shown = [_told(name, row[column]) for column in ("planned", "low", "high", "fact")]
+        shown = [_format_amount(name, row[column]) for column in ("planned", "low", "high", "fact")]
         within = {True: "within", False: "outside", None: ""}[row["within"]]
         table.add_row(_NAMES.get(name, name), *shown, within)
         if "why" in row:
@@ -136,7 +138,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def _told(name: str, number: float | None) -> str:
+def _format_amount(name: str, number: float | None) -> str:
     if number is None:
         return "-"
     if name == "wall_s":

@@ -1,6 +1,6 @@
-"""A recipe's later steps, checked before its first engine starts: what is wrong with them shall not be told after days.
+"""Checks a recipe's later steps before its first engine starts, so that a mistake in them doesn't show after days.
 
-What a run is going to make is settled by its plan, so conditions, scores and formats are checked against its columns.
+The columns that a run will write follow from its settings, so conditions, scores and formats are checked against those.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ _JOBS: Mapping[str, Callable[[Any], ExportJob]] = {
 
 
 def check_steps(steps: Mapping[str, Any]) -> None:
-    """Raise a `UserError` that names the step, if one that follows a run can't be done as it is asked for."""
-    runs = {storage.absolute(step.output): name for name, step in steps.items() if name in _OF_RUNS}
-    later = {name: step for name, step in steps.items() if name not in _OF_RUNS}
+    """Raise a `UserError` that names the step, if a step after the run can't be done with its settings."""
+    runs = {storage.absolute(step.output): name for name, step in steps.items() if name in _COLUMNS_OF_RUN}
+    later = {name: step for name, step in steps.items() if name not in _COLUMNS_OF_RUN}
     jobs = {name: _JOBS[name](step) for name, step in later.items() if name in _JOBS}
     if "filter" in later:
         filter_corpus.check(later["filter"])
@@ -40,14 +40,14 @@ def check_steps(steps: Mapping[str, Any]) -> None:
     planned: dict[str, Columns] = {}
     for name, step in later.items():
         if read_finished_step(name, step) is not None:
-            continue
+            continue  # done by an earlier run of the recipe: its input may be gone
         folder = storage.absolute(step.scored)
         if (run := runs.get(folder)) is None:
             if any(storage.overlap(folder, other) for other in runs):
-                continue  # what a run keeps inside its own folder, such as the members of an ensemble
+                continue  # a folder inside the run's, such as an ensemble's models/: it doesn't exist yet
             columns = scored_folder.read_scored_manifest(folder).columns
         else:
-            columns = planned[run] = planned.get(run) or _OF_RUNS[run](steps[run])
+            columns = planned[run] = planned.get(run) or _COLUMNS_OF_RUN[run](steps[run])
         if name in jobs:
             export_job.check_ahead(jobs[name], columns)
         else:
@@ -55,40 +55,40 @@ def check_steps(steps: Mapping[str, Any]) -> None:
 
 
 def read_finished_step(name: str, step: Any) -> KeepSummary | ExportSummary | None:
-    """What came of a later step that there is nothing to do for any more; None for any other step."""
+    """The summary of a later step that is complete; None for any other step."""
     if name in _JOBS:
         return export_job.read_finished_export(_JOBS[name](step))
     return filter_corpus.read_finished_filter(step) if name == "filter" else None
 
 
 def _check_folders(later: Mapping[str, Any]) -> None:
-    """Raise `SettingsError` if two steps write into one folder: the second would find what the first left there."""
-    taken: dict[str, str] = {}
+    """Raise `SettingsError` if two steps write into one folder: the second would find the output of the first there."""
+    writers: dict[str, str] = {}
     for name, step in later.items():
         for folder in filter(None, (step.output, getattr(step, "rest", None))):
-            other = taken.setdefault(storage.absolute(folder), name)
+            other = writers.setdefault(storage.absolute(folder), name)
             if other != name:
                 raise SettingsError(f"{other} and {name} both write into {folder}; give each a folder of its own")
 
 
-def _scored(step: ScoreSettings) -> Columns:
+def _scored_columns(step: ScoreSettings) -> Columns:
     return resolve_run.resolve(step).preparation.columns
 
 
-def _sampled(step: SampleSettings) -> Columns:
+def _sampled_columns(step: SampleSettings) -> Columns:
     if step.policy.policy is None:
         return resolve_run.resolve(step).preparation.columns
     sample_prompts.check(step)
     return resolve_run.resolve(step, unanswered=True).preparation.columns
 
 
-def _refined(step: RefineSettings) -> Columns:
+def _refined_columns(step: RefineSettings) -> Columns:
     return replace(resolve_run.resolve(step, unanswered=True).preparation.columns, refined=True)
 
 
-_OF_RUNS: Mapping[str, Callable[[Any], Columns]] = {
-    "sample": _sampled,
-    "refine": _refined,
-    "score": _scored,
+_COLUMNS_OF_RUN: Mapping[str, Callable[[Any], Columns]] = {
+    "sample": _sampled_columns,
+    "refine": _refined_columns,
+    "score": _scored_columns,
     "ensemble": score_ensemble.columns_ahead,
 }

@@ -1,4 +1,4 @@
-"""What a person sees at the end: counts, reasons, and quantiles to choose a threshold by."""
+"""The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,31 +44,31 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
     """Print the closing tables of an ensemble: those of the combined corpus, and how far its members agree."""
     console = Console(highlight=False)
     _show_summary(console, summary.combined)
-    found = summary.agreement
+    agreement = summary.agreement
     if Reason.NO_BASELINE in summary.combined.reasons:
         console.print(
             "no_baseline: fewer than two different responses to the prompt, so there is nothing to make z-scores of. "
             "--combine mean or min does without, and no model runs again",
             soft_wrap=True,
         )
-    for pair in found.pairs:
+    for pair in agreement.pairs:
         if pair.same_best is not None:
             correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:.2f}"
             console.print(
                 f"{pair.first} and {pair.second} have the same best response to {pair.same_best:.1%} of "
-                f"{found.compared:,} prompts{correlation}",
+                f"{agreement.compared:,} prompts{correlation}",
                 soft_wrap=True,
             )
-    asked = settings.combination
+    combination = settings.combination
     console.print(
-        f"Suspect: {summary.combined.flags.get(SUSPECT, 0):,} responses, above {asked.suspect_reward:g} in z_mean and "
-        f"{asked.suspect_disagreement:g} in z_disagreement",
+        f"Suspect: {summary.combined.flags.get(SUSPECT, 0):,} responses, above {combination.suspect_reward:g} in z_mean and "
+        f"{combination.suspect_disagreement:g} in z_disagreement",
         soft_wrap=True,
     )
-    if found.too_few:
+    if agreement.too_few:
         console.print(
-            f"{found.too_few:,} of {found.prompts:,} prompts have fewer than the {found.needed} responses among which one "
-            "can be suspect",
+            f"{agreement.too_few:,} of {agreement.prompts:,} prompts have fewer than the {agreement.needed} responses "
+            "among which one can be suspect",
             soft_wrap=True,
         )
     if any((model.engine or settings.engine).engine == "fake" for model in settings.models):
@@ -167,16 +167,16 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
     _show_place(console, settings.output)
 
 
-def show_made(output: str, summary: ExportSummary, what: str, advice: Mapping[str, Any] | None = None) -> None:
-    """Print what was made of a scored corpus."""
+def show_exported(output: str, summary: ExportSummary, noun: str, advice: Mapping[str, Any] | None = None) -> None:
+    """Print the summary of an export; `noun` is what its rows are, such as pairs."""
     console = Console(highlight=False)
     console.print(
-        f"{summary.rows:,} {what} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
+        f"{summary.rows:,} {noun} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
     )
     left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
     if any(left.values()):
         console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)
-    agree, against = (summary.labels.get(one, 0) for one in (LabelAgreement.AGREES, LabelAgreement.DISAGREES))
+    agree, against = (summary.labels.get(outcome, 0) for outcome in (LabelAgreement.AGREES, LabelAgreement.DISAGREES))
     if agree or against:
         console.print(
             f"Labels: {agree:,} pairs are as the corpus' own chosen and rejected, {against:,} are the other way round "
@@ -206,44 +206,43 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
 
 
 def show_strays(scored: str) -> None:
-    """Tell on standard error of files among the parts of a scored folder that are none of them, if there are any."""
+    """Print to standard error the files among the parts of a scored folder that aren't parts, if there are any."""
     if strays := Parts(absolute(scored)).strays():
         Console(stderr=True, highlight=False).print(strays_message(strays), soft_wrap=True)
 
 
-def show_status(found: RunStatus) -> None:
-    """Print how far a run is."""
+def show_status(run: RunStatus) -> None:
+    """Print the progress of a run."""
     console = Console(highlight=False)
-    state = "complete" if found.complete else f"{found.share:.1%} done"
-    files, parts = (
-        f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in ((found.files, "file"), (found.parts, "part"))
-    )
-    console.print(f"{state}: {files} by {found.model}, {parts}")
+    state = "complete" if run.complete else f"{run.share:.1%} done"
+    files, parts = (f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in ((run.files, "file"), (run.parts, "part")))
+    console.print(f"{state}: {files} by {run.model}, {parts}")
     console.print(
-        f"{found.rows:,} rows, {found.responses:,} responses: "
-        f"{found.scored:,} scored, {found.rejected:,} rejected, {found.failed:,} failed"
+        f"{run.rows:,} rows, {run.responses:,} responses: "
+        f"{run.scored:,} scored, {run.rejected:,} rejected, {run.failed:,} failed"
     )
-    if found.made_up:
+    if run.made_up:
         console.print(_MADE_UP)
-    if found.last_part_ago is not None:
-        pieces = [f"last part {duration(found.last_part_ago)} ago"]
-        if found.responses_per_s is not None:
-            pieces.append(f"{found.responses_per_s:,.1f} responses/s over the last parts")
-        if found.eta is not None:
-            pieces.append(f"{duration(found.eta)} to go at that rate")
-        console.print(", ".join(pieces), soft_wrap=True)
-    if found.strays:
-        console.print(strays_message(found.strays), soft_wrap=True)
-    if found.empty:
-        console.print(f"Parts that are empty: {', '.join(found.empty[:3])}; the same score command makes them again")
-    if not found.complete:
+    if run.last_part_ago is not None:
+        facts = [f"last part {duration(run.last_part_ago)} ago"]
+        if run.responses_per_s is not None:
+            facts.append(f"{run.responses_per_s:,.1f} responses/s over the last parts")
+        if run.eta is not None:
+            facts.append(f"{duration(run.eta)} to go at that rate")
+        console.print(", ".join(facts), soft_wrap=True)
+    if run.strays:
+        console.print(strays_message(run.strays), soft_wrap=True)
+    if run.empty:
+        console.print(f"Parts that are empty: {', '.join(run.empty[:3])}; the same score command makes them again")
+    if not run.complete:
         console.print("If nothing works on it any more, the same score command goes on")
 
 
 def _selection_lines(summary: KeepSummary) -> Iterator[str]:
-    """Where a selection made its cut, and what became of those right on it."""
-    found = summary.selection or {}
-    if "boundary" in found:
-        yield f"Chosen by {found['by']} from {found['candidates']:,} candidates; the cut is at {found['boundary']:.6g}"
-    if found.get("equal", 0) > found.get("equal_kept", 0):
-        yield f"Of the {found['equal']:,} right on it, {found['equal_kept']:,} are kept, chosen by a hash of which they are"
+    """Lines about a selection: the value of its cut, and how many of the rows with exactly that value were kept."""
+    selection = summary.selection or {}
+    if "boundary" in selection:
+        by, candidates, boundary = selection["by"], selection["candidates"], selection["boundary"]
+        yield f"Chosen by {by} from {candidates:,} candidates; the cut is at {boundary:.6g}"
+    if (equal := selection.get("equal", 0)) > (kept := selection.get("equal_kept", 0)):
+        yield f"Of the {equal:,} right on it, {kept:,} are kept, chosen by a hash of which they are"

@@ -1,4 +1,4 @@
-"""How far a run is, from its folder alone: whoever can read the folder can ask, wherever the run is."""
+"""The progress of a run, from its folder alone: works on any machine that can read the folder."""
 
 import time
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, is_empty
 from pipelines.storage import Entry, error_text
 
 _RECENT_PARTS = 100
-"""By how long the last of them took, the rest is estimated."""
+"""The rate and the remaining time are estimated from the newest 100 parts: the rate of the start would mislead."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run, as its parts tell. Times are in seconds; None where nothing tells them."""
+    """The state of a run, read from its parts. `share` is 0 to 1; times are seconds, None if they can't be estimated."""
 
     model: str
     files: int
@@ -34,11 +34,11 @@ class RunStatus:
     responses_per_s: float | None
     eta: float | None
     made_up: bool = False
-    """Whether the numbers are the fake engine's."""
+    """Whether the scores are the fake engine's."""
     strays: tuple[str, ...] = ()
-    """Files beside the parts that are none of this run."""
+    """Files among the parts that aren't this run's."""
     empty: tuple[str, ...] = ()
-    """Parts that hold nothing, and will be made again."""
+    """Empty part files, whose rows will be scored again."""
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -46,7 +46,10 @@ class RunStatus:
 
 
 def status(folder: str) -> RunStatus:
-    """Look at the folder of a run, under way, stopped or complete. Raises `SourceError` if it is none."""
+    """The state of the run of a folder, whether running, stopped or complete.
+
+    Raises `SourceError` if it is no such folder.
+    """
     manifest = read_manifest(folder)
     if manifest is None:
         raise SourceError(f"{folder} isn't there, or has no {NAME}: it isn't the output folder of a scored corpus")
@@ -89,6 +92,6 @@ def status(folder: str) -> RunStatus:
 
 
 def _before(parts: Sequence[Part], recent: Sequence[tuple[Part, Entry]]) -> list[Part]:
-    """The parts that were there when the first of the recent ones was written, this one included."""
+    """The parts up to the first of the recent ones: the rate is measured from its time to that of the last."""
     later = {part for part, _ in recent[1:]}
     return [part for part in parts if part not in later]

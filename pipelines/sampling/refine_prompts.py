@@ -189,14 +189,14 @@ class _Refining:
                 self._writer(run, self.writers[1], critic, self.feedback_prompt),
                 self._writer(run, self.writers[2], editor, self.edit_prompt),
             )
-            asking = self._asking(run, self.writers[0], self.settings.policy.policy_system)
-            yield Flow(step_dataset(run, units, asking, RefineStep, step), engines.ledgers)
+            preparation = self._preparation(run, self.writers[0], self.settings.policy.policy_system)
+            yield Flow(step_dataset(run, units, preparation, RefineStep, step), engines.ledgers)
 
     def _writer(self, run: Run, model: _Model, source: CandidateSource, prompt: str) -> Writer:
         # Without --policy-system: that is for answers, and the critic and the editor have prompts of their own.
-        return Writer(source, self._asking(run, model, None), prompt)
+        return Writer(source, self._preparation(run, model, None), prompt)
 
-    def _asking(self, run: Run, model: _Model, system: str | None) -> PromptPreparation:
+    def _preparation(self, run: Run, model: _Model, system: str | None) -> PromptPreparation:
         return PromptPreparation(run.preparation, model.policy, system, self.settings.render.control_tokens)
 
 

@@ -71,7 +71,7 @@ class Writer:
     """A model that writes about drafts, and its prompt: a Jinja template, rendered into one user turn."""
 
     source: CandidateSource
-    asking: PromptPreparation
+    preparation: PromptPreparation
     template: str
 
     def request(self, name: str, fields: Mapping[str, object], seeds: tuple[int, ...]) -> CandidateRequest:
@@ -82,7 +82,7 @@ class Writer:
     async def write(self, work: str, requests: Sequence[CandidateRequest], rendering: Executor) -> list[tuple[Drawn, ...]]:
         """A text for each seed of each request; where the prompt can't be rendered (too long), its reason for each seed."""
         loop = asyncio.get_running_loop()
-        prompts = await loop.run_in_executor(rendering, self.asking.rendered, [request.prompt for request in requests])
+        prompts = await loop.run_in_executor(rendering, self.preparation.rendered, [request.prompt for request in requests])
         answerable = [
             request._replace(prompt=prompt)
             for request, prompt in zip(requests, prompts, strict=True)

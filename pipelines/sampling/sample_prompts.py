@@ -103,8 +103,10 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
         if settings.overwrite:
             _delete_first_pass(settings.output)
         write_recipe(settings.output, sample=settings)
-        asking = PromptPreparation(run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens)
-        work = _Sampling(asking, settings)
+        preparation = PromptPreparation(
+            run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens
+        )
+        work = _Sampling(preparation, settings)
         # `carry_out` drops unreadable parts too, but too late: what they held is missing, and may need a first pass.
         if not run.missing():
             drop_unreadable(run.parts, counting.noted)
@@ -112,7 +114,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
             run.parts.repair()
             if run.missing() and _goes_in_turns(run, settings, counting):
                 _generate_first(run, work, counting)
-            summary = carry_out(run, work.judging, counting, jobs)
+            summary = carry_out(run, work.flow, counting, jobs)
         # Only now: until every candidate is judged and committed, the first pass is the only copy of the others.
         _delete_first_pass(settings.output)
         sampled = _summarise(run, summary, settings, counting.usage)
@@ -160,11 +162,11 @@ def _in_turns(settings: SampleSettings) -> bool:
 class _Sampling:
     """The flows of a run: pools of engines, and the step that calls them and commits."""
 
-    asking: PromptPreparation
+    preparation: PromptPreparation
     settings: SampleSettings
 
     @contextmanager
-    def judging(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
+    def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
         """Generate and judge, or judge the candidates of a first pass."""
         settings, first = self.settings, _first_pass(run)
         writers, judges = policies.sizes(settings, writers=0 if first else 1)
@@ -173,18 +175,18 @@ class _Sampling:
             source: CandidateSource | FirstPassCandidates = (
                 FirstPassCandidates(first, settings.prefix)
                 if first
-                else engines.source(settings.policy, self.asking.policy, writers)
+                else engines.source(settings.policy, self.preparation.policy, writers)
             )
             judge = engines.judges(run.preparation.model, judges)
             yield Flow(self._dataset(run, units, source, judge), engines.ledgers)
 
     @contextmanager
-    def drawing(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
+    def generation_flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
         """Generate alone: the candidates are committed unjudged."""
         writers, _ = policies.sizes(self.settings, writers=1, with_judge=False)
         with ExitStack() as stack:
             engines = Engines(stack, self.settings, note)
-            source = engines.source(self.settings.policy, self.asking.policy, writers)
+            source = engines.source(self.settings.policy, self.preparation.policy, writers)
             yield Flow(self._dataset(run, units, source, None), engines.ledgers)
 
     def _dataset(
@@ -194,14 +196,14 @@ class _Sampling:
         step = SampleStepSettings(
             step_settings(run), CandidateBudget(settings.draw), settings.policy.policy_seed, source, judges
         )
-        return step_dataset(run, units, self.asking, SampleStep, step)
+        return step_dataset(run, units, self.preparation, SampleStep, step)
 
 
-def step_dataset(run: Run, units: Sequence[Unit], asking: PromptPreparation, step: type, settings: Any) -> Dataset:
+def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation, step: type, settings: Any) -> Dataset:
     """The dataset of a run: read rows, prepare prompts, and `step`, which calls the pools and holds no engine itself."""
     steps = max(1, cluster_gpus() // 8)  # with 16 calls each, one keeps the engines of a node of 8 GPUs busy
     prompts = read_units(run, units).map_batches(
-        functools.partial(prepare_prompts, asking=asking), batch_size=None, batch_format="pyarrow"
+        functools.partial(prepare_prompts, asking=preparation), batch_size=None, batch_format="pyarrow"
     )
     return prompts.map_batches(
         step,
@@ -227,7 +229,7 @@ def _generate_first(run: Run, work: _Sampling, progress: Progress) -> None:
     if not first.missing():  # `carry_out` would check this, but isn't called when nothing is missing
         drop_unreadable(first.parts, progress.noted)
     if first.missing():
-        carry_out(first, work.drawing, progress)
+        carry_out(first, work.generation_flow, progress)
 
 
 def _first_pass(run: Run) -> Parts | None:

@@ -1,4 +1,4 @@
-"""Rows to read, what came of them, and the real data to read them from."""
+"""Rows to parse, the parts of their result, and the folder of real data."""
 
 import os
 from pathlib import Path
@@ -21,31 +21,33 @@ def chat(*turns: object) -> dict[str, object]:
     return {"messages": list(turns)}
 
 
-def contexts(asked: RowRequests) -> list[list[tuple[str, str]]]:
-    return [[(str(turn.role), turn.content) for turn in request.context] for request in asked.requests]
+def contexts(parsed: RowRequests) -> list[list[tuple[str, str]]]:
+    return [[(str(turn.role), turn.content) for turn in request.context] for request in parsed.requests]
 
 
-def judged(asked: RowRequests) -> dict[str, str]:
-    return {response.name: response.content for request in asked.requests for response in request.responses}
+def judged(parsed: RowRequests) -> dict[str, str]:
+    return {response.name: response.content for request in parsed.requests for response in request.responses}
 
 
-def refused(asked: RowRequests) -> dict[str, Reason]:
-    return {response.name: response.reason for response in asked.rejected}
+def refused(parsed: RowRequests) -> dict[str, Reason]:
+    return {response.name: response.reason for response in parsed.rejected}
 
 
-def account(asked: RowRequests) -> None:
-    """Assert that each response of the row has one outcome, and that what is to be judged can be."""
-    assert asked.names
-    assert sorted([*judged(asked), *refused(asked)]) == sorted(asked.names)
+def account(parsed: RowRequests) -> None:
+    """Assert that each response of the row is either judged or rejected, and that the judged ones have text."""
+    assert parsed.names
+    assert sorted([*judged(parsed), *refused(parsed)]) == sorted(parsed.names)
     assert (
-        len(set(asked.names)) == len(asked.names) == sum(len(one.responses) for one in asked.requests) + len(asked.rejected)
+        len(set(parsed.names))
+        == len(parsed.names)
+        == sum(len(request.responses) for request in parsed.requests) + len(parsed.rejected)
     )
-    assert all(request.context and request.responses for request in asked.requests)
-    assert all(text.strip() and text.encode() for text in judged(asked).values())
+    assert all(request.context and request.responses for request in parsed.requests)
+    assert all(text.strip() and text.encode() for text in judged(parsed).values())
 
 
 def shared_data() -> Path:
-    """The folder of public data; without it a test is skipped, but fails where it must be there."""
+    """The folder of public data. Without it a test is skipped, or fails in CI, where it must exist."""
     folder = Path(__file__).parents[3] / "shared" / "data"
     if not folder.is_dir():
         if os.environ.get("CI") == "true":

@@ -50,37 +50,45 @@ def judged_corpus(
     **how: Any,
 ) -> str:
     """A scored corpus of rows that hold their responses; `rewards` are those of each row's responses, by its shape."""
-    return _corpus(folder, rows, shape, [_of_row(row, own, shape) for row, own in zip(rows, rewards, strict=True)], **how)
+    return _corpus(
+        folder,
+        rows,
+        shape,
+        [_of_row(row, row_rewards, shape) for row, row_rewards in zip(rows, rewards, strict=True)],
+        **how,
+    )
 
 
 def drawn_corpus(
     folder: Path,
     rows: Sequence[Mapping[str, Any]],
-    drawn: Sequence[Sequence[tuple[str, Given]]],
+    candidates: Sequence[Sequence[tuple[str, Given]]],
     shape: RowShape,
     system: str | None = None,
     **how: Any,
 ) -> str:
-    """A scored corpus of prompts and what a policy wrote: the text of each candidate, and what it came to."""
-    found = [_drawn_of_row(row, own, shape, system) for row, own in zip(rows, drawn, strict=True)]
-    return _corpus(folder, rows, shape, found, policy={"policy": "m", **({"system": system} if system else {})}, **how)
+    """A scored corpus of prompts and a policy's candidates: the text and the score of each."""
+    responses = [
+        _drawn_of_row(row, row_candidates, shape, system) for row, row_candidates in zip(rows, candidates, strict=True)
+    ]
+    return _corpus(folder, rows, shape, responses, policy={"policy": "m", **({"system": system} if system else {})}, **how)
 
 
 def scored_corpus(settings: ScoreSettings) -> str:
-    """A corpus read, rendered and written as `score` does it, with numbers made up here."""
+    """A corpus read, rendered and committed as `score` does it, with made-up rewards."""
     planned = resolve(settings)
     commit_missing(open_run(settings, planned, manifest_of(planned, settings)))
     return settings.output
 
 
 def commit_missing(run: Run) -> None:
-    """What is missing of a run, read, rendered and written as `score` does it, with numbers made up here."""
+    """Read, render and commit the missing parts of a run as `score` does it, with made-up rewards."""
     outputs, metadata = run.preparation.columns.outputs, step_settings(run).metadata
     for unit in run.missing():
         for raw in read(unit, run.settings.corpus.max_record_bytes, run.parts.end_seen):
             prepared = prepare(raw, run.preparation)
             for stretch in stretches(prepared, run.part_rows, prepared_rows(prepared)):
-                outcomes = outcomes_of(stretch.rows, [_made_up(one, outputs) for one in requests_of(stretch.rows)])
+                outcomes = outcomes_of(stretch.rows, [_made_up(rendered, outputs) for rendered in requests_of(stretch.rows)])
                 names = [f"{unit.file.name}:{start}" for start in stretch.table.column(START).to_pylist()]
                 scores = [outcome.score for row in outcomes for outcome in row]
                 part = Part(stretch.file, stretch.range, Counts.of(len(names), scores))
@@ -88,59 +96,60 @@ def commit_missing(run: Run) -> None:
 
 
 def _made_up(request: RenderedRequest, outputs: Sequence[str]) -> tuple[Score, ...]:
-    """Numbers that differ from response to response, and are the same every time."""
+    """Rewards from a hash of each prompt's ids: they differ between responses, and are equal in every run."""
     rewards = iter(zlib.crc32(str(list(map(int, prompt.ids))).encode()) / 2**30 - 2 for prompt in request.prompts)
     return tuple(
-        Score.rejected(one.reason)
-        if one.reason
+        Score.rejected(response.reason)
+        if response.reason
         else Score.scored(Reading(reward := next(rewards), {name: reward + at for at, name in enumerate(outputs)}), 7)
-        for one in request.responses
+        for response in request.responses
     )
 
 
 def prompts(shape: str = "prompt") -> RowShape:
-    """How rows are read that a policy has answered."""
+    """The shape of rows that are prompts for a policy."""
     return RowShape(shape, unanswered=True)
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
-    """What was made, in the order of the files."""
+    """The rows of an export, in the order of its files."""
     return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """What was made, byte by byte."""
+    """The files of an export, by name."""
     return {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
 
 
 def _of_row(row: Mapping[str, Any], rewards: Sequence[Given], shape: RowShape) -> list[Response]:
-    asked = shape.requests(row)
-    hashes = {own.name: request.prompt_hash for request in asked.requests for own in request.responses}
-    refused = {bad.name: bad.reason for bad in asked.rejected}
-    given = zip(asked.names, rewards, strict=True)
+    parsed = shape.requests(row)
+    hashes = {response.name: request.prompt_hash for request in parsed.requests for response in request.responses}
+    refused = {bad.name: bad.reason for bad in parsed.rejected}
+    pairs = zip(parsed.names, rewards, strict=True)
     return [
         (name, hashes.get(name), Score.rejected(refused[name]) if name in refused else _score(reward), None)
-        for name, reward in given
+        for name, reward in pairs
     ]
 
 
 def _drawn_of_row(
-    row: Mapping[str, Any], drawn: Sequence[tuple[str, Given]], shape: RowShape, system: str | None
+    row: Mapping[str, Any], candidates: Sequence[tuple[str, Given]], shape: RowShape, system: str | None
 ) -> list[Response]:
-    asked = shape.requests(row)
-    if not asked.requests:
-        return [(CANDIDATE, None, Score.rejected(asked.rejected[0].reason), None)]
-    (request,) = asked.requests
-    own = ScoreRequest(with_policy_system(request.context, system), (), request.principles).prompt_hash
+    parsed = shape.requests(row)
+    if not parsed.requests:
+        return [(CANDIDATE, None, Score.rejected(parsed.rejected[0].reason), None)]
+    (request,) = parsed.requests
+    prompt_hash = ScoreRequest(with_policy_system(request.context, system), (), request.principles).prompt_hash
     return [
-        (f"{CANDIDATE}[{at}]", own, _score(reward), Drawn(text, "stop", 1, 1, 0)) for at, (text, reward) in enumerate(drawn)
+        (f"{CANDIDATE}[{at}]", prompt_hash, _score(reward), Drawn(text, "stop", 1, 1, 0))
+        for at, (text, reward) in enumerate(candidates)
     ]
 
 
-def _score(given: Given) -> Score:
-    if given is None:
+def _score(outcome: Given) -> Score:
+    if outcome is None:
         return Score.rejected(Reason.TOO_LONG)
-    scores = given if isinstance(given, Mapping) else {"reward": given}
+    scores = outcome if isinstance(outcome, Mapping) else {"reward": outcome}
     return Score.scored(Reading(scores["reward"], scores), 7)
 
 
@@ -148,7 +157,7 @@ def _corpus(
     folder: Path,
     rows: Sequence[Mapping[str, Any]],
     shape: RowShape,
-    found: Sequence[Sequence[Response]],
+    responses_by_row: Sequence[Sequence[Response]],
     *,
     outputs: tuple[str, ...] = ("reward",),
     prefix: str = "",
@@ -162,12 +171,12 @@ def _corpus(
     parts = Parts(str(folder))
     parts.create()
     for start in range(0, len(rows), part_rows):
-        own = found[start : start + part_rows]
-        flat = [(start + at, *response) for at, responses in enumerate(own) for response in responses]
+        chunk = responses_by_row[start : start + part_rows]
+        flat = [(start + at, *response) for at, responses in enumerate(chunk) for response in responses]
         carried = whole.take(pa.array([at for at, *_ in flat], pa.int64()))
         named = [(f"c:{at}", name, prompt_hash, score) for at, name, prompt_hash, score, _ in flat]
-        part = Part(0, Range(start, start + len(own)), Counts.of(len(own), [score for *_, score in named]))
-        parts.commit(part, columns.table(carried, named, [drawn for *_, drawn in flat]), {})
+        part = Part(0, Range(start, start + len(chunk)), Counts.of(len(chunk), [score for *_, score in named]))
+        parts.commit(part, columns.table(carried, named, [candidate for *_, candidate in flat]), {})
     identity = {
         "model": "m",
         "prefix": prefix,

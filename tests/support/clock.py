@@ -1,11 +1,11 @@
-"""A loop for tests of limits that are minutes: time passes on it only while it waits, and then at once."""
+"""An event loop with virtual time, for tests of limits that are minutes: waiting takes no time, and only waiting does."""
 
 import asyncio
 import selectors
 
 
 class Idle(selectors.SelectSelector):
-    """Passes the time that a loop would wait without waiting."""
+    """A selector that returns at once, and adds the time-out that it was given to its clock."""
 
     passed_s = 0.0
 
@@ -15,7 +15,7 @@ class Idle(selectors.SelectSelector):
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """A loop on which hours pass at once, and nothing that the machine does takes time."""
+    """A loop whose time is that of `Idle`: a sleep of hours returns at once, and computing takes no time."""
 
     def __init__(self) -> None:
         self._idle = Idle()

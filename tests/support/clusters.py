@@ -10,26 +10,26 @@ from ray.cluster_utils import Cluster
 
 _STORE = {"object_store_memory": 200 * 2**20}
 NO_DASHBOARD = {"include_dashboard": False, "dashboard_port": None}
-"""Without a port, too: Ray would try whether it is free, and leave the socket of that open where it isn't."""
+"""Also without a port: Ray would check whether it is free, and leave that check's socket open where it isn't."""
 
 
 @contextmanager
 def cluster(head: Mapping[str, Any], *nodes: Mapping[str, Any]) -> Iterator[Any]:
-    """A cluster of a head and nodes of these resources, which the test and its processes are connected to."""
+    """A cluster of a head and nodes with these resources, to which the test and its processes connect."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
-        own: Any = Cluster(initialize_head=True, head_node_args={**_STORE, **NO_DASHBOARD, **head})
+        ray_cluster: Any = Cluster(initialize_head=True, head_node_args={**_STORE, **NO_DASHBOARD, **head})
         for node in nodes:
-            add(own, node)
-        patch.setenv("RAY_ADDRESS", own.address)
-        ray.init(address=own.address, log_to_driver=False)
+            add(ray_cluster, node)
+        patch.setenv("RAY_ADDRESS", ray_cluster.address)
+        ray.init(address=ray_cluster.address, log_to_driver=False)
         try:
-            yield own
+            yield ray_cluster
         finally:
             ray.shutdown()
-            own.shutdown()
+            ray_cluster.shutdown()
 
 
-def add(own: Any, node: Mapping[str, Any]) -> Any:
-    """One more node, which can be taken away again."""
-    return own.add_node(**_STORE, **node)
+def add(ray_cluster: Any, node: Mapping[str, Any]) -> Any:
+    """Add a node, which can be removed again; returns its handle."""
+    return ray_cluster.add_node(**_STORE, **node)

@@ -39,8 +39,8 @@ def summary(*arguments: object) -> dict[str, Any]:
     """Run a command that must succeed, with --json."""
     done = assay(*arguments, "--json")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def running(*arguments: object, program: Sequence[str] = PROGRAM, **environment:
 
 
 def kill(process: psutil.Process) -> None:
-    """As the kernel does it when memory runs out."""
+    """Send SIGKILL, as the kernel does when memory runs out."""
     try:
         process.send_signal(signal.SIGKILL)
     except psutil.NoSuchProcess:
@@ -74,15 +74,15 @@ def kill(process: psutil.Process) -> None:
 
 
 def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
-    """Wait until something is so, or the command has ended. Fails if neither happens."""
+    """Wait until the condition holds or the command has ended; fails after 300 s."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition() and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.005)
 
 
-def _told(driver: psutil.Process) -> str:
-    """What a command does, and what its processes are, for the message of a test that failed."""
+def _describe(driver: psutil.Process) -> str:
+    """A command's state and its processes, for the message of a failed test."""
     status = driver.status() if driver.is_running() else "gone"
     return f"{status}, with {', '.join(title(process)[-60:] for process in family(driver)) or 'no process'} below it"
 
@@ -93,12 +93,12 @@ def parts_of(folder: Path) -> list[Path]:
 
 
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """The committed parts of a run, with what changes if one is written anew."""
+    """Inode and time of change of each committed part: they change if a part is written again."""
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts_of(folder)}
 
 
 def exported(scored: Path, folder: Path) -> bytes:
-    """Every response with everything that was found out about it, as the filter writes it."""
+    """All responses with their scores, as `filter` writes them."""
     summary("filter", scored, folder, "--keep", "true")
     return b"".join(path.read_bytes() for path in sorted(folder.glob("kept-*.jsonl")))
 
@@ -109,20 +109,19 @@ def actors_of(driver: psutil.Process) -> list[psutil.Process]:
 
 
 def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
-    """vLLM's own processes of a command, as soon as there are so many.
+    """vLLM's own processes of a command, once there are `count`.
 
-    To be asked for before there are parts: to look through all processes of a busy machine takes seconds, in which a small
-    run ends.
+    Call it before there are parts: looking through all processes of a busy machine takes seconds, in which a small run ends.
     """
-    found: list[psutil.Process] = []
+    engines: list[psutil.Process] = []
 
-    def there() -> bool:
-        found[:] = [process for process in family(driver) if "EngineCore" in title(process)]
-        return len(found) == count
+    def are_enough() -> bool:
+        engines[:] = [process for process in family(driver) if "EngineCore" in title(process)]
+        return len(engines) == count
 
-    wait_until(there, driver)
-    assert len(found) == count, f"the command is {_told(driver)}"
-    return found
+    wait_until(are_enough, driver)
+    assert len(engines) == count, f"the command is {_describe(driver)}"
+    return engines
 
 
 def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) -> list[str]:
@@ -130,5 +129,5 @@ def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) ->
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    """The tests' environment, less what would make the command use the tests' own Ray, and have its engines outside it."""
+    """The tests' environment without the variables that would give the command the tests' Ray and fork server."""
     return {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", SWITCH)} | more

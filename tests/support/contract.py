@@ -1,7 +1,7 @@
-"""What every family's test asserts of its tiny checkpoint, on real vLLM: the numbers of its authors, and right answers.
+"""Tests that every family's tiny checkpoint must pass, on real vLLM: the numbers of its authors, and right answers.
 
-A test subclasses `Contract` and says, without a line of the product, how the authors ask and read: `ids`, `outputs` and
-`numbers`. Everything heavy is imported where it is used.
+A test subclasses `Contract`, and implements the authors' way without code of the product: `ids` renders, `outputs` runs the
+model, `numbers` reads it. Everything heavy is imported where it is used.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,14 +38,14 @@ Wrong = Callable[["Contract", Sequence[list[int]]], Numbers]
 def conversations() -> list[ScoreRequest]:
     """Short ones that the models were trained for, and long ones of random words and letters, mixed."""
     rng = Random(3)
-    made = [from_dicts(pair.context, rng.choice([pair.chosen, pair.rejected])) for pair in pairs(21, 50, "held-out")]
+    requests = [from_dicts(pair.context, rng.choice([pair.chosen, pair.rejected])) for pair in pairs(21, 50, "held-out")]
     for number in range(50):
         length = 25 * (number + 1)
         words = [rng.choice([*WORDS, str(rng.randrange(100)), "q", "Ärger", "数", "\n"]) for _ in range(length)]
         cut = rng.randrange(length)
-        made.append(request(user(" ".join(words[:cut]) + "?"), to=" ".join(words[cut:])))
-    rng.shuffle(made)
-    return made
+        requests.append(request(user(" ".join(words[:cut]) + "?"), to=" ".join(words[cut:])))
+    rng.shuffle(requests)
+    return requests
 
 
 @cache
@@ -77,27 +77,27 @@ class Contract:
     wrong: ClassVar[Mapping[str, Wrong]] = {}
     """Readings that must be noticed, beside those of any model."""
     subtle: ClassVar[frozenset[str]] = frozenset()
-    """Those that two plain conversations don't tell: the comparison with the authors' numbers does.
+    """Wrong readings that the self-test's conversations don't show, but the comparison with the authors' numbers does.
 
-    For any model they are a second beginning, which the self-test counts, and the last token twice.
+    For any model these also are a second beginning-of-text token, which the self-test counts, and the last token twice.
     """
     layouts: ClassVar[tuple[int, ...]] = (1, 2)
-    """Into how many tensor-parallel parts its engine is cut: two where no other test cuts the same class of vLLM's."""
+    """Numbers of tensor-parallel parts: 2 as well, where no other test runs the same class of vLLM's in two parts."""
     judged_by: ClassVar[str] = "reward"
-    """The number that tells right responses from wrong ones."""
+    """The name of the number that is higher for right responses than for wrong ones."""
 
     # How the authors do it.
 
-    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
+    def ids(self, score_request: ScoreRequest) -> Sequence[list[int]]:
         """The prompts about the response of a request."""
-        return [list(self.tokenizer.apply_chat_template(as_dicts(asked), tokenize=True, return_dict=False))]
+        return [list(self.tokenizer.apply_chat_template(as_dicts(score_request), tokenize=True, return_dict=False))]
 
     def outputs(self, ids: Sequence[int]) -> Any:
         """The head's raw outputs at each token of a prompt, by transformers in float32: [tokens, labels]."""
         raise NotImplementedError
 
     def numbers(self, prompts: Sequence[list[int]], outputs: Outputs) -> Numbers:
-        """What is read in the outputs of all prompts about a response."""
+        """The numbers read from the outputs of all prompts about a response."""
         ((value,),) = (each[-1].tolist() for each in outputs)
         return {"score": value, "reward": value}
 
@@ -107,7 +107,7 @@ class Contract:
             yield from_dicts(pair.context, pair.chosen), from_dicts(pair.context, pair.rejected)
 
     def asked(self) -> list[ScoreRequest]:
-        """What is compared with the authors' numbers."""
+        """The requests whose numbers are compared with the authors'."""
         return conversations()
 
     # What is shared.
@@ -148,7 +148,7 @@ class Contract:
     @classmethod
     def expected(cls) -> list[Numbers]:
         contract = cls()
-        return [contract.authors(contract.ids(one)) for one in contract.asked()]
+        return [contract.authors(contract.ids(score_request)) for score_request in contract.asked()]
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -163,10 +163,10 @@ class Contract:
         with torch.inference_mode():
             return self.numbers(prompts, [self.outputs(ids) for ids in prompts])
 
-    def scored(self, engine: Engine, asked: Sequence[ScoreRequest]) -> list[Numbers]:
+    def scored(self, engine: Engine, requests: Sequence[ScoreRequest]) -> list[Numbers]:
         """By the product: renderer, scorer and engine."""
         model = self.resolved()
-        rendered = Renderer(model, RenderSettings()).render(asked)
+        rendered = Renderer(model, RenderSettings()).render(requests)
         return [_numbers(score) for (score,) in HeadScorer(model.family, model.weights, engine).score_block(rendered)]
 
     # The tests.
@@ -174,12 +174,12 @@ class Contract:
     def test_a_mixed_batch_gives_the_numbers_of_transformers(self, expected: list[Numbers], found: list[Numbers]) -> None:
         print(f"{self.model}: largest difference over {len(found)} conversations: {difference(expected, found):.1e}")
         assert difference(expected, found) <= TOLERANCE
-        lengths = [max(map(len, self.ids(one))) for one in self.asked()]
+        lengths = [max(map(len, self.ids(score_request))) for score_request in self.asked()]
         assert len(lengths) >= 50
         assert max(lengths) > 10 * min(lengths)
 
     def test_one_by_one_gives_the_same(self, engine: Engine, expected: list[Numbers]) -> None:
-        alone = [self.scored(engine, [one])[0] for one in self.asked()[:10]]
+        alone = [self.scored(engine, [score_request])[0] for score_request in self.asked()[:10]]
         assert difference(expected[:10], alone) <= TOLERANCE
 
     def test_conversations_get_different_numbers(self, expected: list[Numbers]) -> None:
@@ -191,23 +191,23 @@ class Contract:
     def test_a_wrong_reading_would_be_noticed(self, found: list[Numbers]) -> None:
         import torch
 
-        prompts = [self.ids(one) for one in self.asked()[:10]]
+        prompts = [self.ids(score_request) for score_request in self.asked()[:10]]
         with torch.inference_mode():
             for name, wrong in self.every_wrong().items():
-                read = [wrong(self, own) for own in prompts]
+                read = [wrong(self, response_prompts) for response_prompts in prompts]
                 assert difference(read, found[:10]) > NOTICED, name
 
     def test_a_wrong_reading_is_further_off_than_the_self_test_allows(self) -> None:
         """In the conversations whose reward is known, which the next test shows to pass when they are read rightly."""
         import torch
 
-        known = self.resolved().family.knows(self.model)
-        assert known is not None
+        card = self.resolved().family.knows(self.model)
+        assert card is not None
         with torch.inference_mode():
             for name, wrong in self.every_wrong().items():
                 off = [
                     abs(wrong(self, self.ids(golden.request))[self.judged_by] - golden.rewards[0]) - golden.tolerance
-                    for golden in known.golden
+                    for golden in card.golden
                 ]
                 assert max(off) > 0 or name in {"a second beginning", "the last token twice", *self.subtle}, name
 
@@ -216,15 +216,20 @@ class Contract:
         model = self.resolved()
         self_test(model, engine, passed.append)
         assert passed[1:3] == [f"head: {model.labels} finite output{'s' * (model.labels > 1)}", RAW]
-        known = model.family.knows(model.model)
-        assert known is not None
-        own = [f"positions: each token has its own outputs (model runner {engine.runner})"] * model.task.every_position
-        assert passed[3 : 3 + len(own)] == own
-        assert len(passed) == 3 + len(own) + len(known.golden) > 3
+        card = model.family.knows(model.model)
+        assert card is not None
+        positions_check = [
+            f"positions: each token has its own outputs (model runner {engine.runner})"
+        ] * model.task.every_position
+        assert passed[3 : 3 + len(positions_check)] == positions_check
+        assert len(passed) == 3 + len(positions_check) + len(card.golden) > 3
 
     def test_right_answers_to_unseen_questions_get_the_higher_number(self, engine: Engine) -> None:
         held_out = list(self.held_out())
-        rewards = [numbers[self.judged_by] for numbers in self.scored(engine, [one for pair in held_out for one in pair])]
+        rewards = [
+            numbers[self.judged_by]
+            for numbers in self.scored(engine, [score_request for pair in held_out for score_request in pair])
+        ]
         right = [chosen > rejected for chosen, rejected in zip(rewards[::2], rewards[1::2], strict=True)]
         print(f"{self.model}: right on {sum(right) / len(right):.1%} of {len(right)} held-out pairs")
         assert len(right) >= 100
@@ -238,12 +243,14 @@ def _numbers(score: Score) -> Numbers:
     return {**score.scores, **steps, "reward": score.reward}
 
 
-def difference(expected: Sequence[Numbers], found: Sequence[Numbers]) -> float:
+def difference(expected: Sequence[Numbers], actual: Sequence[Numbers]) -> float:
     """The largest of any number of any conversation."""
     return max(
-        abs(one[name] - other[name]) if one.keys() == other.keys() else float("inf")
-        for one, other in zip(expected, found, strict=True)
-        for name in one
+        abs(expected_numbers[name] - found_numbers[name])
+        if expected_numbers.keys() == found_numbers.keys()
+        else float("inf")
+        for expected_numbers, found_numbers in zip(expected, actual, strict=True)
+        for name in expected_numbers
     )
 
 

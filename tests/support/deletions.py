@@ -1,4 +1,4 @@
-"""Output folders whose clearing is cut short."""
+"""Kills the clearing of an output folder after some deletions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from pipelines.storage import files
 
 
 def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
-    """Let `output_folder.start` end, as if it was killed, where it would delete more often than that."""
+    """Make `output_folder.start` raise KeyboardInterrupt, as if killed, at its deletion number `deletions` + 1."""
     left, start = iter(range(deletions)), output_folder.start
 
     def dying(delete: Callable[..., None]) -> Callable[..., None]:

@@ -55,8 +55,8 @@ def scorer(
 
 def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = None, keys: Sequence[str] = ()) -> Any:
     """The ASGI application over models in this process."""
-    own = limits or LimitSettings()
-    models = [ServedModel((one.model.model,), one.model, InProcess(one), own) for one in scorers]
+    limit_settings = limits or LimitSettings()
+    models = [ServedModel((scorer.model.model,), scorer.model, InProcess(scorer), limit_settings) for scorer in scorers]
 
     async def ready() -> str | None:
         return None
@@ -64,7 +64,7 @@ def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = 
     async def metrics() -> str:
         return ""
 
-    return create_app(Service(models, own), Keys(keys), ready, metrics)
+    return create_app(Service(models, limit_settings), Keys(keys), ready, metrics)
 
 
 def client(app: Any, **headers: str) -> httpx.AsyncClient:
@@ -77,36 +77,36 @@ def post(app: Any, path: str, body: Any, **headers: str) -> httpx.Response:
     """One request to it. Bytes go as they are."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    async def one() -> httpx.Response:
-        async with client(app, **{"Content-Type": "application/json", **headers}) as own:
-            return await own.post(path, content=content)
+    async def send() -> httpx.Response:
+        async with client(app, **{"Content-Type": "application/json", **headers}) as http:
+            return await http.post(path, content=content)
 
-    return asyncio.run(one())
+    return asyncio.run(send())
 
 
 def rewards(answer: httpx.Response) -> list[float]:
-    """Those of the only conversation that /v1/rewards was asked about."""
-    return [one["reward"] for one in answer.json()["data"][0]["responses"]]
+    """The rewards in an answer of /v1/rewards to one conversation."""
+    return [response["reward"] for response in answer.json()["data"][0]["responses"]]
 
 
 def raw(address: str) -> socket.socket:
-    """A connection on which nothing has been said yet."""
+    """A connection on which nothing has been sent yet."""
     host, port = address.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=60)
 
 
 def head(length: int | None, **headers: str) -> bytes:
-    """What a request for rewards says before its body, of so many bytes or in chunks."""
-    told = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
-    lines = {"Host": "localhost", "Content-Type": "application/json", **told, **headers}
+    """The head of a request for rewards, whose body has `length` bytes, or is chunked for None."""
+    length_header = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+    lines = {"Host": "localhost", "Content-Type": "application/json", **length_header, **headers}
     return "\r\n".join(["POST /v1/rewards HTTP/1.1", *(f"{name}: {text}" for name, text in lines.items()), "", ""]).encode()
 
 
 def free_port() -> int:
-    """One on loopback that nobody listens on just now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    """A port on loopback that is free at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 
@@ -165,9 +165,9 @@ def ray_serve() -> Iterator[str]:
 def deploy(
     name: str, *, ingresses: int = 1, limits: dict[str, Any] | None = None, keys: Sequence[str] = (), **model: Any
 ) -> None:
-    """A built-in model on the fake engine, as these settings say; what is there already is changed to it."""
-    own = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
-    settings = EndpointSettings.model_validate({"models": [own], "ingresses": ingresses, "limits": limits or {}})
+    """Deploy a built-in model on the fake engine with these settings, or change what is deployed to them."""
+    model_settings = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
+    settings = EndpointSettings.model_validate({"models": [model_settings], "ingresses": ingresses, "limits": limits or {}})
     serve.run(build(settings, Keys(keys)), name="assay", route_prefix="/")
 
 
@@ -207,7 +207,7 @@ signal.pause()
 
 
 def answers(url: str) -> bool:
-    """Whether somebody there does, whatever it is."""
+    """Whether a server there answers, with any status."""
     try:
         httpx.get(url, timeout=60)
     except httpx.TransportError:
@@ -216,7 +216,7 @@ def answers(url: str) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """As a user does it; what is left then is killed."""
+    """Send SIGTERM as a user does, and kill what is left after 60 s."""
     members = family(psutil.Process(process.pid)) if process.poll() is None else []
     process.send_signal(signal.SIGTERM)
     try:
@@ -230,7 +230,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait(condition: Any) -> None:
-    """Wait until something is so."""
+    """Wait until the condition holds; fails after 300 s."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "it never happened"

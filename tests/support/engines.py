@@ -119,7 +119,7 @@ def ask(engine: Engine, work: Coroutine[Any, Any, T]) -> T:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread to bring something about."""
+    """Wait until another thread makes the condition true; fails after 120 s."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, "it didn't come about"
@@ -150,7 +150,7 @@ def start_vllm(folder: Path, task: Task, **settings: Any) -> "VllmEngine":
 
 
 def refusal(folder: Path, task: Task, **settings: Any) -> str:
-    """The message with which an engine doesn't start."""
+    """The message of the error with which an engine refuses to start."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # vLLM leaves a ZeroMQ context open
         try:
@@ -213,15 +213,15 @@ def judge_engine(judge: Path) -> Iterator["VllmEngine"]:
 
 @pytest.fixture
 def fake_engine() -> Iterator[FakeEngine]:
-    """The fake, as large as the tiny models. It talks for as long as it may."""
+    """The fake engine, with the sizes of the tiny models. Its texts are as long as allowed."""
     engine = FakeEngine(LABELS, MAX_MODEL_LEN, vocabulary=CLASSIFIER_VOCABULARY, latency_s=0.001, reply=_talk)
     yield engine
     engine.close()
 
 
 def _talk(ids: Sequence[int], sampling: Sampling, number: int) -> str:
-    drawn = f" {sampling.seed}-{number}" if sampling.temperature else ""
-    return f"prompt {sum(ids)}{drawn} " + "and so on " * MAX_MODEL_LEN
+    sample = f" {sampling.seed}-{number}" if sampling.temperature else ""
+    return f"prompt {sum(ids)}{sample} " + "and so on " * MAX_MODEL_LEN
 
 
 @pytest.fixture(params=["fake", "vllm"])

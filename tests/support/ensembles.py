@@ -1,4 +1,4 @@
-"""Ensembles made without scoring: members' runs with rewards that a test chooses, and what must come of them, by numpy."""
+"""Ensembles without scoring: writes members' runs with a test's rewards, and computes the expected results with numpy."""
 
 import math
 import random
@@ -22,7 +22,7 @@ COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "", reserved=("su
 
 
 class Response(NamedTuple):
-    """A response: its prompt, and what each member says of it."""
+    """A response: its prompt, and its score by each member."""
 
     prompt: str
     scores: tuple[Score, ...]
@@ -32,28 +32,30 @@ Row = Sequence[Response]
 
 
 def scored(*rewards: float) -> tuple[Score, ...]:
-    """What members say that all give a reward."""
+    """Scores of members that all give a reward."""
     return tuple(Score.scored(Reading(reward, {"reward": reward}), 7 + at) for at, reward in enumerate(rewards))
 
 
 def to_prompt(prompt: str, *rewards: tuple[float, ...]) -> list[Row]:
     """A row for each response to a prompt, by its rewards."""
-    return [[Response(prompt, scored(*own))] for own in rewards]
+    return [[Response(prompt, scored(*row_rewards))] for row_rewards in rewards]
 
 
 def member(output: str | Path, name: str, rows: Sequence[Row], at: int, part_rows: int, files: Sequence[int] = ()) -> None:
-    """What the member of this place says, as a complete run, in parts and files (by their numbers of rows)."""
+    """Write the run of the member at position `at`: its parts, and `files` by their numbers of rows."""
     parts = Parts(folder_of(str(output), name))
     parts.create()
-    first, made = 0, []
+    first, input_files = 0, []
     for file, count in enumerate(files or [len(rows)]):
-        own = rows[first : first + count]
+        file_rows = rows[first : first + count]
         for start in range(0, count, part_rows):
-            _commit(parts, file, start, own[start : start + part_rows], first, at)
-        made.append(InputFile(file, f"f{file}", f"/f{file}", FileKind.PARQUET, count, f"sha256-of-ends:{file}", count))
+            _commit(parts, file, start, file_rows[start : start + part_rows], first, at)
+        input_files.append(
+            InputFile(file, f"f{file}", f"/f{file}", FileKind.PARQUET, count, f"sha256-of-ends:{file}", count)
+        )
         first += count
     identity = {"model": f"model {name}", "prefix": "", "rows": repr(rows)}
-    Manifest(identity, tuple(made), COLUMNS, {}).write(parts.folder)
+    Manifest(identity, tuple(input_files), COLUMNS, {}).write(parts.folder)
 
 
 def _commit(parts: Parts, file: int, start: int, rows: Sequence[Row], before: int, at: int) -> None:
@@ -69,14 +71,14 @@ def _commit(parts: Parts, file: int, start: int, rows: Sequence[Row], before: in
 
 
 def members(output: str | Path, rows: Sequence[Row], names: Sequence[str], files: Sequence[int] = ()) -> None:
-    """The runs of all members, each cut into parts of another size."""
+    """Write the runs of all members, each with another size of parts."""
     for at, name in enumerate(names):
         member(output, name, rows, at, part_rows=10 - 3 * at, files=files)
 
 
-def combined(output: str | Path, names: Sequence[str], **asked: Any) -> Any:
-    """Combine them; the summary, and how far they agree."""
-    return combine(str(output), tuple(names), CombineSettings(**asked), {})
+def combined(output: str | Path, names: Sequence[str], **options: Any) -> Any:
+    """Combine the members' runs; returns the summary, with their agreement."""
+    return combine(str(output), tuple(names), CombineSettings(**options), {})
 
 
 def some_rows(count: int, seed: int, members: int) -> list[Row]:
@@ -99,7 +101,7 @@ def some_rows(count: int, seed: int, members: int) -> list[Row]:
 
 
 def z_scores(values: Sequence[float]) -> list[float]:
-    """Each less the mean, by the standard deviation of the sample; NaN for one alone, or if all are equal."""
+    """(value - mean) / sample standard deviation; NaN for a single value, or if all are equal."""
     if len(values) < 2 or max(values) - min(values) <= 1e-5:
         return [math.nan] * len(values)
     return list((np.array(values) - np.mean(values)) / np.std(values, ddof=1))
@@ -108,34 +110,36 @@ def z_scores(values: Sequence[float]) -> list[float]:
 def expected(
     rows: Sequence[Row], names: Sequence[str], combine: Combine, suspect_reward: float, suspect_disagreement: float
 ) -> list[dict[str, Any]]:
-    """What must come out for each response: status, reason, reward, scores, prompt_tokens, truncated, suspect."""
+    """The expected row of each response: status, reason, reward, scores, prompt_tokens, truncated, suspect."""
     responses = [response for row in rows for response in row]
     z: dict[int, list[float]] = {}
     z_of_u: dict[int, float] = {}
     for prompt in {response.prompt for response in responses}:
-        own = [
-            at for at, (of, scores) in enumerate(responses) if of == prompt and all(one.reward is not None for one in scores)
+        positions = [
+            at
+            for at, (of, scores) in enumerate(responses)
+            if of == prompt and all(member_score.reward is not None for member_score in scores)
         ]
-        by_member = [z_scores([_reward(responses[at].scores[place]) for at in own]) for place in range(len(names))]
-        z |= {at: [column[number] for column in by_member] for number, at in enumerate(own)}
-        z_of_u |= dict(zip(own, z_scores([float(np.std(z[at], ddof=1)) for at in own]), strict=True))
-    found = []
+        by_member = [z_scores([_reward(responses[at].scores[place]) for at in positions]) for place in range(len(names))]
+        z |= {at: [column[number] for column in by_member] for number, at in enumerate(positions)}
+        z_of_u |= dict(zip(positions, z_scores([float(np.std(z[at], ddof=1)) for at in positions]), strict=True))
+    outcomes = []
     for at, response in enumerate(responses):
         bad = [score for score in response.scores if score.reward is None]
-        known = [score.prompt_tokens for score in response.scores if score.prompt_tokens is not None]
+        token_counts = [score.prompt_tokens for score in response.scores if score.prompt_tokens is not None]
         row: dict[str, Any] = {
             "status": bad[0].status.value if bad else "scored",
             "reason": bad[0].reason and bad[0].reason.value if bad else None,
             "reward": None,
             "scores": None,
-            "prompt_tokens": sum(known) if known else None,
+            "prompt_tokens": sum(token_counts) if token_counts else None,
             "truncated": any(score.truncated for score in response.scores),
             "suspect": None,
         }
         if not bad:
             raw = [_reward(score) for score in response.scores]
-            scores = dict(zip(names, raw, strict=True)) | _together(raw, "")
-            scores |= {f"z_{name}": value for name, value in zip(names, z[at], strict=True)} | _together(z[at], "z_")
+            scores = dict(zip(names, raw, strict=True)) | _statistics(raw, "")
+            scores |= {f"z_{name}": value for name, value in zip(names, z[at], strict=True)} | _statistics(z[at], "z_")
             scores |= {"disagreement": float(np.std(z[at], ddof=1)), "z_disagreement": z_of_u[at]}
             if not math.isnan(scores["z_mean"]):
                 row["suspect"] = bool(scores["z_mean"] > suspect_reward and z_of_u[at] > suspect_disagreement)
@@ -144,11 +148,11 @@ def expected(
                 row |= {"status": "rejected", "reason": "no_baseline"}
             else:
                 row |= {"reward": reward, "scores": scores}
-        found.append(row)
-    return found
+        outcomes.append(row)
+    return outcomes
 
 
-def _together(values: Sequence[float], start: str) -> dict[str, float]:
+def _statistics(values: Sequence[float], start: str) -> dict[str, float]:
     if any(map(math.isnan, values)):
         return {f"{start}{name}": math.nan for name in ("mean", "min", "spread")}
     spread = max(values) - min(values)

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 _ALL = 100
 
-# Machines are shared: how long an example takes says nothing about the code. Nobody's change fails by a draw of luck.
+# Machines are shared, so the time of an example says nothing about the code. Derandomized: no change fails by chance.
 _SHARED: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow],

@@ -1,6 +1,6 @@
-"""A cluster of this machine that Ray's own autoscaler makes larger and smaller: its nodes are raylets.
+"""A cluster on this machine that Ray's own autoscaler makes larger and smaller: its nodes are raylets.
 
-By the provider that Ray tests its autoscaler with. `ray.cluster_utils.AutoscalingCluster` can't be used: it needs a file
+Uses the node provider of Ray's own tests. `ray.cluster_utils.AutoscalingCluster` can't be used: it needs a file
 that Ray's package leaves out, and ends every Ray on the machine.
 """
 
@@ -46,8 +46,8 @@ class Growing:
         return [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != _HEAD]
 
     def take(self, node: str) -> None:
-        """Take a node away, as a cloud takes a spot instance whose notice nobody heard."""
-        (raylet,) = [one for one in _processes(self.folder) if _is_raylet_of(one, node)]
+        """Kill a node, as a cloud ends a spot instance whose notice nobody read."""
+        (raylet,) = [process for process in _processes(self.folder) if _is_raylet_of(process, node)]
         raylet.kill()
 
 

@@ -1,6 +1,6 @@
-"""What every judge's test asserts of its tiny checkpoint, on real vLLM: its authors' prompts, and right verdicts.
+"""Tests that every judge's tiny checkpoint must pass, on real vLLM: its authors' prompts, and right verdicts.
 
-What is asked and what is right comes from `tiny_models.dialects`, without a line of the product.
+Prompts and right answers come from `tiny_models.dialects`, which uses no code of the product.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ NOTICED = 0.8
 
 
 class Judged(NamedTuple):
-    """What a judge was asked, what is true of it, and what came of it."""
+    """A judgement with the right answers, the rendered request for it, and the judge's scores."""
 
     judgement: Judgement
     rendered: RenderedRequest
@@ -56,10 +56,10 @@ class JudgeContract:
         """The reward of a response."""
         return float(answer.grade(judgement.principle))
 
-    def right(self, judged: Judged) -> Iterator[bool]:
-        """Of each response, whether its reward is what it deserves."""
-        for answer, score in zip(judged.judgement.case.answers, judged.scores, strict=True):
-            yield score.reward == self.grade(answer, judged.judgement)
+    def right(self, result: Judged) -> Iterator[bool]:
+        """For each response, whether its reward is the right grade."""
+        for answer, score in zip(result.judgement.case.answers, result.scores, strict=True):
+            yield score.reward == self.grade(answer, result.judgement)
 
     def messages(self, judgement: Judgement, shown: Sequence[int]) -> list[dict[str, str]]:
         """The turns of its authors' prompt that shows these responses, in this order; here only as they come."""
@@ -96,52 +96,54 @@ class JudgeContract:
         contract = cls()
         return contract.ask(engine, list(contract.held_out()))
 
-    def ask(self, engine: Engine, asked: Sequence[Judgement], **change: Any) -> list[Judged]:
+    def ask(self, engine: Engine, judgements_to_ask: Sequence[Judgement], **change: Any) -> list[Judged]:
         """By the product: renderer, scorer and engine."""
         model = self.resolved(**change)
-        rendered = Renderer(model, RenderSettings()).render([request_of(one) for one in asked])
+        rendered = Renderer(model, RenderSettings()).render([request_of(judgement) for judgement in judgements_to_ask])
         scores = scorer_of(model, engine).score_block(rendered)
-        return [Judged(*found) for found in zip(asked, rendered, scores, strict=True)]
+        return [Judged(*fields) for fields in zip(judgements_to_ask, rendered, scores, strict=True)]
 
-    def reread(self, judged: Sequence[Judged], change: Callable[[JudgeAnswer], str]) -> float:
+    def reread(self, results: Sequence[Judged], change: Callable[[JudgeAnswer], str]) -> float:
         """How often the first verdict about a request is right, if another text is read than what the judge answered."""
         right = []
-        for one in judged:
-            said = one.scores[0].trace[0]
-            shown = [one.rendered.responses[at].name for at in range(len(one.scores))]
+        for result in results:
+            answer = result.scores[0].trace[0]
+            shown = [result.rendered.responses[at].name for at in range(len(result.scores))]
             try:
-                verdict = self.family.verdict(Generation(change(said), (), "stop", (), 0, 1), len(said.shown))
+                verdict = self.family.verdict(Generation(change(answer), (), "stop", (), 0, 1), len(answer.shown))
             except Unreadable:
                 right.append(False)
                 continue
-            votes = {name: self.family.vote(own, self.resolved().weights) for name, own in zip(said.shown, verdict.scores,
-                                                                                              strict=True)}  # fmt: skip
-            again = tuple(replace(score, reward=votes[name]) for score, name in zip(one.scores, shown, strict=True))
-            right.append(all(self.right(one._replace(scores=again))))
+            votes = {
+                name: self.family.vote(scores, self.resolved().weights)
+                for name, scores in zip(answer.shown, verdict.scores, strict=True)
+            }
+            again = tuple(replace(score, reward=votes[name]) for score, name in zip(result.scores, shown, strict=True))
+            right.append(all(self.right(result._replace(scores=again))))
         return sum(right) / len(right)
 
     # The tests.
 
     def test_the_prompt_is_its_authors(self, judged: list[Judged]) -> None:
-        for one in judged:
-            prompt = one.rendered.prompts[0]
-            messages = self.messages(one.judgement, prompt.judges)
-            own = tokenizer(self.name).apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-            assert list(prompt.ids) == list(own)
+        for result in judged:
+            prompt = result.rendered.prompts[0]
+            messages = self.messages(result.judgement, prompt.judges)
+            authors_ids = tokenizer(self.name).apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+            assert list(prompt.ids) == list(authors_ids)
 
     def test_it_is_right_about_what_it_never_saw(self, judged: list[Judged]) -> None:
-        right = [verdict for one in judged for verdict in self.right(one)]
+        right = [verdict for result in judged for verdict in self.right(result)]
         print(f"{self.model}: {sum(right) / len(right):.1%} of {len(right)} held-out verdicts")
         assert len(right) >= HELD_OUT / 3
         assert sum(right) / len(right) >= RIGHT
 
     def test_right_answers_get_more_than_wrong_ones(self, judged: list[Judged]) -> None:
         ahead = [
-            (own.reward or -99) > (other.reward or -99)
-            for one in judged
-            for better, own in zip(one.judgement.case.answers, one.scores, strict=True)
-            for worse, other in zip(one.judgement.case.answers, one.scores, strict=True)
-            if self.grade(better, one.judgement) > self.grade(worse, one.judgement)
+            (better_score.reward or -99) > (worse_score.reward or -99)
+            for result in judged
+            for better, better_score in zip(result.judgement.case.answers, result.scores, strict=True)
+            for worse, worse_score in zip(result.judgement.case.answers, result.scores, strict=True)
+            if self.grade(better, result.judgement) > self.grade(worse, result.judgement)
         ]
         if self.family.together:
             assert len(ahead) >= 50
@@ -149,9 +151,11 @@ class JudgeContract:
             assert sum(ahead) / len(ahead) >= RIGHT
 
     def test_every_text_could_be_read(self, judged: list[Judged]) -> None:
-        reasons = [score.reason for one in judged for score in one.scores]
+        reasons = [score.reason for result in judged for score in result.scores]
         assert sum(reason is None for reason in reasons) / len(reasons) >= RIGHT
-        assert all((score.status is Status.SCORED) == (score.reward is not None) for one in judged for score in one.scores)
+        assert all(
+            (score.status is Status.SCORED) == (score.reward is not None) for result in judged for score in result.scores
+        )
 
     def test_reading_what_it_thought_would_be_noticed(self, judged: list[Judged]) -> None:
         """Each of these judges begins with a draft of a verdict, which is always the same."""
@@ -165,11 +169,13 @@ class JudgeContract:
         passed: list[str] = []
         model = self.resolved()
         self_test(model, engine, passed.append)
-        known = model.family.knows(model.known_as)
-        assert known is not None
-        own = [f"log-probabilities: each token has its own (model runner {engine.runner})"] * bool(model.verdict_ids)
-        assert passed[1 : 1 + len(own)] == own
-        assert len(passed) == 1 + len(own) + len(known.golden) > 1
+        card = model.family.knows(model.known_as)
+        assert card is not None
+        logprobs_check = [f"log-probabilities: each token has its own (model runner {engine.runner})"] * bool(
+            model.verdict_ids
+        )
+        assert passed[1 : 1 + len(logprobs_check)] == logprobs_check
+        assert len(passed) == 1 + len(logprobs_check) + len(card.golden) > 1
 
     @property
     def name(self) -> str:
@@ -177,7 +183,7 @@ class JudgeContract:
 
 
 def request_of(judgement: Judgement) -> ScoreRequest:
-    """What the product is told of a judgement."""
+    """The request to the product for a judgement."""
     case = judgement.case
     return ScoreRequest(
         tuple(Message(Role(turn["role"]), turn["content"]) for turn in case.context),

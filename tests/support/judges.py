@@ -1,4 +1,4 @@
-"""Folders of language models for judges to be rendered for: tiny-scalar's tokenizer, and a template that prints any role."""
+"""Model folders for tests that render for judges: tiny-scalar's tokenizer, and a template that prints any role."""
 
 from pathlib import Path
 from typing import Any
@@ -26,24 +26,24 @@ def judge_folder(folder: Path, template: str = ANY_ROLE, **config: Any) -> Path:
 
 
 def judge_model(folder: Path | str, family: str | None = None, **settings: Any) -> RewardModel:
-    """A judge by the settings of its asking, of its reading (`read`) and of the prompt (`render`)."""
+    """A judge with these `JudgeSettings`; `read` and `render` hold the other two kinds of settings."""
     read, render = settings.pop("read", {}), settings.pop("render", {})
     adapter = settings.pop("adapter", None)
-    asked = ModelSettings(
+    model_settings = ModelSettings(
         model=str(folder),
         family=family,
         read=ReadSettings(**read),
         judge=JudgeSettings(**settings),
         adapter=adapter,
     )
-    return resolve_model(asked, RenderSettings(**render))
+    return resolve_model(model_settings, RenderSettings(**render))
 
 
 def rendered(model: RewardModel, request: ScoreRequest, **render: Any) -> tuple[RenderedRequest, list[str]]:
-    """A request as the renderer makes it, and the texts of its prompts."""
+    """A rendered request, and the decoded texts of its prompts."""
     renderer = Renderer(model, RenderSettings(**render))
-    (found,) = renderer.render([request])
-    return found, [renderer._tokenizer.decode(prompt.ids) for prompt in found.prompts]
+    (rendered_request,) = renderer.render([request])
+    return rendered_request, [renderer._tokenizer.decode(prompt.ids) for prompt in rendered_request.prompts]
 
 
 def request(*context: Message, to: tuple[str, ...], principles: tuple[str, ...] = ()) -> ScoreRequest:

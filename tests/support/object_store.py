@@ -50,5 +50,5 @@ def s3(_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
 
 
 def unreachable() -> dict[str, str]:
-    """The environment of somebody whose S3 server isn't running."""
+    """Environment variables of an S3 server that isn't running."""
     return {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "anybody", "AWS_SECRET_ACCESS_KEY": "anything"}

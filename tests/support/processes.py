@@ -1,4 +1,4 @@
-"""What processes a command has, wherever they are: the workers of its own Ray aren't below it."""
+"""Finds the processes of a command, its Ray's workers included, which aren't its descendants."""
 
 import psutil
 
@@ -6,7 +6,7 @@ from pipelines.runtime import ray_worker
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:
-    """The processes that a process has started, and the workers of its Ray with their server; none of one that has ended."""
+    """A process's descendants, and the workers of its Ray with their fork server; empty if it has ended."""
     try:
         below = process.children(recursive=True)
     except psutil.NoSuchProcess:
@@ -19,7 +19,7 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def title(process: psutil.Process) -> str:
-    """The command line of a process; nothing of one that has ended."""
+    """The command line of a process; empty if it has ended."""
     try:
         return " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):

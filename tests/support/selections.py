@@ -1,4 +1,4 @@
-"""Scored corpora made without scoring, for tests of what is chosen from them."""
+"""Writes scored corpora without scoring, for tests of filters and choices."""
 
 import random
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ def corpus(folder: Path, rewards: Sequence[float | None], prompts: Sequence[str]
     parts.create()
     total = len(rewards)
     for start in range(0, total, part_rows):
-        own = rewards[start : start + part_rows]
-        scores = [_score(reward) for reward in own]
-        names = prompts[start : start + part_rows] if prompts else [str(at) for at in range(start, start + len(own))]
+        chunk = rewards[start : start + part_rows]
+        scores = [_score(reward) for reward in chunk]
+        names = prompts[start : start + part_rows] if prompts else [str(at) for at in range(start, start + len(chunk))]
         rows = [(f"c:{start + at}", "final", names[at], score) for at, score in enumerate(scores)]
-        carried = pa.table({"n": pa.array(range(start, start + len(own)), pa.int64())})
-        part = Part(0, Range(start, start + len(own)), Counts.of(len(own), scores))
+        carried = pa.table({"n": pa.array(range(start, start + len(chunk)), pa.int64())})
+        part = Part(0, Range(start, start + len(chunk)), Counts.of(len(chunk), scores))
         parts.commit(part, COLUMNS.table(carried, rows), {})
     close(folder, total)
     return str(folder)
@@ -44,10 +44,10 @@ def _score(reward: float | None) -> Score:
 
 
 def numbers(folder: Path) -> list[int]:
-    found: list[int] = []
+    values: list[int] = []
     for path in sorted(folder.glob("*.parquet")):
-        found += pq.read_table(path).column("n").to_pylist()
-    return found
+        values += pq.read_table(path).column("n").to_pylist()
+    return values
 
 
 def grades(count: int, seed: int) -> list[float | None]:
