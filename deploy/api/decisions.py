@@ -225,6 +225,7 @@ def _answer(question: Question, chosen: Choice, body: DecisionsRequest) -> dict[
     answer: dict[str, Any] = {
         "type": question.type,
         "probabilities": dict(zip(answers.names, shares, strict=True)),
+        # At most 1 but for rounding: log-probabilities are float32.
         "label_mass": min(1.0, math.fsum(map(math.exp, chosen.logprobs))),
     }
     if isinstance(question, ChoiceQuestion):

@@ -61,6 +61,7 @@ class ServedModel:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. Raises `ApiError`."""
+        # By count first: even adding up the work below takes time that grows with the items.
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
         with self.budget.held(work_of(self.model.family, requests), self.limits):
@@ -94,7 +95,7 @@ class ServedModel:
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[Written | Refused, None]:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_principles([request])
-        last: Written | Refused | None = None
+        last: Written | Refused | None = None  # each state holds the whole text so far, so the last one has all tokens
         with self.budget.held(work_of_texts(request, 1), self.limits), _errors_for_clients():
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):
@@ -187,6 +188,7 @@ def _errors_for_clients() -> Iterator[None]:
     """
     try:
         yield
+    # `from None`: the causes are Ray's and asyncio's, whose tracebacks tell nothing beyond the code. A defect's is kept.
     except TimeoutError:
         raise ApiError(504, "the answer took longer than it may", code="timeout") from None
     except BackPressureError:

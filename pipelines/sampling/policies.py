@@ -126,6 +126,7 @@ class Engines:
         if policy is None:
             patience_s = self.settings.policy_engine.endpoint_patience_s
             at_a_time = engine.max_in_flight or _FROM_ENDPOINT
+            # 600 s without --request-timeout-s, as OpenAI's package has it: a request without an answer must end some time.
             return FromEndpoint(settings, at_a_time, engine.request_timeout_s or 600.0, patience_s)
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 

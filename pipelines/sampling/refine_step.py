@@ -31,6 +31,7 @@ from pipelines.sampling.sample_step import (
     generation_usage,
 )
 
+# Sandboxed, since a recipe may come from somebody else, and its prompts are programs. Undefined names raise.
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
 FEEDBACK_PROMPT = """\
@@ -144,6 +145,7 @@ class RefineStep(SampleStep):
         self, work: str, rows: Sequence[PromptCandidates], drafts: Sequence[tuple[int, NamedCandidate]]
     ) -> list[tuple[Drawn, ...]]:
         """The texts of feedback on each draft; drafts come with the position of their row."""
+        # The names, not positions in the group, seed the texts: another grouping after a crash gives the same feedback.
         requests = [
             self._refining.critic.request(
                 f"{rows[position].row} {draft.name} feedback",
@@ -203,6 +205,7 @@ def _without_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
     return replace(candidate, text=answer) if reasoning is Reasoning.STRIP and answer is not None else candidate
 
 
+# Cached: compiling takes longer than rendering, and a run has two prompts.
 @lru_cache(maxsize=16)
 def _compile(text: str) -> Template:
     return _JINJA.from_string(text)

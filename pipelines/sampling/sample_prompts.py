@@ -135,6 +135,7 @@ def _goes_in_turns(run: Run, settings: SampleSettings, progress: Progress) -> bo
     """Whether all candidates are generated before any is judged. A first pass that was begun is resumed in any case."""
     if _first_pass(run) is None:
         return _in_turns(settings)
+    # Also where both would fit by now, on a larger cluster: what the first pass has generated would be lost.
     progress.noted("an earlier time began to draw first and to judge then, and this goes on with that")
     return True
 
@@ -201,6 +202,8 @@ class _Sampling:
 
 def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation, step: type, settings: Any) -> Dataset:
     """The dataset of a run: read rows, prepare prompts, and `step`, which calls the pools and holds no engine itself."""
+    # The steps only wait for pools: 0.25 CPU each, 16 blocks at a time, and `batch_size=None` leaves blocks as they were
+    # read.
     steps = max(1, cluster_gpus() // 8)  # with 16 calls each, one keeps the engines of a node of 8 GPUs busy
     prompts = read_units(run, units).map_batches(
         functools.partial(prepare_prompts, asking=preparation), batch_size=None, batch_format="pyarrow"
@@ -221,6 +224,7 @@ def _generate_first(run: Run, work: _Sampling, progress: Progress) -> None:
     Rows that are judged already, by an earlier run, aren't generated again: `later` is what says so.
     """
     folder = storage.folder(run.settings.output).sub(FIRST_PASS).path
+    # The same run id and lease as the run itself: a first pass of other settings isn't taken for its own.
     parts = Parts(folder, run.parts.run, run.parts.ticket)
     first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=parts, later=run.parts)
     first.manifest.write(folder)
@@ -274,6 +278,8 @@ class UsageCounter(PassedOn):
         self.usage += Usage(**{name: part[name] for name in Usage._fields})
         reasoned = json.loads(part["reasons"]).get(Reason.REASONING, 0)
         responses = part["scored"] + part["rejected"] + part["failed"]
+        # Over half, since a candidate that only quotes a mark may look like reasoning; and after the first part, not
+        # hours later.
         if not self.is_reasoning_set and 2 * reasoned > responses:
             raise SettingsError(
                 f"{reasoned} of {responses} candidates begin with reasoning. {resolve_run.SAY_REASONING}; --overwrite "

@@ -184,7 +184,7 @@ class CandidateSampler:
     def table(self, carried: pa.Table, rows: Sequence[PromptCandidates | None]) -> tuple[pa.Table, list[Score]]:
         """The rows of a part, and their scores: for each row of `carried`, a row per response, with its columns repeated.
 
-        None in `rows` is a row that isn't sampled, and gives none.
+        None in `rows` stands for a piece of the file without a row, such as blank lines, and gives none.
         """
         columns = self._preparation.columns
         responses = [
@@ -207,6 +207,7 @@ class SampleStep(CandidateSampler):
     def __call__(self, block: pa.Table) -> pa.Table:
         """Sample and commit a block; returns one row per part."""
         rows = read_prompt_rows(block)
+        # A stretch becomes a part. A thread for each lets the engines work on some while others wait or are written.
         with ThreadPoolExecutor(_STRETCHES_AT_ONCE) as threads:
             parts = stretches(block, self._settings.step.part_rows, rows)
             return pa.Table.from_pylist(list(threads.map(self._commit, parts)))
@@ -218,6 +219,7 @@ class SampleStep(CandidateSampler):
             PromptCandidates(f"{name}:{start}", prompt) if prompt is not None else None
             for start, prompt in zip(starts, stretch.rows, strict=True)
         ]
+        # The part's range covers pieces without a row too: the audit adds ranges up to the whole file.
         sampled = [row for row in rows if row is not None]
         usage = self.sample(f"{stretch.file}-{stretch.range.start}-{stretch.range.end}", sampled, self._source(stretch))
         table, scores = self.table(stretch.table, rows)
