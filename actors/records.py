@@ -121,10 +121,10 @@ class ScoreRequest:
     def prompt_hash(self) -> str:
         """16 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
         digest = hashlib.sha256()
-        said = [(message.role.value, message.content) for message in self.context]
-        for what, text in (*said, *(("principle", principle) for principle in self.principles)):
+        turns = [(message.role.value, message.content) for message in self.context]
+        for kind, text in (*turns, *(("principle", principle) for principle in self.principles)):
             content = text.encode("utf-8", "surrogatepass")
-            digest.update(f"{what}:{len(content)}:".encode())
+            digest.update(f"{kind}:{len(content)}:".encode())
             digest.update(content)
         return digest.hexdigest()[:16]
 

@@ -98,15 +98,15 @@ def resolve_model(
     """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
-    called = settings.adapter or settings.model  # what a model is read as, its adapter says
-    family = _asked_by(family_of(called, checkpoint, named).reading_by(settings.read), settings)
-    known = family.knows(checkpoint.known_as(called))
-    family.check(checkpoint, known, tensor_parallel)
+    name = settings.adapter or settings.model  # what a model is read as, its adapter says
+    family = _apply_judge_settings(family_of(name, checkpoint, named).reading_by(settings.read), settings)
+    published = family.knows(checkpoint.known_as(name))
+    family.check(checkpoint, published, tensor_parallel)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
     answer_tokens = judge.answer_tokens(limit) if judge else 0
     limit = limit and limit - answer_tokens
-    trained = known and known.context
+    trained = published and published.context
     max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
     if max_model_len is None:
         raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
@@ -134,7 +134,7 @@ def resolve_model(
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
         tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
         config_hash=checkpoint.hash_of("config.json"),
-        known_as=checkpoint.known_as(called),
+        known_as=checkpoint.known_as(name),
         judge=settings.judge,
         answer_tokens=answer_tokens,
         verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),
@@ -142,21 +142,21 @@ def resolve_model(
     )
 
 
-def _asked_by(family: Family, settings: ModelSettings) -> Family:
+def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
     """The family as the settings want it asked. Raises `SettingsError` if that is said of a reward head."""
     if isinstance(family, Judge):
         return family.asked_by(settings.judge)
-    asked = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
-    if asked:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+    options = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
+    if options:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise SettingsError(f"{flags}: for judges that write, and {family.name} is read from a reward head")
     return family
 
 
 def _fingerprint(checkpoint: Checkpoint, adapter: str | None) -> str:
     """Of the weights, and of an adapter's beside them."""
-    own = checkpoint.fingerprint()
-    return own if adapter is None else f"{own} + {Adapter.find(adapter).fingerprint()}"
+    base = checkpoint.fingerprint()
+    return base if adapter is None else f"{base} + {Adapter.find(adapter).fingerprint()}"
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:
@@ -168,29 +168,31 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
     if converted is not None and named not in (None, converted):
         raise ModelError(f"{model} was converted for --family {converted}, so --family {named} can't read it")
     named = converted or named
-    found = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
+    description = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
     if named is not None:
         family = families().get(named)
         if family is None:
             raise ModelError(f"--family {named} is none that Assay knows; there are {', '.join(sorted(families()))}")
         if not family.fits(checkpoint):
-            raise ModelError(f"{found}, which --family {named} can't read: it reads {family.summary}")
+            raise ModelError(f"{description}, which --family {named} can't read: it reads {family.summary}")
         published = family_known(checkpoint.known_as(model))
         # A rubric says itself how a model is asked and read, whatever else it may be asked.
         if published is not None and published is not family and family.name != RUBRIC:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family
-    known = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
-    if sure := known or [family for family in families().values() if family.recognises(checkpoint)]:
-        if len(sure) == 1:
-            return sure[0]
-        raise ModelError(f"{found}; that could be any of {_named(sure)}: say which with --family")
+    by_id = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
+    if certain := by_id or [family for family in families().values() if family.recognises(checkpoint)]:
+        if len(certain) == 1:
+            return certain[0]
+        raise ModelError(f"{description}; that could be any of {_describe(certain)}: say which with --family")
     if possible := [family for family in families().values() if family.fits(checkpoint)]:
         raise ModelError(
-            f"{found}. That alone doesn't tell whether it is a reward model, nor how it is read: if it is one, say which "
-            f"with --family: {_named(possible)}"
+            f"{description}. That alone doesn't tell whether it is a reward model, nor how it is read: if it is one, say "
+            f"which with --family: {_describe(possible)}"
         )
-    raise ModelError(f"{found}, which no family of reward models here reads. There are {_named(families().values())}")
+    raise ModelError(
+        f"{description}, which no family of reward models here reads. There are {_describe(families().values())}"
+    )
 
 
 def family_known(model: str) -> Family | None:
@@ -198,5 +200,5 @@ def family_known(model: str) -> Family | None:
     return next((family for family in families().values() if family.knows(model)), None)
 
 
-def _named(some: Iterable[Family]) -> str:
+def _describe(some: Iterable[Family]) -> str:
     return "; ".join(f"{family.name}: {family.summary}" for family in some)

@@ -87,8 +87,8 @@ class Need:
     def __str__(self) -> str:
         parts = {"weights": self.weights, f"cache of {self.cached_tokens:,} tokens": self.cache}
         parts |= {"activations": self.activations, "CUDA and NCCL": float(_OVERHEAD)}
-        told = " + ".join(f"{size / GIB:.1f} {name}" for name, size in parts.items())
-        return f"{self.layout}: {told} = {self.total / GIB:.1f} of {self.room / GIB:.1f} GiB a GPU"
+        terms = " + ".join(f"{size / GIB:.1f} {name}" for name, size in parts.items())
+        return f"{self.layout}: {terms} = {self.total / GIB:.1f} of {self.room / GIB:.1f} GiB a GPU"
 
 
 def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float) -> Need:
@@ -114,9 +114,9 @@ def smallest_layout(size: Size, context: int, *, parameter_bytes: float, gpu_byt
     """
     needs = [
         need(size, layout, context, parameter_bytes=parameter_bytes, gpu_bytes=gpu_bytes)
-        for layout in _layouts(size, per_node)
+        for layout in _list_layouts(size, per_node)
     ]
-    fitting = next((one for one in needs if one.fits), None)
+    fitting = next((option for option in needs if option.fits), None)
     if fitting is None:
         raise SettingsError(f"no layout holds it; the largest looked at is {needs[-1]}")
     return fitting
@@ -129,28 +129,28 @@ def check_layout(
     limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu_bytes}
     if layout.tensor_parallel > per_node:
         raise SettingsError(f"{layout}: a node has {per_node} GPUs, and the layers are shared within one")
-    if not _splits(size, layout.tensor_parallel):
+    if not _can_split(size, layout.tensor_parallel):
         raise SettingsError(
             f"{layout}: {size.heads} attention heads, of {size.kv_heads} keys and values, can't be shared by "
             f"{layout.tensor_parallel} GPUs"
         )
     if layout.pipeline_parallel > size.layers:
         raise SettingsError(f"{layout}: there are {size.layers} layers to share out")
-    own = need(size, layout, context, **limits)
-    if not own.fits:
+    requested = need(size, layout, context, **limits)
+    if not requested.fits:
         raise SettingsError(
-            f"it doesn't fit. {own}. This does: {smallest_layout(size, context, **limits, per_node=per_node)}"
+            f"it doesn't fit. {requested}. This does: {smallest_layout(size, context, **limits, per_node=per_node)}"
         )
-    return own
+    return requested
 
 
-def _layouts(size: Size, per_node: int) -> Iterator[Layout]:
+def _list_layouts(size: Size, per_node: int) -> Iterator[Layout]:
     """From the fewest GPUs to the most: more and more of one node, then whole nodes."""
-    tensor = [tp for tp in (2**power for power in range(per_node.bit_length())) if tp <= per_node and _splits(size, tp)]
+    tensor = [tp for tp in (2**power for power in range(per_node.bit_length())) if tp <= per_node and _can_split(size, tp)]
     yield from (Layout(tp) for tp in tensor)
     yield from (Layout(tensor[-1], pp) for pp in range(2, size.layers + 1))
 
 
-def _splits(size: Size, tensor: int) -> bool:
+def _can_split(size: Size, tensor: int) -> bool:
     """Whether so many GPUs can share each layer: whole heads each, and keys and values evenly, or each several times."""
     return size.heads % tensor == 0 and (size.kv_heads % tensor == 0 or tensor % size.kv_heads == 0)

@@ -63,27 +63,28 @@ def published_throughput(size: Size, gpu: str, precision: str) -> Speed | None:
     """
     dense = size.active is None
     near = [
-        one
-        for one in PUBLISHED
-        if one.gpu == gpu
-        and (one.active == one.parameters) is dense
-        and max(one.parameters / size.parameters, size.parameters / one.parameters) <= (_MOST_SCALED if dense else 1.05)
+        figure
+        for figure in PUBLISHED
+        if figure.gpu == gpu
+        and (figure.active == figure.parameters) is dense
+        and max(figure.parameters / size.parameters, size.parameters / figure.parameters)
+        <= (_MOST_SCALED if dense else 1.05)
     ]
     if not near:
         return None
-    one = min(near, key=lambda one: max(one.parameters / size.parameters, size.parameters / one.parameters))
-    told = [
-        f"{_TENSORRT_LLM}: {one.model} in FP8 on {one.gpus} {_CARDS[gpu]}, {one.output:,} tokens/s written after prompts of "
-        f"{one.prompt:,} tokens with {one.answer} each, {one.writing:,} with 2,048 after 128"
+    figure = min(near, key=lambda figure: max(figure.parameters / size.parameters, size.parameters / figure.parameters))
+    sources = [
+        f"{_TENSORRT_LLM}: {figure.model} in FP8 on {figure.gpus} {_CARDS[gpu]}, {figure.output:,} tokens/s written after "
+        f"prompts of {figure.prompt:,} tokens with {figure.answer} each, {figure.writing:,} with 2,048 after 128"
     ]
-    scale = one.parameters / size.parameters
+    scale = figure.parameters / size.parameters
     if not 0.95 < scale < 1.05:
-        told.append(f"scaled by parameters, from {one.parameters / 1e9:.0f} to {size.parameters / 1e9:.0f} billion")
+        sources.append(f"scaled by parameters, from {figure.parameters / 1e9:.0f} to {size.parameters / 1e9:.0f} billion")
     if precision != "fp8":
         scale *= PEAK[precision] / PEAK["fp8"]
-        told.append("halved for 16 bits, as the card's peak is")
-    read = one.output * one.prompt / one.answer / one.gpus
-    return Speed(read * scale, one.writing / one.gpus * scale, "; ".join(told))
+        sources.append("halved for 16 bits, as the card's peak is")
+    read = figure.output * figure.prompt / figure.answer / figure.gpus
+    return Speed(read * scale, figure.writing / figure.gpus * scale, "; ".join(sources))
 
 
 def least_seconds(size: Size, precision: str, tokens: float, gpus: int) -> float:

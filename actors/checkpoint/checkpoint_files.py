@@ -32,8 +32,8 @@ def locate(model: str) -> str:
     if model.startswith("tiny-") and not Path(model).exists():
         folder = BUILT_IN / model.removeprefix("tiny-")
         if not any(folder.glob("*config.json")):
-            known = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
-            raise ModelError(f"there is no built-in model {model!r}; there are {known}")
+            names = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
+            raise ModelError(f"there is no built-in model {model!r}; there are {names}")
         return str(folder)
     return model
 
@@ -164,12 +164,12 @@ class Checkpoint:
 
     def token(self, token_id: int) -> str:
         """The token of an id, as tokenizer.json spells it. Raises `ModelError` if there is none, or not one alone."""
-        found = [text for text, number in self.vocabulary.items() if number == token_id]
-        if len(found) != 1:
+        spellings = [text for text, number in self.vocabulary.items() if number == token_id]
+        if len(spellings) != 1:
             raise ModelError(
-                f"{self.folder}: the tokenizer has {found or 'no token'} for id {token_id}, and the reward is read by it"
+                f"{self.folder}: the tokenizer has {spellings or 'no token'} for id {token_id}, and the reward is read by it"
             )
-        return found[0]
+        return spellings[0]
 
     @cached_property
     def vocabulary(self) -> Mapping[str, int]:
@@ -218,12 +218,12 @@ class Adapter:
     @classmethod
     def find(cls, adapter: str) -> "Adapter":
         """Find its files. Raises `ModelError` if it isn't one."""
-        found = cls(Path(locate(adapter)))
-        if not found.folder.joinpath("adapter_config.json").is_file() or not any(found.folder.glob("*.safetensors")):
+        instance = cls(Path(locate(adapter)))
+        if not instance.folder.joinpath("adapter_config.json").is_file() or not any(instance.folder.glob("*.safetensors")):
             raise ModelError(
                 f"{adapter} is no LoRA adapter: a folder with adapter_config.json and adapter_model.safetensors"
             )
-        return found
+        return instance
 
     @property
     def rank(self) -> int:
@@ -235,8 +235,8 @@ class Adapter:
 
     def fingerprint(self) -> str:
         """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
-        own = Checkpoint(self.folder, None)
-        return f"{own.fingerprint()} {own.hash_of('adapter_config.json')}"
+        files = Checkpoint(self.folder, None)
+        return f"{files.fingerprint()} {files.hash_of('adapter_config.json')}"
 
 
 def _header(file: Path) -> bytes:

@@ -35,17 +35,20 @@ class Distribution(OneLogit):
     def card_weights(self) -> Mapping[str, float]:
         return {MEAN: 1.0}
 
-    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
-        if own is not None and DIVERGING in own:
+    def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
+        if custom is not None and DIVERGING in custom:
             raise SettingsError(f"weights name {DIVERGING}, which only pairs of responses have; there are {MEAN} and {STD}")
-        return super().weights(own)
+        return super().weights(custom)
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        return [{} if not own else self._beside(own, [*scores[:at], *scores[at + 1 :]]) for at, own in enumerate(scores)]
+        return [
+            {} if not outputs else self._diverging(outputs, [*scores[:at], *scores[at + 1 :]])
+            for at, outputs in enumerate(scores)
+        ]
 
-    def _beside(self, own: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    def _diverging(self, outputs: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         best = max((other for other in others if other), key=lambda other: other[MEAN], default=None)
         if best is None:
             return {}
-        spread = self.way.diverging_lambda * (own[STD] + best[STD])
-        return {DIVERGING: abs(own[MEAN] - best[MEAN]) - spread}
+        spread = self.way.diverging_lambda * (outputs[STD] + best[STD])
+        return {DIVERGING: abs(outputs[MEAN] - best[MEAN]) - spread}

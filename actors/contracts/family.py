@@ -90,8 +90,8 @@ class KnownModel:
     def matches(self, model: str) -> bool:
         """Whether it stands for a model: a hub id, whose case doesn't matter, its name alone, or a folder of that name."""
         is_id = model.count("/") == 1 and not model.startswith((".", "/", "~"))
-        known, called = (self.id, model) if is_id else (_name(self.id), _name(model.rstrip("/")))
-        return fnmatchcase(called.lower(), known.lower())
+        pattern, name = (self.id, model) if is_id else (_base_name(self.id), _base_name(model.rstrip("/")))
+        return fnmatchcase(name.lower(), pattern.lower())
 
 
 class Family(ABC):
@@ -140,7 +140,7 @@ class Family(ABC):
 
     def knows(self, model: str) -> KnownModel | None:
         """What is known of a model by its id."""
-        return next((known for known in self.models if known.matches(model)), None)
+        return next((entry for entry in self.models if entry.matches(model)), None)
 
     def labels(self, checkpoint: Checkpoint) -> int:
         """How many raw outputs the engine gives for a prompt."""
@@ -214,7 +214,7 @@ class Family(ABC):
         """The roles that `text` can render, or None if the checkpoint's template decides."""
         return None
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """Raise `ModelError` if the checkpoint isn't what the family, and what is known of the model, need it to be.
 
         So, too, if its head can't be had where so many GPUs share a layer.
@@ -238,13 +238,13 @@ class Family(ABC):
 
     def reading_by(self, settings: ReadSettings) -> Self:
         """The family that reads in this way. Raises `SettingsError` if it has no such way."""
-        asked = settings.model_dump(exclude_defaults=True)
-        if unknown := sorted(asked.keys() - self.ways):
+        changed = settings.model_dump(exclude_defaults=True)
+        if unknown := sorted(changed.keys() - self.ways):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
             raise SettingsError(f"{flags}: the family {self.name} has no such way of being read")
-        found = copy.copy(self)
-        found.way = settings
-        return found
+        family = copy.copy(self)
+        family.way = settings
+        return family
 
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
         """What becomes of reasoning in what is judged: as the settings say, or else its authors; None if nobody does."""
@@ -258,17 +258,17 @@ class Family(ABC):
         """How many questions `questions` makes at most of a request with so many responses and principles."""
         return responses
 
-    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
+    def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         """The weights of the reward: the user's own, or the card's. Raises `SettingsError` for an unknown output."""
-        if own is None:
+        if custom is None:
             return self.card_weights()
-        if unknown := sorted(own.keys() - set(self.outputs())):
+        if unknown := sorted(custom.keys() - set(self.outputs())):
             raise SettingsError(
                 f"weights name {', '.join(unknown)}, which {self.name} doesn't have; it has {', '.join(self.outputs())}"
             )
-        if not any(own.values()):
+        if not any(custom.values()):
             raise SettingsError("all weights are 0, so every reward would be 0; give at least one that isn't")
-        return own
+        return custom
 
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         """What the answers to all questions about a response make: the weighted sum of the named outputs of the only one."""
@@ -308,5 +308,5 @@ def weighted_reward(scores: Mapping[str, float], weights: Mapping[str, float], s
     return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)
 
 
-def _name(path: str) -> str:
+def _base_name(path: str) -> str:
     return path.rpartition("/")[2]

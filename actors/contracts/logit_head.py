@@ -37,24 +37,24 @@ class LogitHead(Family):
     def recognises(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.config.get(CONVERTED) == self.name  # as it is published, every language model looks like it
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         if self.recognises(checkpoint):
-            super().check(checkpoint, known, tensor_parallel)
+            super().check(checkpoint, published, tensor_parallel)
             return
         if checkpoint.tensors and "lm_head.weight" not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no lm_head.weight, whose rows are the reward head: it can't be one of these "
                 "models, whose output embedding is their own"
             )
-        found = dict(zip(self.tokens(checkpoint), self.ids(checkpoint), strict=True))
-        if known is not None and known.token_ids and found != known.token_ids:
+        ids = dict(zip(self.tokens(checkpoint), self.ids(checkpoint), strict=True))
+        if published is not None and published.token_ids and ids != published.token_ids:
             raise ModelError(
-                f"{known.id} is read by {dict(known.token_ids)}, and the tokenizer in {checkpoint.folder} has {found}: it "
-                "isn't the one that the model was published with"
+                f"{published.id} is read by {dict(published.token_ids)}, and the tokenizer in {checkpoint.folder} has {ids}"
+                ": it isn't the one that the model was published with"
             )
         size = int(checkpoint.config.get("vocab_size") or len(checkpoint.vocabulary))
         share = -(-size // _PADDING) * _PADDING // tensor_parallel
-        for token, number in found.items():
+        for token, number in ids.items():
             if number >= share:
                 raise ModelError(
                     f"the reward is read by token {token!r}, id {number}, and with --tensor-parallel {tensor_parallel} the "

@@ -51,18 +51,18 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
     """The user's arguments that may change numbers, for a run's identity. The fake engine's are how it fails."""
-    given = settings.engine_args if settings.engine == "vllm" else {}
-    own = {name: given[name] for name in sorted(given.keys() - SAME_NUMBERS)}
-    return {"engine_args": own} if own else {}
+    arguments = settings.engine_args if settings.engine == "vllm" else {}
+    relevant = {name: arguments[name] for name in sorted(arguments.keys() - SAME_NUMBERS)}
+    return {"engine_args": relevant} if relevant else {}
 
 
-def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
+def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
     """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set."""
     for name in user:
         if name in OURS:
             raise SettingsError(f"engine_args can't hold {name!r}: {OURS[name]}")
-        if name not in known:
-            close = difflib.get_close_matches(name, known - OURS.keys())
+        if name not in supported:
+            close = difflib.get_close_matches(name, supported - OURS.keys())
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see vLLM's AsyncEngineArgs"
             raise SettingsError(f"engine_args holds {name!r}, which vLLM doesn't know: {hint}")
 

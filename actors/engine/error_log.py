@@ -13,7 +13,7 @@ _CONFIG_VARIABLE = "VLLM_LOGGING_CONFIG_PATH"
 _LONGEST = 500
 
 
-class LastWords:
+class ErrorLog:
     """A file beside the usual log that holds nothing but errors. Where the user configures vLLM's log, there is none."""
 
     def __init__(self, log_config: Mapping[str, Any]) -> None:

@@ -87,7 +87,7 @@ class FakeEngine:
         self._vocabulary = vocabulary
         self._latency_s = latency_s
         self._faults = faults or Faults()
-        self._reply = reply or _words
+        self._reply = reply or _make_words
         self._every_position = every_position
         self._answered = 0
         self._admission = Admission(max_in_flight, request_timeout_s)
@@ -120,7 +120,7 @@ class FakeEngine:
         Raises `EngineError` if the engine refuses the prompt, or can't read there.
         """
         read = positions(ids, at, self._every_position)
-        fault = self._meet(ids, longest=self._max_model_len)
+        fault = self._check_prompt(ids, longest=self._max_model_len)
         if self._latency_s or fault is FakeFault.HANG:  # other prompts never wait: a block of them is one turn of the loop
             async with self._admission.place(request_id):
                 await self._work(fault)
@@ -182,7 +182,7 @@ class FakeEngine:
     async def _die(self, cause: str) -> None:
         self._admission.die(cause)
 
-    def _meet(self, ids: Sequence[int], longest: int) -> FakeFault | None:
+    def _check_prompt(self, ids: Sequence[int], longest: int) -> FakeFault | None:
         """The checks that a real engine makes, then the faults that don't take time."""
         self._admission.check()
         if not ids:
@@ -218,21 +218,21 @@ class FakeEngine:
         """A sample as it grows, word by word; a word is a token."""
         if sampling.max_tokens < 1:
             raise EngineError("at least one token must be allowed")
-        fault = self._meet(ids, longest=self._max_model_len - 1)
-        said = re.findall(r"\s*\S+", self._reply(ids, sampling, number))
+        fault = self._check_prompt(ids, longest=self._max_model_len - 1)
+        words = re.findall(r"\s*\S+", self._reply(ids, sampling, number))
         room = min(sampling.max_tokens, self._max_model_len - len(ids))
-        for length in range(1, min(len(said), room) + 1):
+        for length in range(1, min(len(words), room) + 1):
             await self._work(fault)
-            text = "".join(said[:length])
+            text = "".join(words[:length])
             stops = [text.index(stop) for stop in sampling.stop if stop in text]
-            ended = bool(stops) or length == len(said)
+            ended = bool(stops) or length == len(words)
             cut_off = length == room and not ended
-            tokens = tuple(_key_of_text(word) % self._vocabulary for word in said[:length])
+            tokens = tuple(_key_of_text(word) % self._vocabulary for word in words[:length])
             yield Generation(
                 text=text[: min(stops)] if stops else text,
                 token_ids=tokens,
                 finish_reason="stop" if ended else "length" if cut_off else None,
-                logprobs=tuple(_verdict(ids, tokens[: at + 1], sampling.verdict_ids) for at in range(length))
+                logprobs=tuple(_verdict_logprobs(ids, tokens[: at + 1], sampling.verdict_ids) for at in range(length))
                 if sampling.verdict_ids
                 else (),
                 cached_tokens=0,
@@ -257,16 +257,16 @@ def _logits(key: bytes, count: int) -> tuple[float, ...]:
     return tuple([number / 2**61 - 4 for number in struct.unpack_from(f"<{count}Q", digest)])
 
 
-def _words(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+def _make_words(ids: Sequence[int], sampling: Sampling, number: int) -> str:
     """Two to nine words; which ones depends on the seed and the sample only where a real engine would draw."""
-    drawn = (number, -1 if sampling.seed is None else sampling.seed) if sampling.temperature else ()
-    logits = _logits(_key((*ids, *drawn)), 10)
+    varying = (number, -1 if sampling.seed is None else sampling.seed) if sampling.temperature else ()
+    logits = _logits(_key((*ids, *varying)), 10)
     return " ".join(_WORDS[int(logit) + 4] for logit in logits[: 2 + int(logits[-1]) + 4])
 
 
-def _verdict(ids: Sequence[int], tokens: Sequence[int], verdict_ids: Sequence[int]) -> Mapping[int, float]:
+def _verdict_logprobs(ids: Sequence[int], tokens: Sequence[int], verdict_ids: Sequence[int]) -> Mapping[int, float]:
     """Log-probabilities of the verdict tokens and the one that was said; what they leave of 1 is all other tokens'."""
-    asked = dict.fromkeys((*verdict_ids, tokens[-1]))
-    weights = [math.exp(logit) for logit in _logits(_key((*ids, *tokens)), len(asked))]
+    targets = dict.fromkeys((*verdict_ids, tokens[-1]))
+    weights = [math.exp(logit) for logit in _logits(_key((*ids, *tokens)), len(targets))]
     total = 1 + sum(weights)
-    return {token: math.log(weight / total) for token, weight in zip(asked, weights, strict=True)}
+    return {token: math.log(weight / total) for token, weight in zip(targets, weights, strict=True)}

@@ -243,7 +243,7 @@ CONTEXT = _Context()
 def call(function: Callable[[], Any]) -> Any:
     """The result of a function in a forked process. Raises `RuntimeError` with what it raised."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = ForkedProcess(target=_answer, args=(sender, cloudpickle.dumps(function)))
+    process = ForkedProcess(target=_run_and_send, args=(sender, cloudpickle.dumps(function)))
     process.start()
     sender.close()
     try:
@@ -260,7 +260,7 @@ def call(function: Callable[[], Any]) -> Any:
     return result
 
 
-def _answer(sender: Any, pickled: bytes) -> None:
+def _run_and_send(sender: Any, pickled: bytes) -> None:
     result, failure = None, None
     try:
         result = cloudpickle.loads(pickled)()
@@ -274,11 +274,11 @@ def _close_all(*descriptors: int) -> None:
         os.close(descriptor)
 
 
-def _change_environment(wanted: Mapping[str, str]) -> None:
+def _change_environment(target: Mapping[str, str]) -> None:
     """Change only what differs: the process's title is written where its first variables are."""
-    for name in os.environ.keys() - wanted.keys():
+    for name in os.environ.keys() - target.keys():
         del os.environ[name]
-    for name, value in wanted.items():
+    for name, value in target.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
 

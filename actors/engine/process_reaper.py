@@ -24,7 +24,7 @@ _SHARED = re.compile(r"/dev/shm/(psm_[0-9a-f]+|[^/\s]+-cpushm_\d+)$")
 """Shared memory as Python and vLLM name it. Whatever else is there, such as a model's weights, is the user's."""
 
 
-class Tether:
+class ProcessReaper:
     """Holds the processes started inside `held`, and those that they start, until it is released."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Tether:
         """Say that the processes have started, and have their shared memory: at the end they may be gone already."""
         assert self._helper.stdin is not None
         with suppress(BrokenPipeError):
-            for path in sorted(_shared_memory(os.fsencode(f"{VARIABLE}={self._mark}"))):
+            for path in sorted(_find_shared_memory(os.fsencode(f"{VARIABLE}={self._mark}"))):
                 print(path, file=self._helper.stdin, flush=True)
 
     def release(self) -> None:
@@ -71,7 +71,7 @@ def mark_this_process() -> None:
         os.memfd_create(f"{VARIABLE}={mark}")  # open until the process ends
 
 
-def _marked(mark: bytes) -> Iterator[Path]:
+def _find_marked(mark: bytes) -> Iterator[Path]:
     """The processes with a mark."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone since, or another user's
@@ -88,10 +88,10 @@ def _holds_file(entry: Path, name: bytes) -> bool:
     return False
 
 
-def _shared_memory(mark: bytes) -> set[str]:
+def _find_shared_memory(mark: bytes) -> set[str]:
     """The shared memory of marked processes."""
     paths: set[str] = set()
-    for entry in _marked(mark):
+    for entry in _find_marked(mark):
         with suppress(OSError):
             lines = (entry / "maps").read_text(errors="replace").splitlines()
             paths |= {match[0] for line in lines if (match := _SHARED.search(line))}
@@ -100,16 +100,16 @@ def _shared_memory(mark: bytes) -> set[str]:
 
 def _kill_marked(mark: bytes) -> bool:
     """Whether there was anything to kill."""
-    found = False
-    for entry in _marked(mark):
+    killed = False
+    for entry in _find_marked(mark):
         with suppress(OSError):
             os.kill(int(entry.name), signal.SIGKILL)
-            found = True
-    return found
+            killed = True
+    return killed
 
 
 def _wait_and_kill(mark: bytes) -> None:
-    paths = set(sys.stdin.read().splitlines()) | _shared_memory(mark)
+    paths = set(sys.stdin.read().splitlines()) | _find_shared_memory(mark)
     while _kill_marked(mark):  # again: one of them may have been starting another
         time.sleep(0.05)
     for path in paths:

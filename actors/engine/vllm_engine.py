@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 from actors.engine import fork_server
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import SPARE_ADAPTERS, check_arguments, cpu_shares, engine_arguments
-from actors.engine.error_log import LastWords
+from actors.engine.error_log import ErrorLog
 from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
-from actors.engine.process_reaper import Tether
+from actors.engine.process_reaper import ProcessReaper
 from actors.engine.protocol import Generation, Pooled, ReservedGpus, Sampling, Task, positions
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.settings.replica import EngineSettings
@@ -74,7 +74,7 @@ COLD_HEALTH_S = 10.0  # of such a one; who only wants to know how it is needn't 
 SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave
 
 
-def _usage(online: bool) -> UsageContext:
+def _usage_context(online: bool) -> UsageContext:
     """What vLLM's own defaults go by for the card: of the prompts (`max_num_seqs`) and tokens of a step.
 
     They are 1,024 and 16,384 on an H100 and an H200 (8,192 online, where a step is what the others wait for), and far less
@@ -98,7 +98,7 @@ def _cpu_cache_bytes(config: VllmConfig) -> int:
 
 
 @contextmanager
-def _bound(workers: int) -> Iterator[None]:
+def _bind_cpus(workers: int) -> Iterator[None]:
     """Say which CPUs each of several workers may use, unless the user has: for the processes that are started meanwhile."""
     name = "VLLM_CPU_OMP_THREADS_BIND"
     if workers == 1 or not current_platform.is_cpu() or name in os.environ:
@@ -158,8 +158,8 @@ class VllmEngine:
         self._adapter_lock = asyncio.Lock()
         self._probe: asyncio.Task[None] | None = None
         self._cold: set[str | None] = {None}  # the adapters, and None for the model, that answered no request yet
-        self._last_words = LastWords(DEFAULT_LOGGING_CONFIG)
-        self._tether = Tether()
+        self._error_log = ErrorLog(DEFAULT_LOGGING_CONFIG)
+        self._reaper = ProcessReaper()
         self._closing = threading.Lock()
         self._thread = LoopThread("vllm-engine")
         try:
@@ -172,8 +172,8 @@ class VllmEngine:
         # Blocks the loop, which has nothing else to do yet. AsyncLLM is made on the loop so that it listens to the
         # engine core from the start.
         try:
-            with self._last_words.listening(), self._tether.held(), _bound(self._workers):
-                config = AsyncEngineArgs(**arguments).create_engine_config(_usage(online))
+            with self._error_log.listening(), self._reaper.held(), _bind_cpus(self._workers):
+                config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
                     config.cache_config.kv_cache_memory_bytes = _cpu_cache_bytes(config)
                 if self._placement is not None:
@@ -181,9 +181,9 @@ class VllmEngine:
                 mark("engine core")
                 self._engine = AsyncLLM.from_vllm_config(config, disable_log_stats=arguments["disable_log_stats"])
             mark("engine is ready")
-            self._tether.note()
+            self._reaper.note()
         except Exception as error:
-            cause = self._last_words.read() or _root_message(error)
+            cause = self._error_log.read() or _root_message(error)
             raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
         places = self._max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
         self._admission = Admission(places, self._deadline_s)
@@ -229,13 +229,13 @@ class VllmEngine:
         read = positions(ids, at, every)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         async with self._admitted(request_id):
-            output = await _last(self._engine.encode(prompt, params, request_id))
+            output = await _last_output(self._engine.encode(prompt, params, request_id))
         self._cold.discard(None)
         if getattr(output, "error", None) is not None:
             raise EngineError(f"vLLM failed request {request_id}: {output.error}")
         data = output.outputs.data
         if not data.numel():
-            raise self._given_up()
+            raise self._aborted_by_core()
         expected = (len(ids), self._labels) if every else (self._labels,)
         if data.shape != expected:
             raise EngineError(f"the head's outputs should have the shape {expected}, and vLLM returned {tuple(data.shape)}")
@@ -245,7 +245,7 @@ class VllmEngine:
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
         """`sampling.n` samples."""
-        output = await _last(self._outputs(ids, sampling, request_id, RequestOutputKind.FINAL_ONLY))
+        output = await _last_output(self._outputs(ids, sampling, request_id, RequestOutputKind.FINAL_ONLY))
         samples = _samples(output)
         if len(samples) != sampling.n:
             raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
@@ -278,7 +278,7 @@ class VllmEngine:
 
         One that answered no request yet may still be at its first: then it returns after a moment, while its time runs on.
         """
-        await self._answers(COLD_HEALTH_S if self._cold else None)
+        await self._check_core(COLD_HEALTH_S if self._cold else None)
 
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
@@ -293,8 +293,8 @@ class VllmEngine:
 
     def _clean_up(self) -> None:
         self._thread.stop()
-        self._tether.release()
-        self._last_words.forget()
+        self._reaper.release()
+        self._error_log.forget()
 
     async def _stop(self) -> None:
         self._watcher.cancel()
@@ -316,7 +316,7 @@ class VllmEngine:
                     self._cold -= {None, sampling.adapter}
                     for sample in output.outputs:
                         if sample.finish_reason == "abort":
-                            raise self._given_up()
+                            raise self._aborted_by_core()
                         if sample.finish_reason == "error":
                             raise EngineError(f"vLLM failed request {request_id}")
                     yield output
@@ -328,7 +328,7 @@ class VllmEngine:
             async with self._admission.place(request_id):
                 yield
         except EngineTimeout:
-            await self._answers()  # one slow request, or an engine that answers nobody?
+            await self._check_core()  # one slow request, or an engine that answers nobody?
             raise
         except EngineError:
             raise
@@ -347,15 +347,15 @@ class VllmEngine:
             if self._engine.errored:
                 self._died("its engine core failed")
 
-    async def _answers(self, at_most_s: float | None = None) -> None:
+    async def _check_core(self, at_most_s: float | None = None) -> None:
         """Wait, up to a time, for the engine core to answer a question. Raises `EngineDead` if it can't."""
         self._admission.check()
         if self._probe is None or self._probe.done():  # one question at a time, however many ask
-            self._probe = asyncio.create_task(self._ask())
+            self._probe = asyncio.create_task(self._probe_core())
         await asyncio.wait([self._probe], timeout=at_most_s)
         self._admission.check()
 
-    async def _ask(self) -> None:
+    async def _probe_core(self) -> None:
         """One question to the engine core."""
         limit_s = COLD_PROBE_TIMEOUT_S if self._cold else PROBE_TIMEOUT_S
         try:
@@ -366,13 +366,13 @@ class VllmEngine:
         except EngineDeadError:
             self._died("its engine core failed")
 
-    def _given_up(self) -> EngineDead:
+    def _aborted_by_core(self) -> EngineDead:
         """vLLM ends a request that nobody aborted only when it ends itself."""
         return self._died("its engine core is shutting down")
 
     def _died(self, how: str) -> EngineDead:
         """Fail every request. The first cause is the one that is told, with what the processes had logged by then."""
-        words = self._last_words.read()
+        words = self._error_log.read()
         return self._admission.die(how if words is None else f"{how}: {words}")
 
     def _prompt(self, ids: Sequence[int]) -> TokensInput:
@@ -404,7 +404,7 @@ class VllmEngine:
             return self._adapters[path]
 
 
-async def _last(outputs: AsyncGenerator[Any, None]) -> Any:
+async def _last_output(outputs: AsyncGenerator[Any, None]) -> Any:
     """The last output of a request; only a finished one ends the series without an error."""
     async with aclosing(outputs):
         async for output in outputs:

@@ -76,7 +76,11 @@ def actor_options(settings: EngineSettings) -> dict[str, Any]:
     """
     if gpus := actor_gpus(settings):
         return {"num_gpus": gpus}
-    bare = sorted(node for node, own in _totals().items() if not own.get("GPU")) if engine_gpus(settings) else []
+    bare = (
+        sorted(node for node, resources in _node_resources().items() if not resources.get("GPU"))
+        if engine_gpus(settings)
+        else []
+    )
     return {"label_selector": {_NODE: f"!in({','.join(bare)})"}} if bare else {}
 
 
@@ -84,9 +88,9 @@ def check(settings: EngineSettings) -> None:
     """Raise `EngineError`, naming what is missing, if the cluster hasn't the nodes that a layout needs."""
     if not engine_gpus(settings) or settings.autoscaled:
         return
-    layout, gpus = _layout(settings), {node: own.get("GPU", 0.0) for node, own in _totals().items()}
+    layout, gpus = _layout(settings), {node: resources.get("GPU", 0.0) for node, resources in _node_resources().items()}
     if nodes_for(layout, gpus) is None:
-        raise EngineError(f"{layout} needs {_groups(layout)}, and the cluster has {_listed(gpus)}")
+        raise EngineError(f"{layout} needs {_needed_gpus(layout)}, and the cluster has {_node_counts(gpus)}")
 
 
 def check_memory(settings: EngineSettings, model: RewardModel) -> None:
@@ -97,7 +101,7 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     """
     if not engine_gpus(settings) or settings.autoscaled:
         return
-    nodes = [own for own in _totals().values() if own.get("GPU")]
+    nodes = [resources for resources in _node_resources().values() if resources.get("GPU")]
     cards = {_card_of(node) for node in nodes}
     if not cards <= _CARDS.keys() or "quantization" in settings.engine_args:
         return
@@ -128,12 +132,13 @@ def wait_for_room(settings: EngineSettings, model: RewardModel, waiting: Callabl
     if not engine_gpus(settings):
         return
     layout, start = _layout(settings), time.monotonic()
-    if _room(layout, min(_QUIET_S, settings.placement_timeout_s)):
+    if _find_room(layout, min(_QUIET_S, settings.placement_timeout_s)):
         return
-    waiting(f"waiting up to {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}")
-    while not _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)):
+    free = _node_counts(_free_gpus())
+    waiting(f"waiting up to {settings.placement_timeout_s:.0f} s for {_needed_gpus(layout)}; free are {free}")
+    while not _find_room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)):
         if time.monotonic() > start + settings.placement_timeout_s:
-            raise _gave_up(settings)
+            raise _timeout_error(settings)
         sweep()
         check(settings)
 
@@ -148,18 +153,18 @@ def place(settings: EngineSettings) -> Placement | None:
         return None
     # The engine core is a process of its own, and connects to Ray by itself.
     os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
-    layout, here = _layout(settings), ray.get_runtime_context().get_node_id()
-    if not _totals()[here].get("GPU"):  # one that came after the actor's pool was made
-        raise EngineError(f"an engine of {layout} was started on node {here}, which has no GPU; start it again")
+    layout, own_node = _layout(settings), ray.get_runtime_context().get_node_id()
+    if not _node_resources()[own_node].get("GPU"):  # one that came after the actor's pool was made
+        raise EngineError(f"an engine of {layout} was started on node {own_node}, which has no GPU; start it again")
     deadline = time.monotonic() + settings.placement_timeout_s
     while True:
         sweep()  # each time: it takes Ray a moment to know that an actor is gone
         check(settings)
-        nodes = with_node(here, _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)), layout, _free_gpus())
-        if nodes and (group := _placed(layout, nodes)) is not None:
+        nodes = with_node(own_node, _find_room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)), layout, _free_gpus())
+        if nodes and (group := _create_group(layout, nodes)) is not None:
             return Placement(group)
         if time.monotonic() > deadline:
-            raise _gave_up(settings)
+            raise _timeout_error(settings)
 
 
 def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
@@ -169,12 +174,12 @@ def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
     return nodes if len(nodes) == layout.pipeline_parallel else None
 
 
-def with_node(here: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
+def with_node(own_node: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
     """The nodes of an engine, with this one among them if it has room: the first stage is beside the engine there."""
-    groups = int(free.get(here, 0.0)) // layout.tensor_parallel
-    if here in nodes or not nodes:
+    groups = int(free.get(own_node, 0.0)) // layout.tensor_parallel
+    if own_node in nodes or not nodes:
         return list(nodes)
-    return ([here] * groups + list(nodes))[: layout.pipeline_parallel]
+    return ([own_node] * groups + list(nodes))[: layout.pipeline_parallel]
 
 
 def sweep(killed: Collection[str] = ()) -> None:
@@ -182,11 +187,11 @@ def sweep(killed: Collection[str] = ()) -> None:
     for group_id, group in placement_group_table().items():
         kind, _, owner = group["name"].partition(":")
         actor = owner.partition(":")[0]
-        if kind == _NAME and group["state"] != "REMOVED" and (actor in killed or not _holds(actor)):
+        if kind == _NAME and group["state"] != "REMOVED" and (actor in killed or not _is_owner_alive(actor)):
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
 
 
-def _room(layout: Layout, wait_s: float) -> list[str]:
+def _find_room(layout: Layout, wait_s: float) -> list[str]:
     """Ask for room for an engine for a while, and give it back: the node of each tensor-parallel group, none without room.
 
     A group that waits is what makes an autoscaler add nodes. And only it is sure to hear of GPUs that come free: what Ray
@@ -200,11 +205,9 @@ def _room(layout: Layout, wait_s: float) -> list[str]:
         remove_placement_group(group)
 
 
-def _gave_up(settings: EngineSettings) -> EngineError:
-    layout = _layout(settings)
-    return EngineError(
-        f"{layout} waited {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}"
-    )
+def _timeout_error(settings: EngineSettings) -> EngineError:
+    layout, free = _layout(settings), _node_counts(_free_gpus())
+    return EngineError(f"{layout} waited {settings.placement_timeout_s:.0f} s for {_needed_gpus(layout)}; free are {free}")
 
 
 def _layout(settings: EngineSettings) -> Layout:
@@ -222,23 +225,23 @@ def is_wanted(actor: str) -> bool:
     return bool(ray_state.actor_table(actor, None, None).get("State") in ("ALIVE", "PENDING_CREATION", "RESTARTING"))
 
 
-def _holds(actor: str) -> bool:
+def _is_owner_alive(actor: str) -> bool:
     """Whether what an actor got is still held; what an earlier process of the actor got that asks isn't."""
     return actor != ray.get_runtime_context().get_actor_id() and is_wanted(actor)
 
 
-def _placed(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None:
+def _create_group(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None:
     """A group with its bundles on these nodes; None if somebody else was quicker."""
-    where = [node for node in nodes for _ in range(layout.tensor_parallel)]
-    selectors = [{_NODE: node} for node in where]
-    group = placement_group([{"GPU": 1.0} for _ in where], strategy="PACK", name=_name(), bundle_label_selector=selectors)
+    expected = [node for node in nodes for _ in range(layout.tensor_parallel)]
+    selectors = [{_NODE: node} for node in expected]
+    group = placement_group([{"GPU": 1.0} for _ in expected], strategy="PACK", name=_name(), bundle_label_selector=selectors)
     if not group.wait(_READY_S):
         remove_placement_group(group)
         return None
-    there = Counter(placement_group_table(group)["bundles_to_node_id"].values())
-    if there != Counter(where):
+    actual = Counter(placement_group_table(group)["bundles_to_node_id"].values())
+    if actual != Counter(expected):
         remove_placement_group(group)
-        raise EngineError(f"Ray placed {layout} as {dict(there)}, and not on {dict(Counter(where))}")
+        raise EngineError(f"Ray placed {layout} as {dict(actual)}, and not on {dict(Counter(expected))}")
     return group
 
 
@@ -247,7 +250,7 @@ def _card_of(node: Mapping[str, float]) -> str:
     return next((name.removeprefix(_CARD) for name in node if name.startswith(_CARD)), "")
 
 
-def _groups(layout: Layout) -> str:
+def _needed_gpus(layout: Layout) -> str:
     return (
         f"{layout.tensor_parallel} GPU{'s' * (layout.tensor_parallel > 1)} of one node"
         if layout.pipeline_parallel == 1
@@ -255,15 +258,15 @@ def _groups(layout: Layout) -> str:
     )
 
 
-def _listed(gpus: Mapping[str, float]) -> str:
+def _node_counts(gpus: Mapping[str, float]) -> str:
     nodes = Counter(int(count) for count in gpus.values() if count)
-    return ", ".join(f"{count} node{'s' * (count > 1)} with {own}" for own, count in sorted(nodes.items())) or "no GPU"
+    return ", ".join(f"{count} node{'s' * (count > 1)} with {size}" for size, count in sorted(nodes.items())) or "no GPU"
 
 
 def _free_gpus() -> dict[str, float]:
     free: Mapping[str, Any] = available_resources_per_node()  # type: ignore[no-untyped-call]
-    return {node: own.get("GPU", 0.0) for node, own in free.items()}
+    return {node: resources.get("GPU", 0.0) for node, resources in free.items()}
 
 
-def _totals() -> dict[str, Any]:
+def _node_resources() -> dict[str, Any]:
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]

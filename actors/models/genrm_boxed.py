@@ -88,15 +88,15 @@ class GenrmBoxed(Judge):
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=False))
         return template((*question.context, *shown), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        answer = answer_of(said.text)
-        grades = _boxed(answer, "Individual Scores", shown, *GRADES)
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        answer = answer_of(generation.text)
+        grades = _read_boxes(answer, "Individual Scores", shown, *GRADES)
         if shown == 1:
             return graded(grades, None)
-        return graded(grades, *_boxed(answer, "Ranking Score", 1, *RANKINGS))
+        return graded(grades, *_read_boxes(answer, "Ranking Score", 1, *RANKINGS))
 
 
-def _boxed(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
+def _read_boxes(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
     """The numbers in the only box between the marks of a block."""
     block = between(answer, f"[The Begin of {what}]", f"[The End of {what}]")
     boxes = [box.split(",") for box in _BOX.findall(block)]

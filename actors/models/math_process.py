@@ -71,7 +71,7 @@ class MathProcess(Family):
 
     def shown(self, question: Question) -> tuple[str, ...]:
         (solution,) = question.responses
-        return tuple(map(str.strip, _steps(solution)))
+        return tuple(map(str.strip, _split_steps(solution)))
 
     def blank(self, question: Question, word: str) -> Question:
         steps = "\n\n".join([word] * len(self.shown(question)))
@@ -79,7 +79,7 @@ class MathProcess(Family):
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         *context, last = with_default_system(question.messages)
-        if not (steps := _steps(last.content)):
+        if not (steps := _split_steps(last.content)):
             raise Rejected(Reason.EMPTY_CONTENT)
         return template((*context, Message(last.role, "".join(step + STEP for step in steps))))
 
@@ -89,10 +89,10 @@ class MathProcess(Family):
         return weighted_reward({"product": math.prod(steps), "min": min(steps), "last": steps[-1]}, weights, steps)
 
 
-def _steps(solution: str) -> list[str]:
+def _split_steps(solution: str) -> list[str]:
     """As they are written, but for the line ends around them."""
     runs = itertools.groupby(solution.split("\n"), key=lambda line: bool(line.strip()))
-    return ["\n".join(lines).strip("\r") for said, lines in runs if said]
+    return ["\n".join(lines).strip("\r") for has_text, lines in runs if has_text]
 
 
 FAMILY = MathProcess()

@@ -74,8 +74,8 @@ class Principle(ByPrinciple, LogitHead):
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:
             raise Rejected(Reason.NO_PRINCIPLE)
-        asked = Message(Role.USER, QUESTION.format(question.principle))
-        return template((*question.messages, asked), generation_prompt=True)
+        turn = Message(Role.USER, QUESTION.format(question.principle))
+        return template((*question.messages, turn), generation_prompt=True)
 
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         return self.combined([score for (((score,),),) in zip(answers, strict=True)], weights)

@@ -157,9 +157,9 @@ class R3(Judge):
         return "\n".join(f"{label}: {word}" for label in self._kind.labels)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
-        return template((Message(Role.USER, self._prompt(question)),), generation_prompt=True)
+        return template((Message(Role.USER, self._write_prompt(question)),), generation_prompt=True)
 
-    def _prompt(self, question: Question) -> str:
+    def _write_prompt(self, question: Question) -> str:
         kind = self._kind
         task, rubric = self.rubric(question.principle or kind.rubric)
         headings = [f"RESPONSE {at}" for at in (1, 2)] if kind.shows is Shows.TWO else ["RESPONSE"]
@@ -178,17 +178,17 @@ class R3(Judge):
             + "### EVALUATION"
         )
 
-    def rubric(self, given: str) -> tuple[str, str]:
+    def rubric(self, text: str) -> tuple[str, str]:
         """The task, and the rubric's lines. Raises `Rejected` if it isn't one for what is asked."""
-        first = _LABELLED.search(given)
-        if first is None or sorted(_LABELLED.findall(given)) != sorted(self._kind.labels):
-            wanted = ", ".join(f"`{label}: ...`" for label in self._kind.labels)
-            raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for --rating {self.way.rating} has the lines {wanted}")
-        return given[: first.start()].strip() or _RATE, given[first.start() :].strip()
+        first = _LABELLED.search(text)
+        if first is None or sorted(_LABELLED.findall(text)) != sorted(self._kind.labels):
+            lines = ", ".join(f"`{label}: ...`" for label in self._kind.labels)
+            raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for --rating {self.way.rating} has the lines {lines}")
+        return text[: first.start()].strip() or _RATE, text[first.start() :].strip()
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        answer = answer_of(said.text)
-        score = the_only(_scores(answer))
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        answer = answer_of(generation.text)
+        score = the_only(_read_scores(answer))
         if self.shows is Shows.TWO:
             if score not in _RESPONSES:
                 raise Unreadable(Reason.NO_VERDICT)
@@ -200,11 +200,11 @@ class R3(Judge):
         return Verdict(({"score": number(score, 1, 5)},))
 
 
-def _scores(answer: str) -> Iterator[Hashable]:
+def _read_scores(answer: str) -> Iterator[Hashable]:
     """`score` in every object that has it, and where it stands in one that is broken; None, where no value can be told."""
-    found, rest = objects_and_rest(answer)
+    objects, rest = objects_and_rest(answer)
     for score in (
-        *(given["score"] for given in found if "score" in given),
+        *(block["score"] for block in objects if "score" in block),
         *(match["score"] for match in _SCORE.finditer(rest)),
     ):
         yield str(score).lower() if isinstance(score, bool) else score if isinstance(score, str | int | float) else None

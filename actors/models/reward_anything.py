@@ -104,14 +104,14 @@ class RewardAnything(Judge):
         if question.principle is None:
             raise Rejected(Reason.NO_PRINCIPLE)
         responses = dict(zip(_names(len(question.responses)), question.responses, strict=True))
-        asked = {"principle": question.principle, "prompt": as_text(question.context), "responses": responses}
-        turns = (Message(Role.SYSTEM, SYSTEM_TURN), Message(Role.USER, json.dumps(asked, ensure_ascii=False)))
+        task = {"principle": question.principle, "prompt": as_text(question.context), "responses": responses}
+        turns = (Message(Role.SYSTEM, SYSTEM_TURN), Message(Role.USER, json.dumps(task, ensure_ascii=False)))
         return template(turns, generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        grades, order = the_only(_verdicts(answer_of(said.text), _names(shown)))
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        grades, order = the_only(_read_verdicts(answer_of(generation.text), _names(shown)))
         merits = tuple(float(shown - place) for place in order) if order else grades
-        ranks = [float(1 + sum(its > merit for its in merits)) for merit in merits]
+        ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]
         scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))
         return Verdict(tuple(scores), merits if shown > 1 else ())
 
@@ -120,16 +120,16 @@ def _names(count: int) -> list[str]:
     return [f"model-{number}" for number in range(1, count + 1)]
 
 
-def _verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
+def _read_verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
     """The grades by name, and each one's place in the order; no places if no order is given."""
-    for found in objects(answer, "scores", *_ORDERS):
-        if found.keys().isdisjoint(("scores", *_ORDERS)):
+    for parsed in objects(answer, "scores", *_ORDERS):
+        if parsed.keys().isdisjoint(("scores", *_ORDERS)):
             continue
-        scores = found.get("scores")
+        scores = parsed.get("scores")
         if not isinstance(scores, dict) or set(scores) != set(names):
             raise Unreadable(Reason.NO_VERDICT)
         grades = tuple(number(scores[name], _LOW, _HIGH) for name in names)
-        orders = [found[key] for key in _ORDERS if found.get(key) is not None] or [None]
+        orders = [parsed[key] for key in _ORDERS if parsed.get(key) is not None] or [None]
         for order in orders:
             if order is not None and (not isinstance(order, list) or sorted(map(str, order)) != sorted(names)):
                 raise Unreadable(Reason.NO_VERDICT)

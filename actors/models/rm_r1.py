@@ -31,12 +31,12 @@ NAMES = ("A", "B")
 def both(question: Question) -> str:
     """The responses under the question, or, after a longer conversation, each at its end."""
     if len(question.context) == 1:
-        (asked,) = question.context
+        (message,) = question.context
         blocks = (
             f"[The Start of Chatbot {name}'s Response]\n{response}\n[The End of Chatbot {name}'s Response]"
             for name, response in zip(NAMES, question.responses, strict=True)
         )
-        return "\n\n".join((f"[Client Question]\n{asked.content}", *blocks))
+        return "\n\n".join((f"[Client Question]\n{message.content}", *blocks))
     return "\n\n".join(
         f"[The Start of the Conversation between Chatbot {name} and the Client]\n"
         f"{_lines((*question.context, Message(Role.ASSISTANT, response)), name)}\n"
@@ -103,10 +103,10 @@ class RmR1(Judge):
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        _, given, last = answer_of(said.text).rpartition("<answer>")
-        match = _ANSWER.fullmatch(last)
-        if not given or match is None:
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        _, tag, tail = answer_of(generation.text).rpartition("<answer>")
+        match = _ANSWER.fullmatch(tail)
+        if not tag or match is None:
             raise Unreadable(Reason.NO_VERDICT)
         return won(match[1] == NAMES[0])
 

@@ -62,7 +62,7 @@ class Rubric(Judge):
     def rubric(self) -> RubricSettings:
         """The user's."""
         if self.asks.rubric is None:
-            return _NONE
+            return _NO_RUBRIC
         return self.asks.rubric
 
     @property
@@ -133,27 +133,36 @@ class Rubric(Judge):
         turns = (Message(Role.USER, prompt),)
         return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
         rubric = self.rubric
         if rubric.verdict is not None:
-            return Verdict(({"score": difference(said, rubric.verdict.after, self.marks, self.verdict_ids)},))
-        answer = answer_of(said.text)
-        found = dict(the_only(tuple(read.items()) for read in (_matched if rubric.pattern else _given)(rubric, answer)))
-        return self._verdict(found)
+            return Verdict(({"score": difference(generation, rubric.verdict.after, self.marks, self.verdict_ids)},))
+        answer = answer_of(generation.text)
+        outputs = dict(
+            the_only(
+                tuple(outputs_once.items())
+                for outputs_once in (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
+            )
+        )
+        return self._verdict(outputs)
 
-    def _verdict(self, found: Mapping[str, float | tuple[float, float]]) -> Verdict:
+    def _verdict(self, outputs: Mapping[str, float | tuple[float, float]]) -> Verdict:
         if self.shows is Shows.ONE:
-            return Verdict((dict(found),))  # type: ignore[arg-type]  # only of two responses is there a winner
+            return Verdict((dict(outputs),))  # type: ignore[arg-type]  # only of two responses is there a winner
         sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for output in self.rubric.outputs:
-            pair = found[WINNER] if output == "win" and WINNER in found else (found[f"{output}_1"], found[f"{output}_2"])
+            pair = (
+                outputs[WINNER]
+                if output == "win" and WINNER in outputs
+                else (outputs[f"{output}_1"], outputs[f"{output}_2"])
+            )
             for side, value in zip(sides, pair, strict=True):  # type: ignore[arg-type]
                 side[output] = value  # type: ignore[assignment]
-        merits = found.get(WINNER) or tuple(sum(side.values()) for side in sides)
+        merits = outputs.get(WINNER) or tuple(sum(side.values()) for side in sides)
         return Verdict(sides, merits)  # type: ignore[arg-type]
 
 
-_NONE = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
+_NO_RUBRIC = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
 
 
 @lru_cache(maxsize=16)
@@ -185,45 +194,45 @@ def _variables(rubric: RubricSettings) -> set[str]:
     return set().union(*(meta.find_undeclared_variables(_JINJA.parse(text)) for text in texts))
 
 
-Read = dict[str, float | tuple[float, float]]
+Outputs = dict[str, float | tuple[float, float]]
 
 
-def _matched(rubric: RubricSettings, answer: str) -> Iterator[Read]:
+def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
     """What the pattern finds, each time that it does."""
     pattern = rubric.pattern or ""
     places = groups_of(pattern) or {"score": 1}
     try:
-        found = list(itertools.islice(linear(pattern).finditer(answer), _MOST_MATCHES + 1))
+        matches = list(itertools.islice(linear(pattern).finditer(answer), _MOST_MATCHES + 1))
     except UnicodeEncodeError:
         raise Unreadable(Reason.NO_VERDICT) from None
-    if len(found) > _MOST_MATCHES:
+    if len(matches) > _MOST_MATCHES:
         raise Unreadable(Reason.TWO_VERDICTS)
-    for match in found:
+    for match in matches:
         groups = {name: match[at] for name, at in places.items()}
-        parts = (name != WINNER and _is_part(answer, *match.span(places[name])) for name in groups)
+        parts = (name != WINNER and _is_partial_number(answer, *match.span(places[name])) for name in groups)
         if any(text is None for text in groups.values()) or any(parts):
             raise Unreadable(Reason.NO_VERDICT)
-        yield {name: _value(rubric, name, text) for name, text in groups.items()}
+        yield {name: _convert(rubric, name, text) for name, text in groups.items()}
 
 
-def _is_part(text: str, begin: int, end: int) -> bool:
+def _is_partial_number(text: str, begin: int, end: int) -> bool:
     """Whether a number goes on beside what a pattern found of it: the 4 of 4.5, 45, -4 and 4-5."""
     before, after = text[max(begin - 2, 0) : begin], text[end : end + 3]
     return bool(re.search(r"[-−\d]$|\d[.,]$", before) or re.match(r"[\d¼½¾]|[.,–-]\d|[eE][+-]?\d", after))
 
 
-def _given(rubric: RubricSettings, answer: str) -> Iterator[Read]:
+def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
     """What each object says that meets the schema: the engine holds the answer to it, but not always the reasoning."""
-    for found in objects(answer, *rubric.names):
-        if found.keys().isdisjoint(rubric.names):
+    for parsed in objects(answer, *rubric.names):
+        if parsed.keys().isdisjoint(rubric.names):
             continue
         try:
-            valid = _validator()(rubric.json_schema or {}).is_valid(found)
+            valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
         except (OverflowError, RecursionError, UnicodeEncodeError):  # a number, or a nesting, that nobody means
             valid = False
         if not valid:
             raise Unreadable(Reason.NO_VERDICT)
-        yield {name: _value(rubric, name, found.get(name)) for name in rubric.names}
+        yield {name: _convert(rubric, name, parsed.get(name)) for name in rubric.names}
 
 
 @lru_cache(maxsize=1)
@@ -233,22 +242,22 @@ def _validator() -> Any:
     return extend(jsonschema.Draft202012Validator, {"pattern": _meets_pattern})
 
 
-def _meets_pattern(validator: Any, pattern: str, given: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    if isinstance(given, str) and not linear(pattern).search(given):
+def _meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(value, str) and not linear(pattern).search(value):
         yield jsonschema.ValidationError("another text than its pattern")
 
 
-def _value(rubric: RubricSettings, name: str, given: object) -> float | tuple[float, float]:
+def _convert(rubric: RubricSettings, name: str, value: object) -> float | tuple[float, float]:
     if name == WINNER:
-        if not isinstance(given, str) or given not in rubric.winners:
+        if not isinstance(value, str) or value not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
-        return _MERITS[rubric.winners[given]]
-    if isinstance(given, bool):
-        return float(given)
+        return _MERITS[rubric.winners[value]]
+    if isinstance(value, bool):
+        return float(value)
     low, high = rubric.low, rubric.high
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)
-    return number(float(given) if isinstance(given, bool) else given, low, high)
+    return number(float(value) if isinstance(value, bool) else value, low, high)
 
 
 FAMILY = Rubric()

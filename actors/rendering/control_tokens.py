@@ -8,15 +8,15 @@ from actors.errors import Rejected
 from actors.records import Reason
 
 
-class Controls:
+class ControlTokenFilter:
     """Those of a tokenizer, of its template, and of the family that asks with them."""
 
     def __init__(self, tokenizer: Any, texts: Collection[str], ids: Iterable[int]) -> None:
         """`texts` and `ids` are the family's own, beside those that the tokenizer tells."""
-        known = {*_texts_of(tokenizer), *texts}
+        candidates = {*_texts_of(tokenizer), *texts}
         vocabulary = tokenizer.get_vocab()
-        self.texts = {text for text in known if text.strip()}  # added runs of spaces are text like any other
-        self._pattern = re.compile(_any_of(self.texts))
+        self.texts = {text for text in candidates if text.strip()}  # added runs of spaces are text like any other
+        self._pattern = re.compile(_pattern_for_any(self.texts))
         self._break = re.compile(f"(?=(?:{self._pattern.pattern}))(?s:.)")
         # The unknown token isn't one: it stands for ordinary text.
         self._ids = {*(vocabulary[text] for text in self.texts if text in vocabulary), *ids} - {tokenizer.unk_token_id}
@@ -44,6 +44,6 @@ def _texts_of(tokenizer: Any) -> set[str]:
     return {text for text, special in added.items() if special or text in template} | {*tokenizer.all_special_tokens}
 
 
-def _any_of(texts: set[str]) -> str:
+def _pattern_for_any(texts: set[str]) -> str:
     """A pattern for any of the texts; the longest first, so that a token isn't taken for its own prefix."""
     return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"

@@ -91,8 +91,8 @@ def _allowed(model: RewardModel, expected: float) -> float:
     return (_EXACT if model.dtype == "float32" else _ROUNDED) * max(5.0, abs(expected))
 
 
-def _differ_by(one: Sequence[float], other: Sequence[float]) -> float:
-    return max(abs(mine - theirs) for mine, theirs in zip(one, other, strict=True))
+def _differ_by(first: Sequence[float], second: Sequence[float]) -> float:
+    return max(abs(left - right) for left, right in zip(first, second, strict=True))
 
 
 def _misaligned(model: RewardModel, engine: Engine, what: str) -> ModelError:

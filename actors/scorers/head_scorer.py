@@ -34,7 +34,7 @@ class Scorer(Protocol):
 
 async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all, in their order. The first error ends the others too."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
@@ -72,10 +72,10 @@ class HeadScorer:
         """The same on the engine's own loop."""
         prompts = [prompt for request in requests for prompt in request.prompts]
         runs = group_by_prefix(prompts) if self._one_pass else [[prompt] for prompt in prompts]
-        answers = itertools.chain.from_iterable(await gather(map(self._ask, runs)))
-        return [self._scores(request, [next(answers) for _ in request.prompts]) for request in requests]
+        answers = itertools.chain.from_iterable(await gather(map(self._read_run, runs)))
+        return [self._score_responses(request, [next(answers) for _ in request.prompts]) for request in requests]
 
-    async def _ask(self, run: Sequence[Prompt]) -> list[_Answer]:
+    async def _read_run(self, run: Sequence[Prompt]) -> list[_Answer]:
         """The answer to each prompt, by one forward pass of the last, which begins with all the others."""
         try:
             pooled = await self._engine.pool(run[-1].ids, next(self._ids), [at for prompt in run for at in prompt.reads])
@@ -92,14 +92,14 @@ class HeadScorer:
             for prompt in run
         ]
 
-    def _scores(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
+    def _score_responses(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
         """A score for each response from the answers about it, beside the responses that were rejected before."""
         about: list[list[_Answer]] = [[] for _ in request.responses]
         for prompt, answer in zip(request.prompts, answers, strict=True):
             for position in prompt.judges:
                 about[position].append(answer)
         scores = [
-            response.refusal or replace(self._score(own), truncated=response.truncated, reasoned=response.reasoned)
+            response.refusal or replace(self._score_response(own), truncated=response.truncated, reasoned=response.reasoned)
             for response, own in zip(request.responses, about, strict=True)
         ]
         more = self._family.compared([score.scores for score in scores])
@@ -107,7 +107,7 @@ class HeadScorer:
             replace(score, scores={**score.scores, **own}) if own else score for score, own in zip(scores, more, strict=True)
         )
 
-    def _score(self, answers: Sequence[_Answer]) -> Score:
+    def _score_response(self, answers: Sequence[_Answer]) -> Score:
         """The reward in all answers about a response; one that failed leaves none."""
         tokens = sum(answer.tokens for answer in answers)
         for answer in answers:

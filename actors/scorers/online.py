@@ -33,7 +33,7 @@ from actors.text.stems import GoOn
 T = TypeVar("T")
 
 
-class _Left(AssayError):
+class _Abandoned(AssayError):
     """Nobody waits for this work any more."""
 
 
@@ -122,40 +122,42 @@ class OnlineScorer:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. What can't be judged is in the scores."""
         rendered = await self._in_thread(lambda go_on: self._renderer.render(requests, go_on))
-        with self._under_way(prompt for one in rendered for prompt in one.prompts):
+        with self._count_tokens(prompt for one in rendered for prompt in one.prompts):
             scores = await self._on_engine(self._scorer.score(rendered))
         return [RequestScores(one.prompt_hash, own) for one, own in zip(rendered, scores, strict=True)]
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """A head's outputs for prompts as they are, or for conversations with one response. In their order."""
-        ready = await self._in_thread(lambda go_on: [self._ready(prompt, go_on) for prompt in prompts])
-        with self._under_way(prompt for one in ready for prompt in one.prompts):
-            return await self._on_engine(self._read_all(ready))
+        ready = await self._in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
+        with self._count_tokens(prompt for request in ready for prompt in request.prompts):
+            return await self._on_engine(self._read_requests(ready))
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
         """A judge's answers to its question about all responses of a request, `sampling.n` of them."""
-        prompt = await self._question(request)
+        prompt = await self._prompt_about_all(request)
         if isinstance(prompt, Refused):
             return prompt
         try:
-            with self._under_way([prompt]):
-                said = await self._on_engine(self._engine.generate(prompt.ids, self._adapted(sampling), next(self._ids)))
+            with self._count_tokens([prompt]):
+                generations = await self._on_engine(
+                    self._engine.generate(prompt.ids, self._with_adapter(sampling), next(self._ids))
+                )
         except EngineError as error:
             return _refused(error)
-        return [_written(prompt, one) for one in said]
+        return [_judge_text(prompt, generation) for generation in generations]
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
         """One answer while it is being written, each time with all of the text so far. Closing it ends the writing."""
-        prompt = await self._question(request)
+        prompt = await self._prompt_about_all(request)
         if isinstance(prompt, Refused):
             yield prompt
             return
         try:
-            with self._under_way([prompt]):
-                states = self._engine.stream(prompt.ids, self._adapted(sampling), next(self._ids))
+            with self._count_tokens([prompt]):
+                states = self._engine.stream(prompt.ids, self._with_adapter(sampling), next(self._ids))
                 async with aclosing(states) as states:  # type: ignore[type-var]
-                    async for said in states:
-                        yield _written(prompt, said)
+                    async for generation in states:
+                        yield _judge_text(prompt, generation)
         except EngineError as error:
             yield _refused(error)
 
@@ -170,13 +172,13 @@ class OnlineScorer:
             return Unfit.IN_REASONING
         if len(set(ids)) < len(labels):
             return Unfit.NOT_ONE_TOKEN
-        sampling = self._adapted(Sampling(max_tokens=1, verdict_ids=ids))
+        sampling = self._with_adapter(Sampling(max_tokens=1, verdict_ids=ids))
         try:
-            with self._under_way([Prompt(choosing.ids, ())]):
-                (said,) = await self._on_engine(self._engine.generate(choosing.ids, sampling, next(self._ids)))
+            with self._count_tokens([Prompt(choosing.ids, ())]):
+                (generation,) = await self._on_engine(self._engine.generate(choosing.ids, sampling, next(self._ids)))
         except EngineError as error:
             return _refused(error)
-        return Choice(tuple(said.logprobs[0][token] for token in ids), ids, tuple(choosing.ids))
+        return Choice(tuple(generation.logprobs[0][token] for token in ids), ids, tuple(choosing.ids))
 
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
@@ -187,17 +189,17 @@ class OnlineScorer:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
-    def _ready(self, prompt: Rendered | ScoreRequest, go_on: GoOn) -> RenderedRequest:
+    def _render_one(self, prompt: Rendered | ScoreRequest, go_on: GoOn) -> RenderedRequest:
         go_on()
         if isinstance(prompt, Rendered):
             return self._renderer.as_it_is(prompt.prompt, prompt.begin)
         (rendered,) = self._renderer.render([prompt], go_on)
         return rendered
 
-    async def _read_all(self, ready: Sequence[RenderedRequest]) -> list[RawOutputs]:
-        return list(await asyncio.gather(*map(self._read_one, ready)))
+    async def _read_requests(self, ready: Sequence[RenderedRequest]) -> list[RawOutputs]:
+        return list(await asyncio.gather(*map(self._read_request, ready)))
 
-    async def _read_one(self, request: RenderedRequest) -> RawOutputs:
+    async def _read_request(self, request: RenderedRequest) -> RawOutputs:
         (response,) = request.responses
         if response.refusal is not None:
             return RawOutputs((), response.refusal)
@@ -216,10 +218,11 @@ class OnlineScorer:
         reading = self.model.family.reading(rows, self.model.weights)
         score = Score.scored(reading, tokens) if reading.finite else Score.failed(Reason.NOT_FINITE, tokens)
         return RawOutputs(
-            [row for own in rows for row in own], replace(score, truncated=response.truncated, reasoned=response.reasoned)
+            [row for prompt_rows in rows for row in prompt_rows],
+            replace(score, truncated=response.truncated, reasoned=response.reasoned),
         )
 
-    async def _question(self, request: ScoreRequest) -> Prompt | Refused:
+    async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Refused:
         """The one that shows all responses, in their order."""
         (rendered,) = await self._in_thread(lambda go_on: self._renderer.render([request], go_on))
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
@@ -228,7 +231,7 @@ class OnlineScorer:
         everybody = tuple(range(len(request.responses)))
         return next((prompt for prompt in rendered.prompts if prompt.judges == everybody), Refused(Reason.TEMPLATE_REFUSED))
 
-    def _adapted(self, sampling: Sampling) -> Sampling:
+    def _with_adapter(self, sampling: Sampling) -> Sampling:
         return replace(sampling, adapter=self._adapter)
 
     async def _in_thread(self, work: Callable[[GoOn], T]) -> T:
@@ -237,7 +240,7 @@ class OnlineScorer:
 
         def go_on() -> None:
             if left.is_set():
-                raise _Left
+                raise _Abandoned
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._tokenizing, work, go_on)
@@ -248,7 +251,7 @@ class OnlineScorer:
         return await asyncio.wrap_future(self._engine.submit(work))
 
     @contextmanager
-    def _under_way(self, prompts: "Sequence[Prompt] | Iterator[Prompt]") -> Iterator[None]:
+    def _count_tokens(self, prompts: "Sequence[Prompt] | Iterator[Prompt]") -> Iterator[None]:
         tokens = sum(len(prompt.ids) for prompt in prompts)
         self.tokens_under_way += tokens
         try:
@@ -264,5 +267,5 @@ def _refused(error: EngineError) -> Refused:
     return Refused(Reason.ENGINE_TIMEOUT if isinstance(error, EngineTimeout) else Reason.ENGINE_REFUSED)
 
 
-def _written(prompt: Prompt, said: Generation) -> Written:
-    return Written(replace(said, text=prompt.opening + said.text), len(prompt.ids))
+def _judge_text(prompt: Prompt, generation: Generation) -> Written:
+    return Written(replace(generation, text=prompt.opening + generation.text), len(prompt.ids))

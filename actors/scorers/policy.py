@@ -68,15 +68,17 @@ def seed_of(base: int, row: str, number: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def read_candidate(said: Generation) -> Drawn:
+def read_candidate(generation: Generation) -> Drawn:
     """A candidate from what was generated. One that was cut off is none: its author hadn't said all of it."""
     reason = None
-    if said.finish_reason != "stop":
+    if generation.finish_reason != "stop":
         reason = Reason.UNFINISHED
-    elif not said.text.strip():
+    elif not generation.text.strip():
         reason = Reason.EMPTY_CONTENT
-    cached, computed = said.cached_tokens, said.computed_tokens
-    return Drawn(said.text, said.finish_reason or "", len(said.token_ids), cached + computed, cached, reason)
+    cached, computed = generation.cached_tokens, generation.computed_tokens
+    return Drawn(
+        generation.text, generation.finish_reason or "", len(generation.token_ids), cached + computed, cached, reason
+    )
 
 
 def failed_candidate(reason: Reason) -> Drawn:
@@ -84,7 +86,7 @@ def failed_candidate(reason: Reason) -> Drawn:
     return Drawn("", None, 0, 0, 0, reason)
 
 
-class _Asked(Family):
+class _PolicyFamily(Family):
     """How a policy is asked: with the conversation alone."""
 
     name = "policy"
@@ -99,7 +101,7 @@ class _Asked(Family):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """Nothing is read from its head."""
 
     def outputs(self) -> tuple[str, ...]:
@@ -121,7 +123,7 @@ class _Asked(Family):
         return tuple(message.content.strip() for message in question.context)
 
 
-_ASKED = _Asked()
+_POLICY_FAMILY = _PolicyFamily()
 
 
 @dataclass(frozen=True)
@@ -132,17 +134,17 @@ class Policy(RewardModel):
 
     @property
     def family(self) -> Family:
-        return _ASKED
+        return _POLICY_FAMILY
 
     @property
     def sampling(self) -> Sampling:
         """How one candidate is drawn, but for its seed."""
-        own = self.settings
+        settings = self.settings
         return Sampling(
-            max_tokens=own.policy_max_tokens,
-            temperature=own.policy_temperature,
-            top_p=own.policy_top_p if own.policy_temperature else 1.0,
-            stop=own.policy_stop,
+            max_tokens=settings.policy_max_tokens,
+            temperature=settings.policy_temperature,
+            top_p=settings.policy_top_p if settings.policy_temperature else 1.0,
+            stop=settings.policy_stop,
             adapter=self.adapter and locate(self.adapter),
         )
 
@@ -170,7 +172,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
     """Find a policy. Raises `ModelError` if it can't be one."""
     assert settings.policy is not None
     checkpoint = Checkpoint.find(settings.policy, settings.policy_revision)
-    if not _ASKED.fits(checkpoint):
+    if not _POLICY_FAMILY.fits(checkpoint):
         raise ModelError(
             f"--policy {settings.policy} is a {checkpoint.architecture or 'model without architectures'}, which writes "
             "nothing: give a language model with a chat template"
@@ -187,7 +189,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
     return Policy(
         model=settings.policy,
         revision=checkpoint.hub_commit,
-        family_name=_ASKED.name,
+        family_name=_POLICY_FAMILY.name,
         task=Task.GENERATE,
         labels=0,
         dtype=checkpoint.dtype if settings.policy_dtype is Dtype.AUTO else settings.policy_dtype.value,
@@ -225,27 +227,27 @@ class PolicyWriter:
 
     async def draw(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
         """The same on the engine's own loop. Candidates of a prompt are asked for together, which its cache is for."""
-        return await gather(map(self._candidates, draws))
+        return await gather(map(self._generate_all, draws))
 
-    async def _candidates(self, draw: Draw) -> tuple[Drawn, ...]:
-        return tuple(await gather(self._one(draw, seed) for seed in draw.seeds))
+    async def _generate_all(self, draw: Draw) -> tuple[Drawn, ...]:
+        return tuple(await gather(self._generate(draw, seed) for seed in draw.seeds))
 
-    async def _one(self, draw: Draw, seed: int) -> Drawn:
+    async def _generate(self, draw: Draw, seed: int) -> Drawn:
         sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
         try:
-            (said,) = await self._engine.generate(draw.ids, sampling, next(self._ids))
+            (generation,) = await self._engine.generate(draw.ids, sampling, next(self._ids))
         except EngineDead:
             raise
         except EngineTimeout:
             return failed_candidate(Reason.ENGINE_TIMEOUT)
         except EngineError:
             return failed_candidate(Reason.ENGINE_REFUSED)
-        text = self._without_others(said) if self._marked else said.text
-        return read_candidate(replace(said, text=f"{draw.opening}{text}" if text.strip() else text))
+        text = self._remove_special(generation) if self._marked else generation.text
+        return read_candidate(replace(generation, text=f"{draw.opening}{text}" if text.strip() else text))
 
-    def _without_others(self, said: Generation) -> str:
+    def _remove_special(self, generation: Generation) -> str:
         """The text without special tokens that are no marks of reasoning, but with characters that only spell one."""
-        text, ids = said.text, list(said.token_ids)
+        text, ids = generation.text, list(generation.token_ids)
         while ids and ids[-1] in self._others:
             text = text.removesuffix(self._others[ids.pop()])
         inside = sorted({self._others[token] for token in ids if token in self._others}, key=len, reverse=True)

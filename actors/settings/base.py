@@ -14,7 +14,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _hold_no_credentials(cls, given: Any) -> Any:
+    def _hold_no_credentials(cls, values: Any) -> Any:
         """Each checks its own; sections that are settings already did."""
-        check_no_credentials(given)
-        return given
+        check_no_credentials(values)
+        return values

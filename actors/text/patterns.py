@@ -19,7 +19,7 @@ def linear(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(_with_pythons_ends(pattern), options)
+        return re2.compile(_translate_end_anchors(pattern), options)
     except re2.error as error:
         problem = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
         raise ValueError(
@@ -32,20 +32,22 @@ def groups_of(pattern: str) -> dict[str, int]:
     return dict(sorted(linear(pattern).groupindex.items(), key=lambda group: group[1]))
 
 
-def _with_pythons_ends(pattern: str) -> str:
+def _translate_end_anchors(pattern: str) -> str:
     r"""The pattern with `$` and `\Z` as Python means them: `$` is also before a line break that ends the text."""
     if _MANY_LINES.search(pattern):
         return pattern.replace(r"\Z", r"\z")  # then it is the end of any line, as in RE2
     parts: list[str] = []
     at, in_class = 0, False
     while at < len(pattern):
-        one = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
-        at += len(one)
-        if one == "[" and not in_class:
+        piece = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        at += len(piece)
+        if piece == "[" and not in_class:
             in_class = True
-            one = pattern[at - 1 : at + 2] if pattern[at : at + 2] == "^]" else "[]" if pattern[at : at + 1] == "]" else one
-            at += len(one) - 1
-        elif one == "]":
+            piece = (
+                pattern[at - 1 : at + 2] if pattern[at : at + 2] == "^]" else "[]" if pattern[at : at + 1] == "]" else piece
+            )
+            at += len(piece) - 1
+        elif piece == "]":
             in_class = False
-        parts.append(one if in_class else {"$": r"(?:\n?\z)", r"\Z": r"\z"}.get(one, one))
+        parts.append(piece if in_class else {"$": r"(?:\n?\z)", r"\Z": r"\z"}.get(piece, piece))
     return "".join(parts)

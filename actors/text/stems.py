@@ -34,19 +34,19 @@ class Stems:
         """`written` are texts with the tokens that a template writes; of these, those that cut a text are taken."""
         self._tokenize = tokenize
         self._shortest = shortest
-        self.cutters = tuple(text for text in _cutters(tokenizer) if self._holds(text, written))
+        self.cutters = tuple(text for text in _cutters(tokenizer) if self._cuts_exactly(text, written))
 
     def tokenized(self, texts: Sequence[str], go_on: GoOn = lambda: None, depth: int = _DEEPEST) -> list[list[int]]:
         """The ids of each text, exactly as the tokenizer has them. Neighbours that begin alike share that work."""
         cuts = self._cut(texts) if depth else [_Cut("", text) for text in texts]
         stems = list(dict.fromkeys(cut.stem for cut in cuts if cut.stem))
         ids_of = dict(zip(stems, self.tokenized(stems, go_on, depth - 1), strict=True)) if stems else {}
-        found: list[list[int]] = []
-        for some in _batches([cut.rest for cut in cuts]):
+        rests: list[list[int]] = []
+        for batch in _batches([cut.rest for cut in cuts]):
             go_on()
-            found += self._tokenize(some)
+            rests += self._tokenize(batch)
         # The first of the rest is the token that the stem ends with.
-        return [ids_of[cut.stem] + ids[1:] if cut.stem else ids for cut, ids in zip(cuts, found, strict=True)]
+        return [ids_of[cut.stem] + ids[1:] if cut.stem else ids for cut, ids in zip(cuts, rests, strict=True)]
 
     def _cut(self, texts: Sequence[str]) -> list[_Cut]:
         """Each text by the longest stem that it shares with its neighbour before it, or after it."""
@@ -57,21 +57,23 @@ class Stems:
         for at, text in enumerate(texts):
             if not (stem and text.startswith(stem)):
                 after = texts[at + 1] if at + 1 < len(texts) else ""
-                stem, token = max((self._stem(text, other) for other in (texts[at - 1] if at else "", after)), key=_length)
+                stem, token = max(
+                    (self._shared_stem(text, other) for other in (texts[at - 1] if at else "", after)), key=_length
+                )
             cuts.append(_Cut(stem, text[len(stem) - len(token) :]) if stem else _Cut("", text))
         return cuts
 
-    def _stem(self, text: str, other: str) -> tuple[str, str]:
+    def _shared_stem(self, text: str, other: str) -> tuple[str, str]:
         """What two texts share up to the end of the last token that cuts them, and that token; nothing if it is short."""
-        alike = text[: _alike(text, other)] if other[: self._shortest] == text[: self._shortest] else ""
+        alike = text[: _common_length(text, other)] if other[: self._shortest] == text[: self._shortest] else ""
         end, token = max(
             ((alike.rfind(token) + len(token), token) for token in self.cutters if token in alike), default=(0, "")
         )
         return (text[:end], token) if end >= self._shortest else ("", "")
 
-    def _holds(self, token: str, written: Sequence[str]) -> bool:
+    def _cuts_exactly(self, token: str, written: Sequence[str]) -> bool:
         """Whether a token is in these texts, and cuts each of them as it should."""
-        for text in (own for own in written if token in own):
+        for text in (sample for sample in written if token in sample):
             at = text.find(token)
             before, after, whole = self._tokenize([text[: at + len(token)], text[at:], text])
             if before + after[1:] != whole:
@@ -100,22 +102,22 @@ def _cutters(tokenizer: Any) -> list[str]:
     added = [token for token in tokenizer.added_tokens_decoder.values() if not token.normalized and token.content]
     texts = [token.content for token in added]
     whole = [token.content for token in added if not token.single_word and token.content == token.content.strip()]
-    return [text for text in whole if not any(_meets(text, other) for other in texts)]
+    return [text for text in whole if not any(_may_overlap(text, other) for other in texts)]
 
 
-def _meets(token: str, other: str) -> bool:
+def _may_overlap(token: str, other: str) -> bool:
     """Whether another token may begin before the end of this one and hold or follow a part of it."""
     if token == other:
         return any(token.endswith(token[:size]) for size in range(1, len(token)))
     return token in other or any(other.endswith(token[:size]) for size in range(1, min(len(token), len(other) + 1)))
 
 
-def _alike(one: str, other: str) -> int:
+def _common_length(text: str, other: str) -> int:
     """How many characters two texts have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(text), len(other))
     while low < high:  # each half is compared at once, so that all of them together are one pass
         half = (low + high + 1) // 2
-        if one[low:half] == other[low:half]:
+        if text[low:half] == other[low:half]:
             low = half
         else:
             high = half - 1

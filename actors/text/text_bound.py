@@ -38,13 +38,13 @@ def _most_in_a_token(tokenizer: Any) -> float:
     vocabulary = tokenizer.get_vocab()
     if rules is None or not all(letter in vocabulary for letter in _ALPHABET):
         return math.inf
-    known = (
+    is_bounded = (
         type(rules.model).__name__ == "BPE"
         and not any((rules.model.dropout, rules.model.continuing_subword_prefix, rules.model.end_of_word_suffix))
         and all(map(_keeps, _steps(rules.normalizer, "normalizers")))
         and all(map(_keeps, _steps(rules.pre_tokenizer, "pretokenizers")))
     )
-    return max(len(_COUNTED.findall(token)) for token in vocabulary) if known else math.inf
+    return max(len(_COUNTED.findall(token)) for token in vocabulary) if is_bounded else math.inf
 
 
 def _steps(rule: Any, name: str) -> list[dict[str, Any]]:

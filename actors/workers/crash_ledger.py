@@ -21,7 +21,7 @@ SUSPECT = 2
 _WORDLESS = "their processes ended without a word; the system may have killed them"
 
 
-class EngineStanding(NamedTuple):
+class EngineHealth(NamedTuple):
     """Of the engines that were started: those whose nodes are gone, and whether any other has something to do."""
 
     lost: tuple[str, ...]
@@ -40,13 +40,13 @@ class Ledger:
 
     def __init__(self, max_deaths: int) -> None:
         self._max_deaths = max_deaths
-        self._open: dict[str, str] = {}  # whose each work is
+        self._work_holders: dict[str, str] = {}  # whose each work is
         self._deaths: Counter[str] = Counter()
         self._nodes: dict[str, str] = {}
-        self._loading: dict[str, str] = {}  # at which step of its start each is
-        self._worked_at: float | None = None
+        self._start_steps: dict[str, str] = {}  # at which step of its start each is
+        self._first_ready_at: float | None = None
         self._settled: dict[str, list[Any]] = {}
-        self._in_a_row = 0
+        self._deaths_in_row = 0
         self._restarts = 0
         self._last_error = ""
 
@@ -57,56 +57,58 @@ class Ledger:
         """
         again = holder in self._nodes
         if again and self._nodes[holder] not in alive:
-            self._open = {work: whose for work, whose in self._open.items() if whose != holder}
+            self._work_holders = {work: whose for work, whose in self._work_holders.items() if whose != holder}
             self._last_error = "its node went away"
         else:
-            self._in_a_row += again
+            self._deaths_in_row += again
         self._restarts += again
         self._nodes[holder] = node
-        self._loading[holder] = ""
-        if self._in_a_row >= self._max_deaths:
+        self._start_steps[holder] = ""
+        if self._deaths_in_row >= self._max_deaths:
             cause = self._last_error or _WORDLESS
-            self._last_error = f"engines died {self._in_a_row} times with no work done in between. The last error: {cause}"
+            self._last_error = (
+                f"engines died {self._deaths_in_row} times with no work done in between. The last error: {cause}"
+            )
             raise CrashLoop(self._last_error)
         return again
 
     def step(self, holder: str, step: str) -> None:
         """The next step of an engine's start begins."""
-        self._loading[holder] = step
+        self._start_steps[holder] = step
 
     def loading(self) -> list[str]:
         """The steps at which engines are that don't work yet, the longest started first."""
-        return [step for step in self._loading.values() if step]
+        return [step for step in self._start_steps.values() if step]
 
     def ready(self, holder: str) -> None:
         """The engine works."""
-        self._loading.pop(holder, None)
-        self._worked_at = self._worked_at or time.time()
+        self._start_steps.pop(holder, None)
+        self._first_ready_at = self._first_ready_at or time.time()
 
-    def standing(self, alive: Collection[str]) -> EngineStanding:
+    def standing(self, alive: Collection[str]) -> EngineHealth:
         """How engines stand, if `alive` are the nodes that there are."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
-        return EngineStanding(tuple(sorted(lost)), bool((self._loading.keys() | set(self._open.values())) - lost))
+        return EngineHealth(tuple(sorted(lost)), bool((self._start_steps.keys() | set(self._work_holders.values())) - lost))
 
     def begun(self) -> Begun:
         """What engines there have been."""
-        return Begun(len(self._nodes), self._worked_at)
+        return Begun(len(self._nodes), self._first_ready_at)
 
     def deaths(self, work: str) -> int:
         """How many engines this work has cost; asked before entering, when earlier work still open is dead work."""
-        return self._deaths[work] + (work in self._open)
+        return self._deaths[work] + (work in self._work_holders)
 
     def enter(self, work: str, holder: str) -> None:
         """An engine gets this work now."""
-        if work in self._open:
+        if work in self._work_holders:
             self._deaths[work] += 1
-        self._open[work] = holder
+        self._work_holders[work] = holder
 
     def leave(self, work: str) -> None:
         """The work is done, and the engine alive."""
-        self._open.pop(work, None)
+        self._work_holders.pop(work, None)
         self._settled.pop(work, None)
-        self._in_a_row = 0
+        self._deaths_in_row = 0
 
     def settled(self, work: str) -> list[Any]:
         """What the first requests of a suspect came to, one after another, in this or an earlier process."""

@@ -33,9 +33,9 @@ class EngineProcess:
         mark("engine's actor")
         self._ledger = ledger
         self._gate = _Gate()
-        own = ray.get_runtime_context()
-        self._holder = own.get_actor_id() or "driver"
-        self.is_restart: bool = self._call("starting", self._holder, own.get_node_id(), alive_nodes())
+        context = ray.get_runtime_context()
+        self._holder = context.get_actor_id() or "driver"
+        self.is_restart: bool = self._call("starting", self._holder, context.get_node_id(), alive_nodes())
         try:
             self.engine = start(lambda step: self._call("step", self._holder, step))
         except AssayError as error:

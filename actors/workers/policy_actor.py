@@ -20,8 +20,8 @@ class PolicyActor:
 
     def draw(self, work: str, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
         """Draw candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, draws, self._writer.draw_block, _killer)
+        return self._process.run(work, draws, self._writer.draw_block, _fail_killer)
 
 
-def _killer(draw: Draw) -> tuple[Drawn, ...]:
+def _fail_killer(draw: Draw) -> tuple[Drawn, ...]:
     return (failed_candidate(Reason.ENGINE_KILLER),) * len(draw.seeds)

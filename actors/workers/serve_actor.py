@@ -30,30 +30,30 @@ class ServeActor:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """See `OnlineScorer.score`."""
-        return await _or_die(self._scorer.score(requests))
+        return await _await_or_exit(self._scorer.score(requests))
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """See `OnlineScorer.read`."""
-        return await _or_die(self._scorer.read(prompts))
+        return await _await_or_exit(self._scorer.read(prompts))
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
         """See `OnlineScorer.write`."""
-        return await _or_die(self._scorer.write(request, sampling))
+        return await _await_or_exit(self._scorer.write(request, sampling))
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
         """See `OnlineScorer.stream`."""
-        with _death():
+        with _exit_if_dead():
             async for written in self._scorer.stream(request, sampling):
                 yield written
 
     async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
         """See `OnlineScorer.choose`."""
-        return await _or_die(self._scorer.choose(messages, labels))
+        return await _await_or_exit(self._scorer.choose(messages, labels))
 
     async def check_health(self) -> None:
         """Serve asks from time to time."""
         self._tokens.set(self._scorer.tokens_under_way)
-        await _or_die(self._scorer.health())
+        await _await_or_exit(self._scorer.health())
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What the autoscaling policy goes by: tokens that wait for the engine or are in it."""
@@ -66,14 +66,14 @@ class ServeActor:
 
 
 @contextmanager
-def _death() -> Any:
+def _exit_if_dead() -> Any:
     try:
         yield
     except EngineDead:
         os._exit(1)
 
 
-async def _or_die(work: Coroutine[Any, Any, T]) -> T:
-    with _death():
+async def _await_or_exit(work: Coroutine[Any, Any, T]) -> T:
+    with _exit_if_dead():
         return await work
     raise AssertionError("unreachable")
