@@ -1,8 +1,8 @@
-"""How fast an engine reads and writes, as far as it was published, with the source of each number; and what no card exceeds.
+"""Published throughputs of engines, reading prompts and generating, with their sources; and the peak that no card exceeds.
 
-There are few published figures of reading alone, which is all that a reward head does. So they are taken from runs with long
-prompts and short answers, which spent some time on writing, too: an engine that only reads is a little faster. They are
-TensorRT-LLM's, and vLLM isn't. What a run of one's own did is worth more (`--like`, `--tokens-per-s`).
+There are few published figures of reading alone (prefill), which is all that a reward head does. So they are computed from
+runs with long prompts and short answers, which spent some time on generating, too: an engine that only reads is a little
+faster. The figures are TensorRT-LLM's and not vLLM's. A measured run of the user's is better (`--like`, `--tokens-per-s`).
 """
 
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from typing import NamedTuple
 from actors.capacity.layout import Size
 
 PEAK = {"bfloat16": 989.4e12, "fp8": 1978.9e12}
-"""Operations that a card can do in a second, an H100 and an H200 alike (an A100 does fewer), without sparsity."""
+"""Operations of a card per second, without sparsity: an H100 and an H200 alike; an A100 does fewer."""
 PEAK_SOURCE = "the card's peak without sparsity, https://glennklockwood.com/garden/processors/h100"
 _MOST_SCALED = 3.0
-"""A figure isn't scaled to models further than this from its own in size."""
+"""The largest ratio of model sizes over which a figure is scaled."""
 _CARDS = {"80GB": "H100", "141GB": "H200"}
 _TENSORRT_LLM = (
     "TensorRT-LLM 1.0 performance overview, https://github.com/NVIDIA/TensorRT-LLM/blob/"
@@ -22,7 +22,7 @@ _TENSORRT_LLM = (
 
 
 class Speed(NamedTuple):
-    """Tokens that one GPU reads and writes in a second, and where that is from."""
+    """Prompt tokens that one GPU reads in a second, tokens that it generates in a second, and the source."""
 
     read: float
     written: float
@@ -30,7 +30,7 @@ class Speed(NamedTuple):
 
 
 class Published(NamedTuple):
-    """In FP8, on so many cards together: tokens written in a second, after prompts of `prompt` tokens that `answer` each."""
+    """A figure in FP8 on `gpus` cards: `output` tokens generated per second, `answer` after each prompt of `prompt` tokens."""
 
     model: str
     parameters: float
@@ -41,7 +41,7 @@ class Published(NamedTuple):
     answer: int
     output: float
     writing: float
-    """The same after prompts of 128 tokens with answers of 2,048: nearly all of it is writing."""
+    """The same with prompts of 128 tokens and answers of 2,048: nearly all of the time is generating."""
 
 
 PUBLISHED = (
@@ -57,9 +57,9 @@ PUBLISHED = (
 
 
 def published_throughput(size: Size, gpu: str, precision: str) -> Speed | None:
-    """What is published of the model that is nearest in size, scaled to this one's; None if none is near.
+    """The figure of the model nearest in size, scaled to this one's size and precision; None if none is near.
 
-    A mixture of experts is only compared with one of its own size: what the routing costs doesn't scale.
+    A mixture of experts is only compared with one of the same size (within 5 %): the cost of routing doesn't scale.
     """
     dense = size.active is None
     near = [
@@ -83,10 +83,12 @@ def published_throughput(size: Size, gpu: str, precision: str) -> Speed | None:
     if precision != "fp8":
         scale *= PEAK[precision] / PEAK["fp8"]
         sources.append("halved for 16 bits, as the card's peak is")
+    # All time counts as reading, so tokens read per second are those generated, times prompt over answer: a lower bound.
     read = figure.output * figure.prompt / figure.answer / figure.gpus
     return Speed(read * scale, figure.writing / figure.gpus * scale, "; ".join(sources))
 
 
 def least_seconds(size: Size, precision: str, tokens: float, gpus: int) -> float:
-    """No cards can pass so many tokens through the model's matrices in less, each of them once."""
+    """A lower bound in seconds for passing so many tokens through the model once: the cards' peak, and nothing else."""
+    # A multiplication and an addition for each parameter that a token uses.
     return 2 * (size.active or size.parameters) * tokens / (PEAK[precision] * gpus)

@@ -1,6 +1,6 @@
-"""An engine without a model, for tests and for trying a pipeline out. The same contract tests run against it and vLLM.
+"""An engine without a model, for tests and rehearsals. The same contract tests run against it and vLLM.
 
-Its numbers are made of the token ids alone: the same on every machine, in every process and in every order.
+Its numbers are hashes of the token ids alone: the same on every machine, in every process and in every order.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ _DIGEST_NUMBERS = 8  # a blake2b digest is eight 64-bit numbers
 
 
 class FakeFault(StrEnum):
-    """What a prompt can meet."""
+    """What can go wrong with a prompt."""
 
     DIE = "die"
     """The engine dies, and the process with the actor around it lives."""
     EXIT = "exit"
-    """The process ends without a word."""
+    """The process ends without an error message."""
     HANG = "hang"
     """No answer, ever."""
     REFUSE = "refuse"
@@ -46,7 +46,7 @@ class FakeFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong. `at` says what a prompt with a certain token id meets, so a fault follows its row everywhere.
+    """What goes wrong. `at` has the fault of prompts that contain a token id, so that a fault follows its row everywhere.
 
     `die_after` is the number of requests that are answered before the engine dies.
     """
@@ -56,7 +56,7 @@ class Faults:
 
 
 Reply = Callable[[Sequence[int], Sampling, int], str]
-"""What a judge says: from the prompt, the sampling and the number of the sample."""
+"""Makes a judge's text from the prompt, the sampling and the number of the sample."""
 
 
 IN_FLIGHT = 512  # prompts that it works on at a time
@@ -100,7 +100,7 @@ class FakeEngine:
 
     @property
     def runner(self) -> str:
-        """None of vLLM's."""
+        """Not one of vLLM's."""
         return "fake"
 
     @property
@@ -183,7 +183,7 @@ class FakeEngine:
         self._admission.die(cause)
 
     def _check_prompt(self, ids: Sequence[int], longest: int) -> FakeFault | None:
-        """The checks that a real engine makes, then the faults that don't take time."""
+        """Make the checks of a real engine, then apply the faults that take no time; the prompt's fault is returned."""
         self._admission.check()
         if not ids:
             raise EngineError("the prompt has no tokens")
@@ -206,7 +206,7 @@ class FakeEngine:
                 return fault
 
     def _fault(self, ids: Sequence[int]) -> FakeFault | None:
-        """What the first token that brings a fault brings."""
+        """The fault of the first token that has one."""
         at = self._faults.at
         return next((at[token] for token in ids if token in at), None) if at else None
 
@@ -265,7 +265,7 @@ def _make_words(ids: Sequence[int], sampling: Sampling, number: int) -> str:
 
 
 def _verdict_logprobs(ids: Sequence[int], tokens: Sequence[int], verdict_ids: Sequence[int]) -> Mapping[int, float]:
-    """Log-probabilities of the verdict tokens and the one that was said; what they leave of 1 is all other tokens'."""
+    """Log-probabilities of the verdict tokens and of the generated one; the rest up to 1 is that of all other tokens."""
     targets = dict.fromkeys((*verdict_ids, tokens[-1]))
     weights = [math.exp(logit) for logit in _logits(_key((*ids, *tokens)), len(targets))]
     total = 1 + sum(weights)

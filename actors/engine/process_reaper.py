@@ -1,11 +1,10 @@
-"""Ends an engine's processes when the process that started them is gone, however it went.
+"""Kills an engine's processes when the process that started them has ended, in whatever way.
 
-vLLM's don't end by themselves: after the `os._exit`, or the SIGKILL, of their parent they wait for ever, and hold the GPU
-that the next engine needs. So a helper process waits at a pipe whose other end only the parent has. When that end closes,
-it kills every process that carries the parent's mark, and removes the shared memory that they had: nobody else would,
-neither vLLM nor Python's own tracker of it, which is one of those that are killed. A process started by exec has the mark in
-its environment; a forked process, whose environment /proc doesn't show, has it as the name of an open file. Linux only;
-elsewhere it does nothing.
+vLLM's processes don't end by themselves: after the `os._exit`, or the SIGKILL, of their parent they wait for ever and hold
+the GPU that the next engine needs. So a helper process reads a pipe whose other end only the parent has. When that end
+closes, it kills every process with the parent's mark and removes their shared memory: neither vLLM would, nor Python's
+resource tracker, which is killed with them. A process started by exec has the mark in its environment; a forked process,
+whose later environment /proc doesn't show, has it as the name of an open memfd. Linux only; elsewhere it does nothing.
 """
 
 import os
@@ -21,11 +20,11 @@ from pathlib import Path
 
 VARIABLE = "ASSAY_TETHER"
 _SHARED = re.compile(r"/dev/shm/(psm_[0-9a-f]+|[^/\s]+-cpushm_\d+)$")
-"""Shared memory as Python and vLLM name it. Whatever else is there, such as a model's weights, is the user's."""
+"""Shared memory as Python and vLLM name it. Other files in /dev/shm, such as a model's weights, are the user's."""
 
 
 class ProcessReaper:
-    """Holds the processes started inside `held`, and those that they start, until it is released."""
+    """Kills the processes started inside `held`, and those that they start, when this process ends or releases them."""
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
@@ -54,19 +53,19 @@ class ProcessReaper:
                     os.environ[name] = value
 
     def note(self) -> None:
-        """Say that the processes have started, and have their shared memory: at the end they may be gone already."""
+        """Tell the helper the shared memory of the started processes: at the end they may be gone, and /proc with them."""
         assert self._helper.stdin is not None
         with suppress(BrokenPipeError):
             for path in sorted(_find_shared_memory(os.fsencode(f"{VARIABLE}={self._mark}"))):
                 print(path, file=self._helper.stdin, flush=True)
 
     def release(self) -> None:
-        """End what is still there. Safe to call twice."""
+        """Kill the processes that are left. Safe to call twice."""
         self._helper.communicate()
 
 
 def mark_this_process() -> None:
-    """Carry the mark of the environment where /proc shows it, in a process that was forked."""
+    """In a forked process: show the mark of its environment in /proc, as the name of an open file."""
     if mark := os.environ.get(VARIABLE):
         os.memfd_create(f"{VARIABLE}={mark}")  # open until the process ends
 
@@ -99,7 +98,7 @@ def _find_shared_memory(mark: bytes) -> set[str]:
 
 
 def _kill_marked(mark: bytes) -> bool:
-    """Whether there was anything to kill."""
+    """Kill all marked processes; whether there were any."""
     killed = False
     for entry in _find_marked(mark):
         with suppress(OSError):

@@ -22,7 +22,7 @@ _OLD_WEIGHTS = ("*.bin", "*.pth", "*.gguf", "*.safetensors", _INDEX, "config.jso
 
 
 def convert(model: str, output: str, revision: str | None, family: str | None, report: Callable[[str], None]) -> None:
-    """Write `model` with its head as a layer into the folder `output`; `told` hears what was done.
+    """Write `model` with its head as a layer into the folder `output`; `report` is called with what was done.
 
     Raises `ModelError` if there is no head to be written, and `OutputError` if the folder exists or can't be written.
     """

@@ -1,7 +1,7 @@
-"""Whether an engine gives each token its own numbers: asked on the machine, and of the model runner, where a replica runs.
+"""Checks that an engine returns each token's own numbers, on the machine and the model runner where a replica runs.
 
-vLLM has two model runners: the second is what a GPU takes, the first what a CPU takes. Requests of several lengths are under
-way at a time, as in a run, so that a row which comes from a neighbour shows, too.
+vLLM has two model runners: a GPU takes the second, a CPU the first. Requests of several lengths are in the engine at once,
+as in a run, so that a row that belongs to another request of the batch is noticed as well.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,19 @@ from actors.errors import ModelError
 from actors.reward_model import RewardModel
 
 _POSITIONS = 4
+"""Positions of a prompt that are compared with prompts ending there, spread evenly."""
 _TOKENS = 4
+"""Generated tokens whose log-probabilities are compared."""
 _EXACT, _ROUNDED = 1e-3, 0.1
-"""What two ways to the same number may differ by, as a part of the largest: in float32, and in half precision."""
+"""The largest difference of two ways to the same number, relative to the largest: in float32, and in half precision."""
 _UNCHANGED = 1e-6
+"""Outputs at a changed token that differ by less, relative to the largest, weren't computed from that token."""
 
 
 def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]) -> str:
-    """A row inside a prompt is that of the prompt which ends there, and the first that another token changes is its own.
+    """Check that the row at a position is that of the prompt ending there, and that another token changes its own row first.
 
-    For a head that is read anywhere in a prompt, of a model in which no token sees a later one. Raises `ModelError`.
+    For a head that is read at any position, of a causal model. Raises `ModelError`.
     """
     ids = list(ids)
     last = len(ids) - 1
@@ -55,7 +58,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
 
 
 def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
-    """A verdict's log-probabilities at a generated token are those that the text before it gives. Raises `ModelError`."""
+    """Check that a generated token's log-probabilities are those that the text before it gives. Raises `ModelError`."""
     sampling = Sampling(
         max_tokens=min(_TOKENS, model.answer_tokens),
         verdict_ids=model.verdict_ids,

@@ -1,7 +1,7 @@
-"""What is checked of a model before its first row: is this checkpoint, on this engine, read as its authors read it?
+"""The self-test of a model before its first row: is this checkpoint, on this engine, read as its authors read it?
 
-`Renderer` has checked the tokenizer and the template when it is there. The rest needs the engine: the head gives as many
-outputs as the family reads, they are raw and finite, each token has its own, and conversations with a known reward have it.
+`Renderer` checks the tokenizer and the template when it is created. The rest needs the engine: the head has as many outputs
+as the family reads, they are raw and finite, each token has its own, and conversations with a known reward get that reward.
 """
 
 import math
@@ -26,23 +26,24 @@ _PROBES = tuple(
     for question, answer in (("What is 2 + 3?", "5"), ("Name a colour.", "Blue is a colour, and so is green."))
 )
 _SAME = 1e-3
+"""Outputs that differ by less are equal."""
 
 
 def self_test(
     model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None, *, must_read: bool = False
 ) -> None:
-    """Check a model on its engine; `passed` hears of each check. Raises `ModelError` that says which failed.
+    """Check a model on its engine; `passed` is called with the text of each passed check. Raises `ModelError` if one fails.
 
-    With `must_read` it fails, too, if no question at all was asked and read.
+    With `must_read` it also fails if no question was short enough to be asked, or none of the answers could be read.
     """
     mark("self-test")
     published = model.family.knows(model.known_as)
-    # Again, because now the weights are here: of a hub model, the small files alone may have been before.
+    # Checked before, but now with the weights: of a hub model only the small files may have been here then.
     model.family.check(Checkpoint.find(model.model, model.revision), published)
     settings = RenderSettings(max_model_len=model.max_model_len)
     renderer = Renderer(model, settings)
     passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
-    # None, if the longest prompt may be shorter than these few words.
+    # Empty if `max_model_len` is shorter than these few words.
     probes = renderer.render(_PROBES) if model.task.pools else []
     if prompts := [list(prompt.ids) for request in probes for prompt in request.prompts]:
         for check in (_check_head, _check_raw):
@@ -57,13 +58,13 @@ def self_test(
     if not model.task.pools and not (published and published.golden):
         tests.append(_try_question(model, engine, renderer))
         if must_read and not tests[0].read:
-            raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].told}")
-        passed(tests[0].told)
+            raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].text}")
+        passed(tests[0].text)
     card_model = _as_published(model)
     as_published = Renderer(card_model, settings)
     for number, golden in enumerate(published.golden if published else (), 1):
         tests.append(_check_golden(card_model, engine, as_published, golden, number))
-        passed(tests[-1].told)
+        passed(tests[-1].text)
     if must_read and not (prompts or any(test.read for test in tests)):
         raise ModelError(
             f"self-test of {model.model}: nothing could be asked: prompts may have {model.max_model_len} tokens, and every "
@@ -72,14 +73,14 @@ def self_test(
 
 
 class _TestResult(NamedTuple):
-    """What came of a question, in words, and whether anything was read."""
+    """The result of a question as text, and whether a reward was read."""
 
-    told: str
+    text: str
     read: bool
 
 
 def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _TestResult:
-    """What a judge makes of a question that nobody has asked it before; its user may tell whether that is right."""
+    """A judge's rewards for a right and a wrong answer, without a known reward: the user sees whether they make sense."""
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
     principles = (family.example_principle("correctness"),) if family.takes_principles else ()
@@ -93,7 +94,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _Te
 
 
 def _as_published(model: RewardModel) -> RewardModel:
-    """Without the user's weights and ways: as its authors read it, and a judge asked once."""
+    """The model without the user's weights and settings: read as by its authors, and a judge with a single vote."""
     published = replace(model, read=AS_PUBLISHED, judge=JudgeSettings(rubric=model.judge.rubric))
     return replace(published, weights=published.family.card_weights())
 
@@ -108,14 +109,14 @@ def _check_head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[i
 
 
 def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
-    """An activation that was asked for must show: if it changes nothing, what we take for raw has it already."""
+    """Check that outputs are raw: an activation that is requested must change them as the activation does."""
     identity = Checkpoint.find(model.model, model.revision).config.get("problem_type") == "regression"
     raw, activated = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))
     expected = [values if identity else activation(values) for values in raw]
     if any(
-        abs(one - other) > _SAME
-        for mine, theirs in zip(expected, activated, strict=True)
-        for one, other in zip(mine, theirs, strict=True)
+        abs(value - engine_value) > _SAME
+        for values, engine_values in zip(expected, activated, strict=True)
+        for value, engine_value in zip(values, engine_values, strict=True)
     ):
         raise ModelError(
             f"self-test of {model.model}: the outputs aren't raw logits: {raw} would be {expected} after an activation, and "

@@ -1,4 +1,4 @@
-"""A scorer in a Ray actor: starts the engine, tests it, and scores blocks."""
+"""A scorer in a Ray actor: starts the engine, runs the self-test, and scores blocks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,12 +24,12 @@ class BatchActor:
 
     @property
     def runner(self) -> str:
-        """Which of vLLM's model runners the engine is on."""
+        """vLLM's model runner in this engine."""
         return self._process.engine.runner
 
     @property
     def is_restart(self) -> bool:
-        """Whether an earlier process of this actor died, so that some of its work may be done already."""
+        """Whether an earlier process of this actor died: then some of its work may be done already."""
         return self._process.is_restart
 
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
