@@ -1,4 +1,4 @@
-"""A reward model, resolved: its family, its checkpoint, and everything that decides how it is asked and read.
+"""A resolved reward model: its family, its checkpoint, and everything that determines its prompts and how it is read.
 
 Families are found by being in `actors/models/`: adding one is adding a file there with a `FAMILY` in it
 (`actors/contracts/family.py` says what it holds), and its test.
@@ -29,14 +29,14 @@ from actors.settings.replica import (
 )
 
 RUBRIC = "rubric"
-"""The family of a judge of the user's own."""
+"""The family of judges that a user defines by a rubric file."""
 
 
 @dataclass(frozen=True)
 class RewardModel:
-    """A model with its contract: everything that workers need to load it and to read it. Small and picklable.
+    """A model with everything that workers need to load it and to read it. Small and picklable.
 
-    `max_model_len` is the longest prompt in tokens; a judge's answer has `answer_tokens` beside it.
+    `max_model_len` is the longest prompt in tokens; a judge's answer has up to `answer_tokens` in addition.
     """
 
     model: str
@@ -52,7 +52,7 @@ class RewardModel:
     tokenizer_hash: str
     config_hash: str
     known_as: str
-    """The id or the name by which something may be known of it."""
+    """The id or name under which its family looks it up (`Family.knows`)."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     read: ReadSettings = AS_PUBLISHED
     one_pass: bool = False
@@ -66,7 +66,7 @@ class RewardModel:
 
     @property
     def family(self) -> Family:
-        """The contract."""
+        """The family, with this model's settings."""
         family = families()[self.family_name].reading_by(self.read)
         return family.asked_by(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
 
@@ -93,12 +93,12 @@ def resolve_model(
 ) -> RewardModel:
     """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.
 
-    Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
-    Prompts may be as long as the model was trained on, where its card says that, unless the settings say otherwise.
+    If `every_turn` of conversations is judged, the engine reads every position, provided that the outputs there are exact.
+    Prompts may be as long as those that the model was trained on, if its card says that, unless the settings say otherwise.
     """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
-    name = settings.adapter or settings.model  # what a model is read as, its adapter says
+    name = settings.adapter or settings.model  # an adapter decides how the model is read
     family = _apply_judge_settings(family_of(name, checkpoint, named).reading_by(settings.read), settings)
     published = family.knows(checkpoint.known_as(name))
     family.check(checkpoint, published, tensor_parallel)
@@ -143,7 +143,7 @@ def resolve_model(
 
 
 def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
-    """The family as the settings want it asked. Raises `SettingsError` if that is said of a reward head."""
+    """The family with the judge's settings. Raises `SettingsError` if a reward head is given any."""
     if isinstance(family, Judge):
         return family.asked_by(settings.judge)
     options = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
@@ -154,15 +154,15 @@ def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
 
 
 def _fingerprint(checkpoint: Checkpoint, adapter: str | None) -> str:
-    """Of the weights, and of an adapter's beside them."""
+    """The fingerprint of the weights, with that of an adapter."""
     base = checkpoint.fingerprint()
     return base if adapter is None else f"{base} + {Adapter.find(adapter).fingerprint()}"
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:
-    """The family that reads a model: as it was converted for, or named, or known by its id, or told by its config.json.
+    """The family that reads a model: that of its conversion, the `named` one, or by its id, or by its config.json.
 
-    Never guessed: raises `ModelError` if there is none, or more than one.
+    It is never guessed: raises `ModelError` if there is none, or more than one.
     """
     converted = checkpoint.config.get(CONVERTED)
     if converted is not None and named not in (None, converted):
@@ -176,7 +176,7 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
         if not family.fits(checkpoint):
             raise ModelError(f"{description}, which --family {named} can't read: it reads {family.summary}")
         published = family_known(checkpoint.known_as(model))
-        # A rubric says itself how a model is asked and read, whatever else it may be asked.
+        # A rubric defines prompt and parser itself, so it may use any model, also a published reward model.
         if published is not None and published is not family and family.name != RUBRIC:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family

@@ -30,7 +30,7 @@ class Speed(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A figure in FP8 on `gpus` cards: `output` tokens generated per second, `answer` after each prompt of `prompt` tokens."""
+    """A figure in FP8 on `gpus` cards: `output` tokens generated per second, `answer` after each prompt of `prompt`."""
 
     model: str
     parameters: float

@@ -250,7 +250,7 @@ def _header(file: Path) -> bytes:
 
 
 def _samples(file: Path) -> Iterator[bytes]:
-    """The header, and 4 KiB at both ends of each tensor: retrained weights of the same shapes differ only in their numbers."""
+    """The header, and 4 KiB at both ends of each tensor: retrained weights of the same shapes have other numbers."""
     header = _header(file)
     yield header
     with file.open("rb") as stream:

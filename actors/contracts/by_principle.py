@@ -1,8 +1,8 @@
-"""What families that judge by principles share: which principles, and how several of them become one reward.
+"""Families that judge by principles: which principles, and how the numbers of several of them become one reward.
 
-They come with the run (`--principles`), each a score of its own, or with each row: then `scores` has their mean and their
-least. The cards give one principle's reward; how several become one isn't their matter. Here it is their mean, unless it is
-told to be their least, or weighted.
+Principles come with the run (`--principles`), each a named score, or with each row: then `scores` has their mean and their
+minimum. The cards define the reward of one principle only. Several are combined here: by their mean, or, if the settings
+say so, by their minimum or a weighted sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class ByPrinciple(Family):
         return super().weights(custom)
 
     def combined(self, numbers: Sequence[float], weights: Mapping[str, float]) -> Reading:
-        """The reward of the principles' numbers, in the order in which they were asked."""
+        """The reward from the principles' numbers, in the order of the principles."""
         least = min(numbers)
         if not self.way.principles:
             return weighted_reward({MEAN: sum(numbers) / len(numbers), MIN: least}, weights)

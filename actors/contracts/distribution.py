@@ -1,4 +1,4 @@
-"""Families that give a distribution of rewards: its mean, its spread, and where annotators diverge about two responses.
+"""Families that give a distribution of rewards: its mean, its spread, and whether annotators diverge about two responses.
 
 "Diverging Preferences" (arXiv 2410.14632): trained on each annotator's own judgement, the spread tells where annotators
 disagree. Of two responses A and B the diverging score is |mean A - mean B| - lambda (std A + std B): low where the means are
@@ -17,7 +17,7 @@ MEAN, STD, DIVERGING = "mean", "reward_std", "diverging"
 class Distribution(OneLogit):
     """A family whose outputs are a mean and a standard deviation.
 
-    `diverging` is there for a response that its request has another one beside: between it and the best of the others.
+    A response with others in its request also has `diverging`: the score between it and the best of the others.
     """
 
     ways = frozenset({"diverging_lambda"})
@@ -27,7 +27,7 @@ class Distribution(OneLogit):
         return checkpoint.architecture.endswith("ForSequenceClassification")
 
     def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # so many labels may be anything
+        return False  # a head with this many labels may mean anything
 
     def outputs(self) -> tuple[str, ...]:
         return (MEAN, STD, DIVERGING)

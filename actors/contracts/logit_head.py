@@ -1,8 +1,8 @@
-"""A reward head that is hidden in a language model: one row of its output embedding, or one less another.
+"""A reward head that is part of a language model: one row of its output embedding, or the difference of two.
 
-vLLM takes such rows for a head of one label while it loads the model: one forward pass without decoding, and the raw logit
-in float32. It finds them in the first tensor-parallel share of the vocabulary alone; for ids beyond, `assay convert` writes
-the head into a checkpoint once.
+vLLM makes a head of one label from such rows while it loads the model: one forward pass without decoding, and the raw logit
+in float32. With tensor parallelism it only finds rows in the first GPU's share of the vocabulary; for ids beyond that,
+`assay convert` writes the head into a checkpoint once.
 """
 
 from abc import abstractmethod
@@ -18,7 +18,7 @@ _PADDING = 64  # vLLM rounds a vocabulary up to a multiple of this before it sha
 
 
 class LogitHead(Family):
-    """A family that reads a language model by the logit of a token, or by that of one token less another's."""
+    """A family whose reward is a language model's logit of one token, or the difference of two tokens' logits."""
 
     @abstractmethod
     def tokens(self, checkpoint: Checkpoint) -> tuple[str, ...]:

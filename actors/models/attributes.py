@@ -114,7 +114,7 @@ class Attributes(Family):
 
 
 def _round_as_steerlm(value: float) -> float:
-    """As NeMo-Aligner's attribute_annotate.py: into 0 to 4, then to a whole number, half to even; NaN stays what it is."""
+    """As NeMo-Aligner's attribute_annotate.py: clip to 0 to 4, then round half to even; NaN stays NaN."""
     return value if math.isnan(value) else float(round(min(max(value, 0.0), 4.0)))
 
 

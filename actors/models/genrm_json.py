@@ -77,7 +77,7 @@ class GenrmJson(Judge):
 
 
 def _read_verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
-    """In every object that has one of the three; then it must have all."""
+    """The two grades and the ranking in every object that has one of the keys: then it must have all three."""
     for parsed in objects(answer, *_KEYS):
         for block in (parsed, parsed.get("overall")):
             if isinstance(block, dict) and not block.keys().isdisjoint(_KEYS):

@@ -1,9 +1,9 @@
-"""Qwen3-Nemotron-32B-GenRM-Principle: it writes, then says Yes or No to a principle; the reward is how sure it is.
+"""Qwen3-Nemotron-32B-GenRM-Principle reasons, then says Yes or No to a principle; the reward is how sure it is.
 
 The conversation ends with the response, and the principle is a last turn of its own role. The reward is the log-probability
 of " Yes" less that of " No" where the judge gave its final judgement, each at least -50. The card subtracts the highest
-logit instead of the logarithm of their sum, which differs only where the -50 acts. Its example draws with the checkpoint's
-own settings, and reads after them; here, as the card says of vLLM, the likeliest text is read, before any temperature.
+logit instead of the logarithm of their sum, which differs only where the -50 acts. Its example samples with the checkpoint's
+settings, and reads logits after temperature; here, as the card says of vLLM, the text is greedy, before any temperature.
 """
 
 from collections.abc import Mapping, Sequence

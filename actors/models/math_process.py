@@ -1,8 +1,8 @@
 """Qwen2.5-Math-PRM: a probability that each step of a solution is right.
 
 The card joins the steps, which blank lines part in a response, by `<extra_0>`, with one after the last; at each the head
-gives two logits, and the step's reward is the softmax of the second. What they come to for a response isn't the card's
-matter: the product of all steps unless the weights say otherwise, as the authors take for best-of-N (arXiv 2501.07301).
+gives two logits, and the step's reward is the softmax of the second. The card doesn't define a response's reward: here it is
+the product over all steps unless the weights say otherwise, as the authors use for best-of-N (arXiv 2501.07301).
 """
 
 import itertools
@@ -90,7 +90,7 @@ class MathProcess(Family):
 
 
 def _split_steps(solution: str) -> list[str]:
-    """As they are written, but for the line ends around them."""
+    """The steps of a solution, which blank lines separate, without line ends around them."""
     runs = itertools.groupby(solution.split("\n"), key=lambda line: bool(line.strip()))
     return ["\n".join(lines).strip("\r") for has_text, lines in runs if has_text]
 

@@ -1,7 +1,7 @@
-"""A judge of the user's own: any chat model, a prompt in Jinja and a way to read the answer, in YAML and without Python.
+"""A judge that the user defines: any chat model, with a prompt in Jinja and a parser for the answer, in YAML alone.
 
-`actors/settings/rubric.py` says what a rubric holds. The prompt is rendered in a sandbox; texts of the conversation are only
-put in its places, so none is taken for Jinja.
+`actors/settings/rubric.py` has the fields of a rubric. The prompt is rendered in a sandbox; texts of the conversation are
+values of its variables, so Jinja inside them isn't run.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from actors.verdicts.parsing import answer_of, number, objects, the_only
 from actors.verdicts.verdict_token import difference
 
 _MOST_MATCHES = 1000
-"""A text in which a verdict is found more often says nothing but that; each match may be a pass over the text."""
+"""The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
 _MERITS = {"first": (1.0, 0.0), "second": (0.0, 1.0), "tie": (0.5, 0.5)}
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
@@ -93,7 +93,7 @@ class Rubric(Judge):
         return self.rubric.outputs
 
     def card_weights(self) -> dict[str, float]:
-        """Who wins, if it says so; else the mean of its numbers, or of what is true or false if it has no others."""
+        """The winner, if the rubric reads one; else the mean of its numbers, or of its booleans if it has no numbers."""
         outputs = self.rubric.outputs
         graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in self.rubric.truths]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
@@ -107,7 +107,7 @@ class Rubric(Judge):
         return replace(super().sampling(*how), schema=None if schema is None else json.dumps(schema))
 
     def opening(self, text: str) -> str:
-        """An engine that holds a text to a schema doesn't let it reason, whatever the template has begun."""
+        """Empty with a schema: the engine forces the text into JSON from its first token, even after a begin mark."""
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class Rubric(Judge):
         try:
             prompt = _template(self.rubric.prompt).render(places)
             system = None if self.rubric.system is None else _template(self.rubric.system).render(places)
-        except Exception as error:  # the sandbox's own, and whatever an expression of the user's comes to
+        except Exception as error:  # the sandbox's errors, and any that an expression of the user's raises
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
         turns = (Message(Role.USER, prompt),)
         return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
@@ -171,7 +171,7 @@ def _template(text: str) -> Template:
 
 
 def _needs_principle(rubric: RubricSettings) -> bool:
-    """Whether the prompt can't do without one: `{% if principle is defined %}` can."""
+    """Whether rendering fails without a principle; a prompt with `{% if principle is defined %}` doesn't need one."""
     places = {
         "conversation": "",
         "turns": [{"role": "user", "content": ""}],
@@ -184,7 +184,7 @@ def _needs_principle(rubric: RubricSettings) -> bool:
             _template(text).render(places)
     except UndefinedError:
         return "principle" in _variables(rubric)
-    except Exception:  # noqa: BLE001  that it can't be rendered at all is told where it is rendered
+    except Exception:  # noqa: BLE001  a prompt that can't be rendered at all is rejected row by row
         return False
     return False
 
@@ -198,7 +198,7 @@ Outputs = dict[str, float | tuple[float, float]]
 
 
 def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
-    """What the pattern finds, each time that it does."""
+    """The outputs of each match of the pattern. Raises `Unreadable` for too many matches, or half of a number."""
     pattern = rubric.pattern or ""
     places = groups_of(pattern) or {"score": 1}
     try:
@@ -216,13 +216,16 @@ def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
 
 
 def _is_partial_number(text: str, begin: int, end: int) -> bool:
-    """Whether a number goes on beside what a pattern found of it: the 4 of 4.5, 45, -4 and 4-5."""
+    """Whether a match is only a part of a number: the 4 of 4.5, 45, -4 or 4-5."""
     before, after = text[max(begin - 2, 0) : begin], text[end : end + 3]
     return bool(re.search(r"[-−\d]$|\d[.,]$", before) or re.match(r"[\d¼½¾]|[.,–-]\d|[eE][+-]?\d", after))
 
 
 def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
-    """What each object says that meets the schema: the engine holds the answer to it, but not always the reasoning."""
+    """The outputs of each JSON object with one of the rubric's names. Raises `Unreadable` if one violates the schema.
+
+    The engine forces answers into the schema, but not always the text before them.
+    """
     for parsed in objects(answer, *rubric.names):
         if parsed.keys().isdisjoint(rubric.names):
             continue
@@ -237,7 +240,7 @@ def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
 
 @lru_cache(maxsize=1)
 def _validator() -> Any:
-    """JSON schema's, with patterns that take linear time."""
+    """The validator class of JSON schema, with `pattern` checked by RE2 in linear time."""
     extend: Any = jsonschema.validators.extend
     return extend(jsonschema.Draft202012Validator, {"pattern": _meets_pattern})
 

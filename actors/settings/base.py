@@ -15,6 +15,6 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _hold_no_credentials(cls, values: Any) -> Any:
-        """Each checks its own; sections that are settings already did."""
+        """Check the raw values; nested sections that are `Settings` objects have been checked already."""
         check_no_credentials(values)
         return values

@@ -1,7 +1,7 @@
-"""Credentials are no settings: what a setting holds is written into manifests, recipes, parts and messages.
+"""Refuses credentials in settings, because settings are written into manifests, recipes, parts and messages.
 
-So one that holds any is refused as soon as it is given, wherever it comes from, by its place and never with its value. The
-environment is where they belong: it is written nowhere.
+A setting with a credential is an error wherever it comes from. The message names its place and never its value. Credentials
+belong into the environment, which is written nowhere.
 """
 
 import re

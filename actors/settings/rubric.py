@@ -1,4 +1,4 @@
-"""A judge of the user's own, in YAML: a prompt for any chat model, and where in its text the verdict is."""
+"""The settings of a judge that the user defines in YAML: a prompt for any chat model, and how its text is parsed."""
 
 import re
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ class RubricSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """A path stands for the YAML file there."""
+        """Replace a path by the content of the YAML file there."""
         if not isinstance(value, str):
             return value
         from actors.settings.plain_yaml import parse_yaml  # only who gives a file needs it
@@ -186,13 +186,13 @@ class RubricSettings(Settings):
 
     @property
     def truths(self) -> set[str]:
-        """The names that are true or false, whatever the scale of the numbers is."""
+        """The names of boolean properties, to which the scale doesn't apply."""
         properties = (self.json_schema or {}).get("properties", {})
         return {name for name, kind in properties.items() if isinstance(kind, dict) and kind.get("type") == "boolean"}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is read: a pattern's groups, or a schema's properties that hold a number, a truth value or the winner."""
+        """The values that are read: a pattern's groups, or a schema's numbers, booleans and winner."""
         if self.verdict is not None:
             return ("score",)
         if self.pattern is not None:

@@ -1,7 +1,7 @@
-"""A user's regular expressions on texts that a model wrote: by RE2, whose time grows with the text alone.
+"""A user's regular expressions on generated texts: by RE2, in linear time of the text.
 
-Python's own engine tries every way that a pattern can match: with `(a+)+b` forty letters are enough for hours, and what is
-judged can steer a judge's text. RE2 has no lookaround and no backreferences; its \\d, \\w, \\s and \\b know ASCII alone.
+Python's engine backtracks: with `(a+)+b` forty letters take hours, and a response can make a judge write them. RE2 has no
+lookaround and no backreferences; its \\d, \\w, \\s and \\b match ASCII only.
 """
 
 import re
@@ -28,12 +28,15 @@ def linear(pattern: str) -> Any:
 
 
 def groups_of(pattern: str) -> dict[str, int]:
-    """The numbers of its named groups, in the order in which they stand in it."""
+    """The numbers of a pattern's named groups, in the order of the groups."""
     return dict(sorted(linear(pattern).groupindex.items(), key=lambda group: group[1]))
 
 
 def _translate_end_anchors(pattern: str) -> str:
-    r"""The pattern with `$` and `\Z` as Python means them: `$` is also before a line break that ends the text."""
+    r"""The pattern with Python's meaning of `$` and `\Z` in RE2's syntax: `$` also matches before a final line break.
+
+    A scan over the pattern, since both are ordinary characters inside a class, and `$` is one after a backslash.
+    """
     if _MANY_LINES.search(pattern):
         return pattern.replace(r"\Z", r"\z")  # then it is the end of any line, as in RE2
     parts: list[str] = []

@@ -73,7 +73,7 @@ def test_a_policy_and_a_judge_share_the_gpus(two_gpus: None, tmp_path: Path) -> 
 def test_a_model_that_cant_fit_is_refused_before_anything_starts(
     corpus: Path, two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement, "size_named", lambda name: SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"])
+    monkeypatch.setattr(placement, "size_of_model", lambda name: SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"])
     own = settings(corpus, tmp_path / "out", model=MODEL, engine="vllm")
     arithmetic = (
         r"tiny-attributes can't fit. TP 1: 263.0 weights .* of 71.7 GiB a GPU. This does: TP 2 x PP 3: .* of 71.7 GiB a GPU"

@@ -56,7 +56,7 @@ H100S = {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H100": 1.0}
 def model(monkeypatch: pytest.MonkeyPatch) -> RewardModel:
     """A small checkpoint that passes for one of 70 billion parameters in 16 bits: too large for a card."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: settings.tensor_parallel)
-    monkeypatch.setattr(placement, "size_named", lambda name: LARGE)
+    monkeypatch.setattr(placement, "size_of_model", lambda name: LARGE)
     found = resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
     return replace(found, dtype="bfloat16")
 
@@ -93,7 +93,7 @@ def test_what_fits_the_largest_card_of_a_name_is_left_to_the_engine(
     model: RewardModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, H100S)
-    monkeypatch.setattr(placement, "size_named", lambda name: replace(LARGE, parameters=45e9))  # 84 GiB; an NVL has 94
+    monkeypatch.setattr(placement, "size_of_model", lambda name: replace(LARGE, parameters=45e9))  # 84 GiB; an NVL has 94
     check_memory(EngineSettings(), model)
 
 
