@@ -58,7 +58,7 @@ class Reason(StrEnum):
     WRONG_TYPE = "wrong_type"
     NO_MESSAGES = "no_messages"
     UNKNOWN_ROLE = "unknown_role"
-    TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: nobody can tell which of them the model was given
+    TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: it is unknown which of them the model was given
     TOOL_CALL = "tool_call"
     NO_FINAL_ASSISTANT = "no_final_assistant"
     COLUMN_COLLISION = "column_collision"
@@ -68,7 +68,7 @@ class Reason(StrEnum):
     ROLE_NOT_IN_TEMPLATE = "role_not_in_template"
     TEMPLATE_REFUSED = "template_refused"
     TOO_LONG = "too_long"
-    REASONING = "reasoning"  # it holds some, and nobody said what becomes of it; or it never ended, so there is no answer
+    REASONING = "reasoning"  # it has some, and neither settings nor card say what to do; or it never ended
     UNKNOWN_TOKEN = "unknown_token"  # a token id of a client's own, and the model has none of that number
     TOO_MANY_PROMPTS = "too_many_prompts"  # its responses, principles and orders come to more than one row may ask
     NO_PRINCIPLE = "no_principle"

@@ -43,5 +43,5 @@ class Mailbox(Generic[T]):
             writer.cancel()
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the reader's loop is closed: nobody reads any more
+        with contextlib.suppress(RuntimeError):  # the reader's loop is closed, so the item isn't needed
             self._loop.call_soon_threadsafe(self._news.set)

@@ -77,7 +77,7 @@ class Pooled:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The outputs at the last position that was asked for."""
+        """The outputs at the last of the requested positions."""
         return self.rows[-1]
 
 

@@ -231,7 +231,7 @@ def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
             continue
         try:
             valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
-        except (OverflowError, RecursionError, UnicodeEncodeError):  # a number, or a nesting, that nobody means
+        except (OverflowError, RecursionError, UnicodeEncodeError):  # a huge number or a deep nesting
             valid = False
         if not valid:
             raise Unreadable(Reason.NO_VERDICT)

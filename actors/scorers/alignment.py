@@ -33,6 +33,8 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     other = next((token for token in ids if token != ids[swapped]), None)
     if other is None or swapped == 0:
         return "positions: not told apart in so short a prompt"
+    # Exchange one token in the middle for another of the prompt: in a causal model the rows before it must stay, and its own
+    # row must change. Rows shifted by one would show at one of the two.
     changed = [*ids[:swapped], other, *ids[swapped + 1 :]]
     near = [swapped - 1, swapped]
     questions = [
@@ -40,6 +42,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
         (changed, near),
         *((ids[: place + 1], [place]) for place in places),
     ]
+    # All at the same time, so that they share batches; `result()` only afterwards.
     waiting = [
         engine.submit(engine.pool(prompt, f"self-test-row-{number}", at)) for number, (prompt, at) in enumerate(questions)
     ]
@@ -47,7 +50,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     largest = max(1.0, *(abs(value) for row in inside for value in row))
     allowed = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
     for place, row, (alone,) in zip(places, inside, prefixes, strict=False):
-        if not _differ_by(row, alone) <= allowed:
+        if not _differ_by(row, alone) <= allowed:  # not `>`: a NaN must fail, too
             raise _misaligned(model, engine, f"at position {place} of {last} the outputs are {row}, and {alone} at its end")
     before, at = inside[-2:]
     if not _differ_by(before, altered[0]) <= allowed or _differ_by(at, altered[1]) <= _UNCHANGED * largest:

@@ -106,6 +106,7 @@ class HeadScorer:
             or replace(self._score_response(answers_about), truncated=response.truncated, reasoned=response.reasoned)
             for response, answers_about in zip(request.responses, about, strict=True)
         ]
+        # Only now, with all responses of the request: some outputs compare a response with the best of the others.
         additions = self._family.compared([score.scores for score in scores])
         return tuple(
             replace(score, scores={**score.scores, **outputs}) if outputs else score
@@ -115,6 +116,7 @@ class HeadScorer:
     def _score_response(self, answers: Sequence[_Answer]) -> Score:
         """The score of a response from all answers about it. If one of them failed, the response has failed."""
         tokens = sum(answer.tokens for answer in answers)
+        # A response with several answers has one for each principle: without one of them the reward would be another one.
         for answer in answers:
             if answer.failure is not None:
                 return Score.failed(answer.failure, tokens)

@@ -110,7 +110,7 @@ class JudgeScorer:
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.judges))].append(prompt)
-        if any(len(shown) != 2 for shown in by_pair):  # a response alone, or lists, have nobody to knock out
+        if any(len(shown) != 2 for shown in by_pair):  # a single response, or lists: there are no pairs to knock out
             return await gather(map(self._answer_prompt, request.prompts))
         answers: list[_PromptAnswers] = []
         players = sorted(set(itertools.chain.from_iterable(by_pair)))

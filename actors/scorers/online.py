@@ -170,7 +170,7 @@ class OnlineScorer:
         ids = tuple(token for token in choosing.labels if token is not None)
         if choosing.reasoning:
             return Unfit.IN_REASONING
-        if len(set(ids)) < len(labels):
+        if len(set(ids)) < len(labels):  # a label of several tokens, or two labels with the same one
             return Unfit.NOT_ONE_TOKEN
         sampling = self._with_adapter(Sampling(max_tokens=1, verdict_ids=ids))
         try:

@@ -193,7 +193,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         task=Task.GENERATE,
         labels=0,
         dtype=checkpoint.dtype if settings.policy_dtype is Dtype.AUTO else settings.policy_dtype.value,
-        max_model_len=limit - settings.policy_max_tokens,
+        max_model_len=limit - settings.policy_max_tokens,  # of the prompt: the longest answer must fit behind it
         weights={},
         fingerprint=fingerprint if adapter is None else f"{fingerprint} + {Adapter.find(adapter).fingerprint()}",
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),

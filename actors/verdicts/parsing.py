@@ -103,7 +103,7 @@ def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
         return None, at + 1
     try:
         return _DECODER.raw_decode(text, at)
-    except RecursionError:  # nobody means what is nested that deep
+    except RecursionError:  # nested a thousand deep, so no verdict; skip the whole text
         return None, len(text)
     except _DuplicateName:
         return None, _find_end(text, at)
@@ -128,7 +128,7 @@ def _parse_python(text: str) -> Mapping[str, Any] | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a backslash in a judge's text nobody needs to hear
+            warnings.simplefilter("ignore")  # a SyntaxWarning for each odd backslash in a judge's text
             tree = ast.parse(text, mode="eval").body
             value = ast.literal_eval(tree)
             whole = all(
