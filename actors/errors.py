@@ -90,7 +90,7 @@ class NothingScored(AuditError):
 
 
 class Unreadable(AssayError):
-    """A judge's text doesn't give the number that was asked for."""
+    """A judge's text has no verdict that can be read."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))

@@ -1,7 +1,7 @@
-"""The vocabulary of Assay: what is judged, and what comes of it. Imports nothing of Assay.
+"""The vocabulary of Assay, from requests to scores. Imports nothing of Assay.
 
 A `ScoreRequest` is a context with one or more named responses. Rendering turns it into a `RenderedRequest`: prompts as
-token ids, and the responses that were rejected on the way. The scorer turns that into one `Score` per response.
+token ids, and the responses that can't be judged. The scorer turns that into one `Score` per response.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Self
 
 
 class Role(StrEnum):
-    """Who speaks in a conversation."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -22,7 +22,7 @@ class Role(StrEnum):
 
 
 class Shown(StrEnum):
-    """Roles of NVIDIA's judges alone, in which their templates show what is judged. No row's turn has one."""
+    """Roles that only NVIDIA's judges have, for what they judge. No message of a row has one of these."""
 
     PRINCIPLE = "principle"
     RESPONSE_1 = "response_1"
@@ -30,7 +30,7 @@ class Shown(StrEnum):
 
 
 class Status(StrEnum):
-    """What became of a response. Only `SCORED` carries a number."""
+    """The outcome for a response. Only `SCORED` has a reward."""
 
     SCORED = "scored"
     REJECTED = "rejected"
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 
 class Reasoning(StrEnum):
-    """What becomes of the reasoning in what is judged, of a model that thinks before it answers."""
+    """What to do with reasoning in responses and turns before them: reject such responses, remove or keep it."""
 
     REJECT = "reject"
     STRIP = "strip"
@@ -46,7 +46,7 @@ class Reasoning(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a response has no reward. The first group is read off the row, the second off the model."""
+    """Why a response has no reward. The first group are faults of the row, the second failures of a model."""
 
     NOT_UTF8 = "not_utf8"
     BROKEN_JSON = "broken_json"
@@ -58,7 +58,7 @@ class Reason(StrEnum):
     WRONG_TYPE = "wrong_type"
     NO_MESSAGES = "no_messages"
     UNKNOWN_ROLE = "unknown_role"
-    TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: nobody can tell which of them the model was given
+    TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: it is unknown which of them the model was given
     TOOL_CALL = "tool_call"
     NO_FINAL_ASSISTANT = "no_final_assistant"
     COLUMN_COLLISION = "column_collision"
@@ -68,7 +68,7 @@ class Reason(StrEnum):
     ROLE_NOT_IN_TEMPLATE = "role_not_in_template"
     TEMPLATE_REFUSED = "template_refused"
     TOO_LONG = "too_long"
-    REASONING = "reasoning"  # it holds some, and nobody said what becomes of it; or it never ended, so there is no answer
+    REASONING = "reasoning"  # it has some, and neither settings nor card say what to do; or it never ended
     UNKNOWN_TOKEN = "unknown_token"  # a token id of a client's own, and the model has none of that number
     TOO_MANY_PROMPTS = "too_many_prompts"  # its responses, principles and orders come to more than one row may ask
     NO_PRINCIPLE = "no_principle"
@@ -107,9 +107,9 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """A context, and the responses to it that are judged; `principles` are what a principle-following judge goes by.
+    """A context, and the responses to it that are judged, by the `principles` if the model follows any.
 
-    `reasoning` is what becomes of it here, instead of what the settings say.
+    `reasoning` overrides the settings for this request.
     """
 
     context: tuple[Message, ...]
@@ -121,20 +121,20 @@ class ScoreRequest:
     def prompt_hash(self) -> str:
         """16 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
         digest = hashlib.sha256()
-        said = [(message.role.value, message.content) for message in self.context]
-        for what, text in (*said, *(("principle", principle) for principle in self.principles)):
+        turns = [(message.role.value, message.content) for message in self.context]
+        for kind, text in (*turns, *(("principle", principle) for principle in self.principles)):
             content = text.encode("utf-8", "surrogatepass")
-            digest.update(f"{what}:{len(content)}:".encode())
+            digest.update(f"{kind}:{len(content)}:".encode())
             digest.update(content)
         return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question to the engine: its token ids, and the positions (in its request) of the responses it judges, as shown.
+    """One prompt for the engine: its token ids, and the positions in the request of the responses it shows, in that order.
 
-    A head's outputs are read at the ids' positions `at`, in this order, or at the last one alone. A judge is asked `times`
-    times; its text begins with what the template has written of it already, `opening`.
+    A head's outputs are read at the positions `at` of the ids, in this order, or at the last one if it is empty. A judge
+    generates `times` texts; `opening` is the beginning of its answer that the template has written.
     """
 
     ids: Sequence[int]
@@ -146,7 +146,7 @@ class Prompt:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """All positions where the outputs are read."""
+        """All positions of the ids where the outputs are read."""
         return self.at or (len(self.ids) - 1,)
 
 
@@ -154,7 +154,7 @@ class Prompt:
 class RenderedResponse:
     """A response after rendering: `reason` says why it can't be judged, `truncated` that turns before it were dropped.
 
-    `reasoned` says that there was reasoning, in it or in turns before it, whatever became of that.
+    `reasoned`: there was reasoning, in it or in turns before it, whether it was kept or not.
     """
 
     name: str
@@ -164,13 +164,13 @@ class RenderedResponse:
 
     @property
     def refusal(self) -> "Score | None":
-        """What it comes to if it can't be judged."""
+        """Its score if it can't be judged, else None."""
         return None if self.reason is None else replace(Score.rejected(self.reason), reasoned=self.reasoned)
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedRequest:
-    """A request made ready for the engine. A response that isn't rejected is judged by at least one prompt.
+    """A request as prompts for the engine. A response that isn't rejected is judged by at least one prompt.
 
     The answers about a response are read in the order of its prompts.
     """
@@ -182,9 +182,9 @@ class RenderedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a family read off the engine's answers: the reward, the model's named outputs, and a reward for each step.
+    """What a family reads from the engine's answers: the reward, the model's named outputs, and a reward for each step.
 
-    Of a judge also its `votes`: what each judgement about the response came to, in the order in which they were asked.
+    Of a judge also its `votes`: the reward by each readable text about the response, in the order of prompts and votes.
     """
 
     reward: float
@@ -194,15 +194,15 @@ class Reading:
 
     @property
     def finite(self) -> bool:
-        """Whether every number is one: a NaN or an infinity is a failure, never a reward."""
+        """Whether every number is finite: with a NaN or an infinity the response has failed."""
         return all(map(math.isfinite, (self.reward, *self.scores.values(), *self.steps, *self.votes)))
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeAnswer:
-    """What a judge wrote once: about which responses, by name and as it was shown them, and what was read in it.
+    """One text of a judge, with the names of the responses that its prompt showed, in that order, and what was read in it.
 
-    `vote` is what it came to for the response whose trace this is; None, with the `reason`, if it couldn't be read.
+    `vote` is the reward that it gives the response whose trace this is; None, with the `reason`, if it couldn't be read.
     """
 
     shown: tuple[str, ...]
@@ -215,12 +215,12 @@ class JudgeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What became of one response. `reward` and `scores` are there if, and only if, `status` is `SCORED`.
+    """The result for one response. `reward` and `scores` are present if, and only if, `status` is `SCORED`.
 
-    `prompt_tokens` counts all prompts about the response, and `completion_tokens` what was written about it; responses that
-    are shown together share both. `reasoned` says that there was reasoning, in it or in turns before it. `steps` has the
-    rewards of its steps, where a model judges these, `votes` what the judgements came to, and `trace` what a judge wrote,
-    where that is asked for.
+    `prompt_tokens` counts all prompts about the response, and `completion_tokens` what was generated for them; responses
+    that are shown together share both. `reasoned`: there was reasoning, in it or in turns before it. `steps` has the rewards
+    of its steps, if the model judges steps, `votes` the rewards by each text of a judge, and `trace` these texts, if the
+    settings ask for them.
     """
 
     status: Status
@@ -235,21 +235,21 @@ class Score:
     completion_tokens: int | None = None
     trace: tuple[JudgeAnswer, ...] = ()
     cached_tokens: int | None = field(default=None, compare=False)
-    """Of the prompt tokens, those that the engine had in its prefix cache: a matter of what else was asked."""
+    """Prompt tokens from the engine's prefix cache. Not compared: it depends on the other requests of the time."""
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:
-        """A reward as the model gave it."""
+        """The score of a response with a reward."""
         return cls(
             Status.SCORED, None, reading.reward, reading.scores, prompt_tokens, steps=reading.steps, votes=reading.votes
         )
 
     @classmethod
     def rejected(cls, reason: Reason) -> Self:
-        """The response can't be judged as it is."""
+        """The score of a response that can't be judged."""
         return cls(Status.REJECTED, reason)
 
     @classmethod
     def failed(cls, reason: Reason, prompt_tokens: int | None = None) -> Self:
-        """The model was asked, and gave no usable answer."""
+        """The score of a response on which the model gave no usable answer."""
         return cls(Status.FAILED, reason, prompt_tokens=prompt_tokens)

@@ -1,4 +1,4 @@
-"""A reward model, resolved: its family, its checkpoint, and everything that decides how it is asked and read.
+"""A resolved reward model: its family, its checkpoint, and everything that determines its prompts and how it is read.
 
 Families are found by being in `actors/models/`: adding one is adding a file there with a `FAMILY` in it
 (`actors/contracts/family.py` says what it holds), and its test.
@@ -29,14 +29,14 @@ from actors.settings.replica import (
 )
 
 RUBRIC = "rubric"
-"""The family of a judge of the user's own."""
+"""The family of judges that a user defines by a rubric file."""
 
 
 @dataclass(frozen=True)
 class RewardModel:
-    """A model with its contract: everything that workers need to load it and to read it. Small and picklable.
+    """A model with everything that workers need to load it and to read it. Small and picklable.
 
-    `max_model_len` is the longest prompt in tokens; a judge's answer has `answer_tokens` beside it.
+    `max_model_len` is the longest prompt in tokens; a judge's answer has up to `answer_tokens` in addition.
     """
 
     model: str
@@ -52,7 +52,7 @@ class RewardModel:
     tokenizer_hash: str
     config_hash: str
     known_as: str
-    """The id or the name by which something may be known of it."""
+    """The id or name under which its family looks it up (`Family.knows`)."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     read: ReadSettings = AS_PUBLISHED
     one_pass: bool = False
@@ -66,7 +66,7 @@ class RewardModel:
 
     @property
     def family(self) -> Family:
-        """The contract."""
+        """The family, with this model's settings."""
         family = families()[self.family_name].reading_by(self.read)
         return family.asked_by(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
 
@@ -93,20 +93,20 @@ def resolve_model(
 ) -> RewardModel:
     """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.
 
-    Where `every_turn` of conversations is judged, its engine reads every position if the numbers are the same there.
-    Prompts may be as long as the model was trained on, where its card says that, unless the settings say otherwise.
+    If `every_turn` of conversations is judged, the engine reads every position, provided that the outputs there are exact.
+    Prompts may be as long as those that the model was trained on, if its card says that, unless the settings say otherwise.
     """
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
-    called = settings.adapter or settings.model  # what a model is read as, its adapter says
-    family = _asked_by(family_of(called, checkpoint, named).reading_by(settings.read), settings)
-    known = family.knows(checkpoint.known_as(called))
-    family.check(checkpoint, known, tensor_parallel)
+    name = settings.adapter or settings.model  # an adapter decides how the model is read
+    family = _apply_judge_settings(family_of(name, checkpoint, named).reading_by(settings.read), settings)
+    published = family.knows(checkpoint.known_as(name))
+    family.check(checkpoint, published, tensor_parallel)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
     answer_tokens = judge.answer_tokens(limit) if judge else 0
     limit = limit and limit - answer_tokens
-    trained = known and known.context
+    trained = published and published.context
     max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
     if max_model_len is None:
         raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
@@ -134,7 +134,7 @@ def resolve_model(
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
         tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
         config_hash=checkpoint.hash_of("config.json"),
-        known_as=checkpoint.known_as(called),
+        known_as=checkpoint.known_as(name),
         judge=settings.judge,
         answer_tokens=answer_tokens,
         verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),
@@ -142,55 +142,57 @@ def resolve_model(
     )
 
 
-def _asked_by(family: Family, settings: ModelSettings) -> Family:
-    """The family as the settings want it asked. Raises `SettingsError` if that is said of a reward head."""
+def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
+    """The family with the judge's settings. Raises `SettingsError` if a reward head is given any."""
     if isinstance(family, Judge):
         return family.asked_by(settings.judge)
-    asked = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
-    if asked:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+    options = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
+    if options:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise SettingsError(f"{flags}: for judges that write, and {family.name} is read from a reward head")
     return family
 
 
 def _fingerprint(checkpoint: Checkpoint, adapter: str | None) -> str:
-    """Of the weights, and of an adapter's beside them."""
-    own = checkpoint.fingerprint()
-    return own if adapter is None else f"{own} + {Adapter.find(adapter).fingerprint()}"
+    """The fingerprint of the weights, with that of an adapter."""
+    base = checkpoint.fingerprint()
+    return base if adapter is None else f"{base} + {Adapter.find(adapter).fingerprint()}"
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:
-    """The family that reads a model: as it was converted for, or named, or known by its id, or told by its config.json.
+    """The family that reads a model: that of its conversion, the `named` one, or by its id, or by its config.json.
 
-    Never guessed: raises `ModelError` if there is none, or more than one.
+    It is never guessed: raises `ModelError` if there is none, or more than one.
     """
     converted = checkpoint.config.get(CONVERTED)
     if converted is not None and named not in (None, converted):
         raise ModelError(f"{model} was converted for --family {converted}, so --family {named} can't read it")
     named = converted or named
-    found = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
+    description = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
     if named is not None:
         family = families().get(named)
         if family is None:
             raise ModelError(f"--family {named} is none that Assay knows; there are {', '.join(sorted(families()))}")
         if not family.fits(checkpoint):
-            raise ModelError(f"{found}, which --family {named} can't read: it reads {family.summary}")
+            raise ModelError(f"{description}, which --family {named} can't read: it reads {family.summary}")
         published = family_known(checkpoint.known_as(model))
-        # A rubric says itself how a model is asked and read, whatever else it may be asked.
+        # A rubric defines prompt and parser itself, so it may use any model, also a published reward model.
         if published is not None and published is not family and family.name != RUBRIC:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family
-    known = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
-    if sure := known or [family for family in families().values() if family.recognises(checkpoint)]:
-        if len(sure) == 1:
-            return sure[0]
-        raise ModelError(f"{found}; that could be any of {_named(sure)}: say which with --family")
+    by_id = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
+    if certain := by_id or [family for family in families().values() if family.recognises(checkpoint)]:
+        if len(certain) == 1:
+            return certain[0]
+        raise ModelError(f"{description}; that could be any of {_describe(certain)}: say which with --family")
     if possible := [family for family in families().values() if family.fits(checkpoint)]:
         raise ModelError(
-            f"{found}. That alone doesn't tell whether it is a reward model, nor how it is read: if it is one, say which "
-            f"with --family: {_named(possible)}"
+            f"{description}. That alone doesn't tell whether it is a reward model, nor how it is read: if it is one, say "
+            f"which with --family: {_describe(possible)}"
         )
-    raise ModelError(f"{found}, which no family of reward models here reads. There are {_named(families().values())}")
+    raise ModelError(
+        f"{description}, which no family of reward models here reads. There are {_describe(families().values())}"
+    )
 
 
 def family_known(model: str) -> Family | None:
@@ -198,5 +200,5 @@ def family_known(model: str) -> Family | None:
     return next((family for family in families().values() if family.knows(model)), None)
 
 
-def _named(some: Iterable[Family]) -> str:
+def _describe(some: Iterable[Family]) -> str:
     return "; ".join(f"{family.name}: {family.summary}" for family in some)

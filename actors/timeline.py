@@ -1,4 +1,4 @@
-"""Where the time of a start goes: the moments at which its steps begin, from all processes that take part, in one file."""
+"""The timeline of a start, for profiling: when each step begins, from all processes that take part, in one file."""
 
 import os
 import time
@@ -19,7 +19,7 @@ class Moment(NamedTuple):
 
 
 def mark(step: str) -> None:
-    """Write down that a step begins now, if somebody wants to know."""
+    """Append that a step begins now, if `ASSAY_TIMELINE` names a file."""
     if path := os.environ.get(FILE):
         with open(path, "a", encoding="utf-8") as file:  # one write, which the system appends as a whole
             file.write(f"{time.time()} {os.getpid()} {step}\n")

@@ -110,7 +110,7 @@ DEFECTS = (
     Defect(
         "reasoning not stripped",
         "actors/text/reasoning.py",
-        "return text if own.answer is None else own.answer",
+        "return text if split.answer is None else split.answer",
         "return text",
         "tests/actors/text/test_reasoning.py::test_turns_before_a_response_are_treated_as_it_is",
     ),
@@ -125,28 +125,28 @@ DEFECTS = (
     Defect(
         "the grades of the swapped order not swapped back",
         "actors/contracts/judge.py",
-        "[weighted_reward(verdict.scores[one.prompt.judges.index(at)], weights) for verdict in one.verdicts]",
-        "[weighted_reward(verdict.scores[sorted(one.prompt.judges).index(at)], weights) for verdict in one.verdicts]",
+        "weighted_reward(verdict.scores[judgement.prompt.judges.index(at)], weights)",
+        "weighted_reward(verdict.scores[sorted(judgement.prompt.judges).index(at)], weights)",
         "tests/actors/scorers/test_judge_scorer.py::test_both_orders_are_asked_and_the_swapped_one_is_read_back",
     ),
     Defect(
         "who was shown second wins where the first does",
         "actors/verdicts/standing.py",
-        "outcomes[other, one][1].append(1 - won)",
-        "outcomes[other, one][1].append(won)",
+        "results[second, first][1].append(1 - won)",
+        "results[second, first][1].append(won)",
         "tests/actors/verdicts/test_standing.py::test_a_win_in_both_orders_is_a_win",
     ),
     Defect(
         "votes that can't be read count as 0",
         "actors/contracts/judge.py",
-        "_mean([_mean([ballot.reward for ballot in prompt]) for prompt in ballots])",
+        "_mean([_mean([ballot.reward for ballot in of_prompt]) for of_prompt in ballots])",
         "_mean([sum(vote.reward for vote in cast) / put.prompt.times for put, cast in zip(about, ballots, strict=True)])",
         "tests/actors/scorers/test_judge_scorer.py::test_half_of_the_votes_must_be_readable",
     ),
     Defect(
         "a judge's text that was cut off is read",
         "actors/scorers/judge_scorer.py",
-        'if said.finish_reason != "stop":',
+        'if generation.finish_reason != "stop":',
         "if False:",
         "tests/actors/scorers/test_judge_scorer.py::test_what_was_cut_off_isnt_read_even_if_there_is_a_verdict",
     ),
@@ -160,15 +160,15 @@ DEFECTS = (
     Defect(
         "a knock-out that goes on with the losers",
         "actors/verdicts/knockout.py",
-        "lost = {one if share < 0.5 else other",
-        "lost = {one if share > 0.5 else other",
+        "losers = {first if share < 0.5 else second",
+        "losers = {first if share > 0.5 else second",
         "tests/actors/verdicts/test_knockout.py::test_the_best_of_n_is_found_in_n_less_one_comparisons",
     ),
     Defect(
         "the mean grade where the share of comparisons won is asked for",
         "actors/contracts/judge.py",
-        "reward, spread = own.win_rate, _spread(own.outcomes)",
-        "spread = _spread(own.outcomes)",
+        "reward, spread = record.win_rate, _spread(record.outcomes)",
+        "spread = _spread(record.outcomes)",
         "tests/actors/scorers/test_judge_scorer.py::test_the_share_of_comparisons_won_is_the_reward_where_that_is_asked_for",
     ),
     Defect(
@@ -273,8 +273,8 @@ DEFECTS = (
     Defect(
         "a credential written into the manifest",
         "actors/settings/credentials.py",
-        "if isinstance(own, str) and own.strip() and _NAME.fullmatch(",
-        "if isinstance(own, str) and own.isspace() and _NAME.fullmatch(",
+        "if isinstance(item, str) and item.strip() and _NAME.fullmatch(",
+        "if isinstance(item, str) and item.isspace() and _NAME.fullmatch(",
         "tests/actors/settings/test_credentials.py::test_no_setting_takes_a_credential",
     ),
     Defect(
@@ -351,7 +351,7 @@ DEFECTS = (
     Defect(
         "a policy's stop texts ignored",
         "actors/scorers/policy.py",
-        "stop=own.policy_stop,",
+        "stop=settings.policy_stop,",
         "stop=(),",
         "tests/actors/scorers/test_policy.py::test_candidates_are_drawn_as_the_settings_say",
     ),
@@ -365,7 +365,7 @@ DEFECTS = (
     Defect(
         "prompts of different roles taken for the same",
         "actors/records.py",
-        'f"{what}:{len(content)}:".encode()',
+        'f"{kind}:{len(content)}:".encode()',
         'f"{len(content)}:".encode()',
         "tests/actors/test_records.py::test_prompts_differ_by_who_says_what_and_by_where_a_turn_ends",
     ),

@@ -1,7 +1,7 @@
-"""How many GPUs an engine of a model takes, and how they share it: tensor parallel within a node, pipeline over nodes.
+"""How many GPUs an engine of a model needs, and how they share it: tensor parallel within a node, pipeline over nodes.
 
-An estimate before anything is loaded, on the safe side, with its arithmetic. What vLLM finds when it starts counts. Knows
-nothing of Ray and of vLLM.
+A conservative estimate before anything is loaded, with its arithmetic; vLLM decides when it starts. Knows neither Ray nor
+vLLM.
 """
 
 import math
@@ -13,23 +13,23 @@ from actors.errors import SettingsError
 
 GIB = 2**30
 GPUS = {"80GB": 81_559 * 2**20, "141GB": 143_771 * 2**20}
-"""Bytes of a card's memory, as nvidia-smi tells of an H100 and an H200; an A100 of 80 GB has 0.4 % more."""
+"""Bytes of a card's memory, as nvidia-smi reports an H100 and an H200; an A100 of 80 GB has 0.4 % more."""
 BYTES = {"bfloat16": 2.0, "fp8": 1.0}
-"""Of a parameter. What quantised checkpoints keep in 16 bits (norms, embeddings) is within the room that is left."""
+"""Bytes of a parameter. What quantised checkpoints keep in 16 bits (norms, embeddings) fits into the spare room."""
 
 _USED = 0.9
-"""The share of a card that vLLM takes (`gpu_memory_utilization`)."""
+"""The share of a card's memory that vLLM takes (`gpu_memory_utilization`)."""
 _OVERHEAD = 3 * GIB
-"""Of CUDA, NCCL's buffers, and what allocators can't use."""
+"""Bytes for CUDA, NCCL's buffers, and fragmentation."""
 _STEP_TOKENS = 16_384
 """Tokens that vLLM computes in a step (`max_num_batched_tokens` on these cards, in batch)."""
 _FEWEST_CONTEXTS, _FEWEST_CACHED = 4, 65_536
-"""A cache for fewer prompts, or fewer tokens, would let an engine idle."""
+"""The smallest cache, in longest prompts and in tokens: with less, too few prompts run at a time to keep a GPU busy."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What decides how much memory a model takes. `source` is where the numbers are from."""
+    """The sizes of a model that its memory follows from. `source` is where the numbers are from."""
 
     parameters: float
     layers: int
@@ -40,18 +40,18 @@ class Size:
     head_dim: int
     source: str
     active: float | None = None
-    """Parameters that a token passes through, where there are experts of which it passes a few."""
+    """Parameters that one token uses, in a mixture of experts; None if it uses all."""
 
 
 class Layout(NamedTuple):
-    """So many GPUs of a node share each layer, and so many groups of them the layers."""
+    """`tensor_parallel` GPUs of a node share each layer, and `pipeline_parallel` such groups share the layers out."""
 
     tensor_parallel: int
     pipeline_parallel: int = 1
 
     @property
     def gpus(self) -> int:
-        """In all."""
+        """All GPUs of the engine."""
         return self.tensor_parallel * self.pipeline_parallel
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Need:
-    """What one GPU of a layout must hold, in bytes, and what it has for that."""
+    """What one GPU of a layout must hold, and the `room` that it has, both in bytes."""
 
     layout: Layout
     weights: float
@@ -71,32 +71,32 @@ class Need:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Everything that the GPU must hold, in bytes."""
         return self.weights + self.cache + self.activations + _OVERHEAD
 
     @property
     def fits(self) -> bool:
-        """Whether there is room."""
+        """Whether everything fits by this estimate."""
         return self.total <= self.room
 
     @property
     def can_fit(self) -> bool:
-        """Whether there is room for the weights, at least: the rest is an estimate on the safe side."""
+        """Whether the weights alone fit: the rest is a conservative estimate. Compared with all memory, not vLLM's share."""
         return self.weights + _OVERHEAD <= self.room / _USED
 
     def __str__(self) -> str:
         parts = {"weights": self.weights, f"cache of {self.cached_tokens:,} tokens": self.cache}
         parts |= {"activations": self.activations, "CUDA and NCCL": float(_OVERHEAD)}
-        told = " + ".join(f"{size / GIB:.1f} {name}" for name, size in parts.items())
-        return f"{self.layout}: {told} = {self.total / GIB:.1f} of {self.room / GIB:.1f} GiB a GPU"
+        terms = " + ".join(f"{size / GIB:.1f} {name}" for name, size in parts.items())
+        return f"{self.layout}: {terms} = {self.total / GIB:.1f} of {self.room / GIB:.1f} GiB a GPU"
 
 
 def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float) -> Need:
-    """What a GPU must hold in a layout, where prompts and answers have up to `context` tokens."""
+    """What a GPU must hold in a layout, for prompts with their answers of up to `context` tokens."""
     tensor, pipeline = layout
-    layers = math.ceil(size.layers / pipeline)  # of the fullest stage
+    layers = math.ceil(size.layers / pipeline)  # in the stage with the most
     cached = max(_FEWEST_CONTEXTS * context, _FEWEST_CACHED)
-    kv_heads = max(1, size.kv_heads / tensor)  # fewer heads than GPUs are held several times
+    kv_heads = max(1, size.kv_heads / tensor)  # with fewer heads than GPUs, every GPU has a copy of one
     return Need(
         layout,
         weights=size.parameters * parameter_bytes * layers / size.layers / tensor,
@@ -110,13 +110,13 @@ def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gp
 def smallest_layout(size: Size, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8) -> Need:
     """The layout of the fewest GPUs that fits. Raises `SettingsError` with the arithmetic if none does.
 
-    Layers are shared within a node, where GPUs are fast to each other, and nodes share the layers out.
+    Tensor parallel within a node, whose GPUs are connected fast, and pipeline parallel over nodes.
     """
     needs = [
         need(size, layout, context, parameter_bytes=parameter_bytes, gpu_bytes=gpu_bytes)
-        for layout in _layouts(size, per_node)
+        for layout in _list_layouts(size, per_node)
     ]
-    fitting = next((one for one in needs if one.fits), None)
+    fitting = next((option for option in needs if option.fits), None)
     if fitting is None:
         raise SettingsError(f"no layout holds it; the largest looked at is {needs[-1]}")
     return fitting
@@ -125,32 +125,32 @@ def smallest_layout(size: Size, context: int, *, parameter_bytes: float, gpu_byt
 def check_layout(
     size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8
 ) -> Need:
-    """A layout of the user's own. Raises `SettingsError`, with the arithmetic and what would fit, if it doesn't."""
+    """The need of a layout that the user chose. Raises `SettingsError`, with one that fits, if it doesn't fit."""
     limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu_bytes}
     if layout.tensor_parallel > per_node:
         raise SettingsError(f"{layout}: a node has {per_node} GPUs, and the layers are shared within one")
-    if not _splits(size, layout.tensor_parallel):
+    if not _can_split(size, layout.tensor_parallel):
         raise SettingsError(
             f"{layout}: {size.heads} attention heads, of {size.kv_heads} keys and values, can't be shared by "
             f"{layout.tensor_parallel} GPUs"
         )
     if layout.pipeline_parallel > size.layers:
         raise SettingsError(f"{layout}: there are {size.layers} layers to share out")
-    own = need(size, layout, context, **limits)
-    if not own.fits:
+    requested = need(size, layout, context, **limits)
+    if not requested.fits:
         raise SettingsError(
-            f"it doesn't fit. {own}. This does: {smallest_layout(size, context, **limits, per_node=per_node)}"
+            f"it doesn't fit. {requested}. This does: {smallest_layout(size, context, **limits, per_node=per_node)}"
         )
-    return own
+    return requested
 
 
-def _layouts(size: Size, per_node: int) -> Iterator[Layout]:
-    """From the fewest GPUs to the most: more and more of one node, then whole nodes."""
-    tensor = [tp for tp in (2**power for power in range(per_node.bit_length())) if tp <= per_node and _splits(size, tp)]
+def _list_layouts(size: Size, per_node: int) -> Iterator[Layout]:
+    """Layouts from the fewest GPUs to the most: powers of 2 within one node, then several nodes."""
+    tensor = [tp for tp in (2**power for power in range(per_node.bit_length())) if tp <= per_node and _can_split(size, tp)]
     yield from (Layout(tp) for tp in tensor)
     yield from (Layout(tensor[-1], pp) for pp in range(2, size.layers + 1))
 
 
-def _splits(size: Size, tensor: int) -> bool:
-    """Whether so many GPUs can share each layer: whole heads each, and keys and values evenly, or each several times."""
+def _can_split(size: Size, tensor: int) -> bool:
+    """Whether `tensor` GPUs can share a layer: whole heads for each, and key-value heads divided or copied evenly."""
     return size.heads % tensor == 0 and (size.kv_heads % tensor == 0 or tensor % size.kv_heads == 0)

@@ -1,4 +1,4 @@
-"""How large published models are: what a layout is planned by before a checkpoint is here, and from its files when it is."""
+"""The sizes of published models, for planning a layout without the checkpoint, and of checkpoints, from their files."""
 
 import math
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "WisdomShell/RewardAnything-8B-v1": _QWEN3_8B,
     }
 )
-"""By hub id; of models that come in several sizes the largest."""
+"""By hub id; of models that come in several sizes, the largest."""
 
 
 def size_of_model(model: str) -> Size:
@@ -92,7 +92,7 @@ def size_of(checkpoint: Checkpoint) -> Size:
 
 
 def _active(checkpoint: Checkpoint, config: Mapping[str, Any]) -> float | None:
-    """The parameters that a token passes through; None where that is all of them."""
+    """The parameters that one token uses, in a mixture of experts; None if it uses all."""
     shapes = {name: math.prod(shape) for name, shape in checkpoint.tensors.items() if shape is not None}
     experts = sum(count for name, count in shapes.items() if _EXPERTS in name)
     if not experts:

@@ -1,8 +1,8 @@
-"""How fast an engine reads and writes, as far as it was published, with the source of each number; and what no card exceeds.
+"""Published throughputs of engines, reading prompts and generating, with their sources; and the peak that no card exceeds.
 
-There are few published figures of reading alone, which is all that a reward head does. So they are taken from runs with long
-prompts and short answers, which spent some time on writing, too: an engine that only reads is a little faster. They are
-TensorRT-LLM's, and vLLM isn't. What a run of one's own did is worth more (`--like`, `--tokens-per-s`).
+There are few published figures of reading alone (prefill), which is all that a reward head does. So they are computed from
+runs with long prompts and short answers, which spent some time on generating, too: an engine that only reads is a little
+faster. The figures are TensorRT-LLM's and not vLLM's. A measured run of the user's is better (`--like`, `--tokens-per-s`).
 """
 
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from typing import NamedTuple
 from actors.capacity.layout import Size
 
 PEAK = {"bfloat16": 989.4e12, "fp8": 1978.9e12}
-"""Operations that a card can do in a second, an H100 and an H200 alike (an A100 does fewer), without sparsity."""
+"""Operations of a card per second, without sparsity: an H100 and an H200 alike; an A100 does fewer."""
 PEAK_SOURCE = "the card's peak without sparsity, https://glennklockwood.com/garden/processors/h100"
 _MOST_SCALED = 3.0
-"""A figure isn't scaled to models further than this from its own in size."""
+"""The largest ratio of model sizes over which a figure is scaled."""
 _CARDS = {"80GB": "H100", "141GB": "H200"}
 _TENSORRT_LLM = (
     "TensorRT-LLM 1.0 performance overview, https://github.com/NVIDIA/TensorRT-LLM/blob/"
@@ -22,7 +22,7 @@ _TENSORRT_LLM = (
 
 
 class Speed(NamedTuple):
-    """Tokens that one GPU reads and writes in a second, and where that is from."""
+    """Prompt tokens that one GPU reads in a second, tokens that it generates in a second, and the source."""
 
     read: float
     written: float
@@ -30,7 +30,7 @@ class Speed(NamedTuple):
 
 
 class Published(NamedTuple):
-    """In FP8, on so many cards together: tokens written in a second, after prompts of `prompt` tokens that `answer` each."""
+    """A figure in FP8 on `gpus` cards: `output` tokens generated per second, `answer` after each prompt of `prompt`."""
 
     model: str
     parameters: float
@@ -41,7 +41,7 @@ class Published(NamedTuple):
     answer: int
     output: float
     writing: float
-    """The same after prompts of 128 tokens with answers of 2,048: nearly all of it is writing."""
+    """The same with prompts of 128 tokens and answers of 2,048: nearly all of the time is generating."""
 
 
 PUBLISHED = (
@@ -57,35 +57,38 @@ PUBLISHED = (
 
 
 def published_throughput(size: Size, gpu: str, precision: str) -> Speed | None:
-    """What is published of the model that is nearest in size, scaled to this one's; None if none is near.
+    """The figure of the model nearest in size, scaled to this one's size and precision; None if none is near.
 
-    A mixture of experts is only compared with one of its own size: what the routing costs doesn't scale.
+    A mixture of experts is only compared with one of the same size (within 5 %): the cost of routing doesn't scale.
     """
     dense = size.active is None
     near = [
-        one
-        for one in PUBLISHED
-        if one.gpu == gpu
-        and (one.active == one.parameters) is dense
-        and max(one.parameters / size.parameters, size.parameters / one.parameters) <= (_MOST_SCALED if dense else 1.05)
+        figure
+        for figure in PUBLISHED
+        if figure.gpu == gpu
+        and (figure.active == figure.parameters) is dense
+        and max(figure.parameters / size.parameters, size.parameters / figure.parameters)
+        <= (_MOST_SCALED if dense else 1.05)
     ]
     if not near:
         return None
-    one = min(near, key=lambda one: max(one.parameters / size.parameters, size.parameters / one.parameters))
-    told = [
-        f"{_TENSORRT_LLM}: {one.model} in FP8 on {one.gpus} {_CARDS[gpu]}, {one.output:,} tokens/s written after prompts of "
-        f"{one.prompt:,} tokens with {one.answer} each, {one.writing:,} with 2,048 after 128"
+    figure = min(near, key=lambda figure: max(figure.parameters / size.parameters, size.parameters / figure.parameters))
+    sources = [
+        f"{_TENSORRT_LLM}: {figure.model} in FP8 on {figure.gpus} {_CARDS[gpu]}, {figure.output:,} tokens/s written after "
+        f"prompts of {figure.prompt:,} tokens with {figure.answer} each, {figure.writing:,} with 2,048 after 128"
     ]
-    scale = one.parameters / size.parameters
+    scale = figure.parameters / size.parameters
     if not 0.95 < scale < 1.05:
-        told.append(f"scaled by parameters, from {one.parameters / 1e9:.0f} to {size.parameters / 1e9:.0f} billion")
+        sources.append(f"scaled by parameters, from {figure.parameters / 1e9:.0f} to {size.parameters / 1e9:.0f} billion")
     if precision != "fp8":
         scale *= PEAK[precision] / PEAK["fp8"]
-        told.append("halved for 16 bits, as the card's peak is")
-    read = one.output * one.prompt / one.answer / one.gpus
-    return Speed(read * scale, one.writing / one.gpus * scale, "; ".join(told))
+        sources.append("halved for 16 bits, as the card's peak is")
+    # All time counts as reading, so tokens read per second are those generated, times prompt over answer: a lower bound.
+    read = figure.output * figure.prompt / figure.answer / figure.gpus
+    return Speed(read * scale, figure.writing / figure.gpus * scale, "; ".join(sources))
 
 
 def least_seconds(size: Size, precision: str, tokens: float, gpus: int) -> float:
-    """No cards can pass so many tokens through the model's matrices in less, each of them once."""
+    """A lower bound in seconds for passing so many tokens through the model once: the cards' peak, and nothing else."""
+    # A multiplication and an addition for each parameter that a token uses.
     return 2 * (size.active or size.parameters) * tokens / (PEAK[precision] * gpus)

@@ -14,26 +14,27 @@ from actors.errors import ModelError
 BUILT_IN = Path(__file__).resolve().parents[2] / "tiny_models"
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
 CONVERTED = "assay_family"
-"""What `assay convert` writes into config.json: the family that reads the checkpoint."""
+"""The key that `assay convert` adds to config.json: the family that reads the checkpoint."""
 CONVERTED_FROM = "assay_model"
-"""And what it was made of."""
+"""And the key with the model that it was converted from."""
 _INDEX = "model.safetensors.index.json"
 _SAMPLE = 4096
+"""Bytes at each end of a tensor that are part of a fingerprint."""
 _LONG_ROPE = {"longrope", "su"}
 _CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
-"""Decoders that reward models are made of. One that is missing here is only slower over all turns of a conversation."""
+"""Causal architectures of reward models. For one that isn't listed, each turn of a conversation is a pass of its own."""
 
 
 def locate(model: str) -> str:
-    """What to load for a `--model`: the folder of a built-in model, a local folder, or else the hub id as it is.
+    """The place of a `--model`: the folder of a built-in model, a local folder, or the hub id unchanged.
 
-    Resolved wherever it is used, since a worker may hold the repository in another place than the driver.
+    Resolved again wherever it is used, since a worker's copy of the repository may be at another path than the driver's.
     """
     if model.startswith("tiny-") and not Path(model).exists():
         folder = BUILT_IN / model.removeprefix("tiny-")
         if not any(folder.glob("*config.json")):
-            known = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
-            raise ModelError(f"there is no built-in model {model!r}; there are {known}")
+            names = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
+            raise ModelError(f"there is no built-in model {model!r}; there are {names}")
         return str(folder)
     return model
 
@@ -92,7 +93,7 @@ class Checkpoint:
 
     @property
     def causal(self) -> bool:
-        """Whether no token sees a later one, for certain: encoders have such heads too, and few configs tell them apart."""
+        """Whether attention is certainly causal. Encoders have sequence classification heads too, so names are listed."""
         body, _, head = self.architecture.partition("For")
         return bool(self.config.get("is_causal", True)) and (head == "CausalLM" or body in _CAUSAL)
 
@@ -112,8 +113,8 @@ class Checkpoint:
     def max_model_len(self) -> int | None:
         """The longest prompt in tokens, if the config says it.
 
-        Of a LongRoPE model, the length up to which its short factors hold: told of a longer limit, vLLM takes the long ones
-        for every prompt, where transformers takes them for longer prompts alone.
+        Of a LongRoPE model, the length up to which its short factors hold: with a longer limit, vLLM would use the long
+        factors for every prompt, while transformers uses them only for prompts beyond that length.
         """
         length = self.config.get("max_position_embeddings")
         rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
@@ -123,14 +124,14 @@ class Checkpoint:
         return length if isinstance(length, int) else None
 
     def known_as(self, model: str) -> str:
-        """What a model is known by: the id of what it was converted from, or else as it is called."""
+        """The id under which a model is looked up: that of the model it was converted from, or its own."""
         return str(self.config.get(CONVERTED_FROM) or model)
 
     @cached_property
     def tensors(self) -> Mapping[str, tuple[int, ...] | None]:
-        """Names and shapes of the weights, from the safetensors headers; empty if nothing here tells of them.
+        """Names and shapes of the weights, from the safetensors headers and the index; empty if neither is here.
 
-        Where a checkpoint has an index, it tells the names, and of weights whose file isn't here (yet) the shape is None.
+        Weights that the index names, and whose file isn't here (yet), have the shape None.
         """
         here = {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
         return {**dict.fromkeys(self._indexed()), **here}
@@ -151,7 +152,7 @@ class Checkpoint:
 
     @cached_property
     def pad_token_id(self) -> int | None:
-        """The token that the model's class in transformers takes for padding: config.json's, or else its type's."""
+        """The padding token of the model's class in transformers: config.json's, or else the default of its type."""
         if "pad_token_id" in self.config:
             return self.config["pad_token_id"]
         from transformers import AutoConfig  # seconds of import
@@ -163,13 +164,13 @@ class Checkpoint:
         return getattr(config, "pad_token_id", None)
 
     def token(self, token_id: int) -> str:
-        """The token of an id, as tokenizer.json spells it. Raises `ModelError` if there is none, or not one alone."""
-        found = [text for text, number in self.vocabulary.items() if number == token_id]
-        if len(found) != 1:
+        """The token of an id, as tokenizer.json spells it. Raises `ModelError` unless there is exactly one."""
+        spellings = [text for text, number in self.vocabulary.items() if number == token_id]
+        if len(spellings) != 1:
             raise ModelError(
-                f"{self.folder}: the tokenizer has {found or 'no token'} for id {token_id}, and the reward is read by it"
+                f"{self.folder}: the tokenizer has {spellings or 'no token'} for id {token_id}, and the reward is read by it"
             )
-        return found[0]
+        return spellings[0]
 
     @cached_property
     def vocabulary(self) -> Mapping[str, int]:
@@ -218,12 +219,12 @@ class Adapter:
     @classmethod
     def find(cls, adapter: str) -> "Adapter":
         """Find its files. Raises `ModelError` if it isn't one."""
-        found = cls(Path(locate(adapter)))
-        if not found.folder.joinpath("adapter_config.json").is_file() or not any(found.folder.glob("*.safetensors")):
+        instance = cls(Path(locate(adapter)))
+        if not instance.folder.joinpath("adapter_config.json").is_file() or not any(instance.folder.glob("*.safetensors")):
             raise ModelError(
                 f"{adapter} is no LoRA adapter: a folder with adapter_config.json and adapter_model.safetensors"
             )
-        return found
+        return instance
 
     @property
     def rank(self) -> int:
@@ -235,8 +236,8 @@ class Adapter:
 
     def fingerprint(self) -> str:
         """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
-        own = Checkpoint(self.folder, None)
-        return f"{own.fingerprint()} {own.hash_of('adapter_config.json')}"
+        files = Checkpoint(self.folder, None)
+        return f"{files.fingerprint()} {files.hash_of('adapter_config.json')}"
 
 
 def _header(file: Path) -> bytes:
@@ -249,7 +250,7 @@ def _header(file: Path) -> bytes:
 
 
 def _samples(file: Path) -> Iterator[bytes]:
-    """The header, and both ends of each tensor: a retrained model of the same shape differs only in its numbers."""
+    """The header, and 4 KiB at both ends of each tensor: retrained weights of the same shapes have other numbers."""
     header = _header(file)
     yield header
     with file.open("rb") as stream:

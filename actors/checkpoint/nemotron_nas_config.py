@@ -32,7 +32,7 @@ class NemotronNasConfig(LlamaConfig):
     def __post_init__(self, **fields: Any) -> None:
         super().__post_init__(**fields)
         self.block_configs = [
-            Block({part: Block(said) if isinstance(said, dict) else said for part, said in block.items()})
+            Block({part: Block(value) if isinstance(value, dict) else value for part, value in block.items()})
             for block in self.block_configs or ()
         ]
 

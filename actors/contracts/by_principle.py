@@ -1,8 +1,8 @@
-"""What families that judge by principles share: which principles, and how several of them become one reward.
+"""Families that judge by principles: which principles, and how the numbers of several of them become one reward.
 
-They come with the run (`--principles`), each a score of its own, or with each row: then `scores` has their mean and their
-least. The cards give one principle's reward; how several become one isn't their matter. Here it is their mean, unless it is
-told to be their least, or weighted.
+Principles come with the run (`--principles`), each a named score, or with each row: then `scores` has their mean and their
+minimum. The cards define the reward of one principle only. Several are combined here: by their mean, or, if the settings
+say so, by their minimum or a weighted sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,18 +34,18 @@ class ByPrinciple(Family):
             return dict.fromkeys(self.way.principles, 1 / len(self.way.principles))
         return {self.way.principle_reward or MEAN: 1.0}
 
-    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
-        if own is not None and self.way.principle_reward is not None:
+    def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
+        if custom is not None and self.way.principle_reward is not None:
             raise SettingsError(
                 f"--principle-reward {self.way.principle_reward} and --weights each say how principles become one reward; "
                 "give one of them"
             )
-        return super().weights(own)
+        return super().weights(custom)
 
-    def combined(self, found: Sequence[float], weights: Mapping[str, float]) -> Reading:
-        """The reward of the principles' numbers, in the order in which they were asked."""
-        least = min(found)
+    def combined(self, numbers: Sequence[float], weights: Mapping[str, float]) -> Reading:
+        """The reward from the principles' numbers, in the order of the principles."""
+        least = min(numbers)
         if not self.way.principles:
-            return weighted_reward({MEAN: sum(found) / len(found), MIN: least}, weights)
-        scores = dict(zip(self.way.principles, found, strict=True))
+            return weighted_reward({MEAN: sum(numbers) / len(numbers), MIN: least}, weights)
+        scores = dict(zip(self.way.principles, numbers, strict=True))
         return Reading(least, scores) if self.way.principle_reward == MIN else weighted_reward(scores, weights)

@@ -1,4 +1,4 @@
-"""Families that give a distribution of rewards: its mean, its spread, and where annotators diverge about two responses.
+"""Families that give a distribution of rewards: its mean, its spread, and whether annotators diverge about two responses.
 
 "Diverging Preferences" (arXiv 2410.14632): trained on each annotator's own judgement, the spread tells where annotators
 disagree. Of two responses A and B the diverging score is |mean A - mean B| - lambda (std A + std B): low where the means are
@@ -17,7 +17,7 @@ MEAN, STD, DIVERGING = "mean", "reward_std", "diverging"
 class Distribution(OneLogit):
     """A family whose outputs are a mean and a standard deviation.
 
-    `diverging` is there for a response that its request has another one beside: between it and the best of the others.
+    A response with others in its request also has `diverging`: the score between it and the best of the others.
     """
 
     ways = frozenset({"diverging_lambda"})
@@ -27,7 +27,7 @@ class Distribution(OneLogit):
         return checkpoint.architecture.endswith("ForSequenceClassification")
 
     def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # so many labels may be anything
+        return False  # a head with this many labels may mean anything
 
     def outputs(self) -> tuple[str, ...]:
         return (MEAN, STD, DIVERGING)
@@ -35,17 +35,20 @@ class Distribution(OneLogit):
     def card_weights(self) -> Mapping[str, float]:
         return {MEAN: 1.0}
 
-    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
-        if own is not None and DIVERGING in own:
+    def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
+        if custom is not None and DIVERGING in custom:
             raise SettingsError(f"weights name {DIVERGING}, which only pairs of responses have; there are {MEAN} and {STD}")
-        return super().weights(own)
+        return super().weights(custom)
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        return [{} if not own else self._beside(own, [*scores[:at], *scores[at + 1 :]]) for at, own in enumerate(scores)]
+        return [
+            {} if not outputs else self._diverging(outputs, [*scores[:at], *scores[at + 1 :]])
+            for at, outputs in enumerate(scores)
+        ]
 
-    def _beside(self, own: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    def _diverging(self, outputs: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
         best = max((other for other in others if other), key=lambda other: other[MEAN], default=None)
         if best is None:
             return {}
-        spread = self.way.diverging_lambda * (own[STD] + best[STD])
-        return {DIVERGING: abs(own[MEAN] - best[MEAN]) - spread}
+        spread = self.way.diverging_lambda * (outputs[STD] + best[STD])
+        return {DIVERGING: abs(outputs[MEAN] - best[MEAN]) - spread}

@@ -1,7 +1,7 @@
-"""What a family of reward models is: how it is asked, and how its answer is read. `actors/models/` has one file for each.
+"""A family of reward models: how they are prompted, and how their answer is read. `actors/models/` has a file for each.
 
-A family never changes. It turns a request into questions, a question into the exact text that the model's
-authors rendered, and the engine's raw outputs into a reward. Everything else (tokens, length, engines, Ray) is shared.
+A family is immutable. It turns a request into questions, a question into exactly the text that the model's authors
+rendered, and the engine's raw outputs into a reward. Everything else (tokens, length, engines, Ray) is shared.
 """
 
 import copy
@@ -30,9 +30,9 @@ class ChatTemplate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Responses to be judged, in the order in which they are shown; `judges` are their positions in the request.
+    """Responses to judge in one prompt, in the order in which it shows them; `judges` are their positions in the request.
 
-    `principle` is what a principle-following judge goes by; a judge that writes is asked `times` times.
+    `principle` is the criterion for a principle-following model; a judge generates `times` texts.
     """
 
     context: tuple[Message, ...]
@@ -50,16 +50,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A conversation whose reward its authors published, or that was measured with transformers in float32."""
+    """A conversation with known rewards: published by the authors, or measured with transformers in float32."""
 
     request: ScoreRequest
     rewards: tuple[float, ...]
-    """One for each response."""
+    """One for each response, in the request's order."""
     tolerance: float
 
     @classmethod
     def answer(cls, question: str, answer: str, reward: float, tolerance: float, principle: str | None = None) -> Self:
-        """A question, and an answer to it."""
+        """A question with one answer and its reward."""
         return cls.answers((Message(Role.USER, question),), {answer: reward}, tolerance, principle)
 
     @classmethod
@@ -73,9 +73,9 @@ class Golden:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A published model of a family, or all whose ids match a pattern: `Skywork/Skywork-Reward-*`.
+    """A published model of a family, or all models whose ids match a pattern: `Skywork/Skywork-Reward-*`.
 
-    `context` is how many tokens its card says it was trained on, `card` where that is said.
+    `context` is the number of tokens on which it was trained, as its card says; `card` is the source of that.
     """
 
     id: str
@@ -85,69 +85,69 @@ class KnownModel:
     card: str = ""
     golden: tuple[Golden, ...] = ()
     token_ids: Mapping[str, int] = field(default_factory=dict)
-    """The tokens that it is read by, with the ids that its card names."""
+    """The tokens whose logits or log-probabilities are read, with the ids in its own tokenizer."""
 
     def matches(self, model: str) -> bool:
-        """Whether it stands for a model: a hub id, whose case doesn't matter, its name alone, or a folder of that name."""
+        """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named."""
         is_id = model.count("/") == 1 and not model.startswith((".", "/", "~"))
-        known, called = (self.id, model) if is_id else (_name(self.id), _name(model.rstrip("/")))
-        return fnmatchcase(called.lower(), known.lower())
+        pattern, name = (self.id, model) if is_id else (_base_name(self.id), _base_name(model.rstrip("/")))
+        return fnmatchcase(name.lower(), pattern.lower())
 
 
 class Family(ABC):
-    """One kind of reward model. The default asks about one response at a time, with the conversation before it."""
+    """One kind of reward model. By default a prompt has one response, after the conversation before it."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
     asked: ClassVar[str]
-    """With what text; like the next two for people, in a few words."""
+    """Its prompt; like `read_at` and `range` a few words for people."""
     read_at: ClassVar[str]
     range: ClassVar[str]
     order_matters: ClassVar[bool] = False
-    """Whether the answer changes with the order in which responses are shown."""
+    """Whether the verdict depends on the order in which responses are shown."""
     models: ClassVar[tuple[KnownModel, ...]]
     task: ClassVar[Task] = Task.CLASSIFY
     one_pass: ClassVar[bool] = False
-    """Whether a turn's reward can be read inside a longer conversation, because the token that is read is there too."""
+    """Whether an earlier turn's reward can be read inside a longer conversation: the token that is read is there, too."""
     step_token: ClassVar[str | None] = None
-    """The token at which the outputs are read wherever it stands, if each step of a response has a reward."""
+    """The token at each of whose positions the outputs are read, if every step of a response has a reward."""
     begins: ClassVar[int | None] = None
-    """How many tokens for the beginning of a text a prompt has, if the family knows it better than the tokenizer."""
+    """How many BOS tokens a prompt has, if the family says so and not the tokenizer."""
     ways: ClassVar[frozenset[str]] = frozenset()
-    """The fields of `ReadSettings` that it knows."""
+    """The fields of `ReadSettings` that apply to it."""
     way: ReadSettings = AS_PUBLISHED
     skips_padding: ClassVar[bool] = False
     """Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last."""
     head: ClassVar[str] = "score.weight"
-    """The weights that a checkpoint without its reward head lacks."""
+    """The name of the reward head's weights, which a checkpoint must have."""
     reasoning: ClassVar[Reasoning | None] = None
-    """What its authors do with the reasoning in what is judged, where they say it."""
+    """What its authors do with reasoning in responses; None if they don't say."""
     control_texts: ClassVar[tuple[str, ...]] = ()
-    """Texts that speak for the template beside the tokenizer's special tokens."""
+    """Texts that count as control tokens, beside the tokenizer's special tokens."""
     delimiters: ClassVar[tuple[str, ...]] = ()
-    """Texts that tell where in a prompt a response begins or ends (`actors/text/delimiters.py`)."""
+    """Texts between which a prompt has its responses, and that no response may contain (`actors/text/delimiters.py`)."""
     probes_delimiters: ClassVar[bool] = False
-    """Whether more of them may be in a prompt than it names: those of the checkpoint's template, or of the user's."""
+    """Whether prompts may have more delimiters than these, from the checkpoint's template or the user's rubric."""
 
     @abstractmethod
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Whether this family can read such a checkpoint, by the facts in its config.json."""
+        """Whether this family can read a checkpoint, by its config.json."""
 
     def recognises(self, checkpoint: Checkpoint) -> bool:
-        """Whether these facts alone tell that a checkpoint is of this family, whatever it is called."""
+        """Whether the config.json alone shows that a checkpoint is of this family, whatever its name."""
         return self.fits(checkpoint)
 
     def knows(self, model: str) -> KnownModel | None:
-        """What is known of a model by its id."""
-        return next((known for known in self.models if known.matches(model)), None)
+        """The entry for a published model, by its id."""
+        return next((entry for entry in self.models if entry.matches(model)), None)
 
     def labels(self, checkpoint: Checkpoint) -> int:
         """How many raw outputs the engine gives for a prompt."""
         return checkpoint.labels
 
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        """What vLLM is told instead of the checkpoint's own config, so that it gives these outputs."""
+        """Fields of config.json that vLLM gets with other values, so that it returns these outputs."""
         return {}
 
     @abstractmethod
@@ -163,61 +163,61 @@ class Family(ABC):
         """The exact text that the model was trained to read, up to the token where the reward is."""
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        """The named outputs in the head's raw outputs, where each response has one answer, read in one place."""
+        """The named outputs from the head's raw outputs at one position; for families with one answer per response."""
         raise NotImplementedError
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        """What must be in the text, in this order: a template may leave out, or change, what it doesn't expect."""
+        """The texts that the prompt must contain, in this order: templates leave out, or change, what they don't expect."""
         principle = () if question.principle is None else (question.principle.strip(),)
         return (*map(str.strip, question.responses), *principle)
 
     def blank(self, question: Question, word: str) -> Question:
-        """The same question with a word in place of everybody's text."""
+        """The same question with `word` in place of every text of the row: to count the template's own control tokens."""
         context = tuple(Message(message.role, word) for message in question.context)
         responses = (word,) * len(question.responses)
         return replace(question, context=context, responses=responses, principle=question.principle and word)
 
     @property
     def needs_principles(self) -> bool:
-        """Whether it can't do without the principles of each row."""
+        """Whether every row must have principles."""
         return False
 
     @property
     def takes_principles(self) -> bool:
-        """Whether it goes by the principles of each row, where there are any."""
+        """Whether it uses the principles of a row that has some."""
         return self.needs_principles
 
     @property
     def together(self) -> bool:
-        """Whether responses are shown together, so that one which can't be shown is left out, and the others are judged."""
+        """Whether a prompt shows several responses; then one that can't be shown is left out, and the others are judged."""
         return False
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """With how many responses it is tried out."""
+        """The numbers of responses with which its prompts are tried out."""
         return (1,)
 
     def example_principle(self, word: str) -> str:
-        """A principle with a word in it, to try it out with."""
+        """A valid principle that contains `word`, for probes."""
         return word
 
     def opening(self, text: str) -> str:
-        """What a prompt's text has written of the answer already."""
+        """The beginning of the answer that a prompt's text has written already; empty if none."""
         return ""
 
     @property
     def steps(self) -> bool:
-        """Whether each step of a response has a reward, too."""
+        """Whether each step of a response has a reward as well."""
         return self.step_token is not None
 
     def roles(self) -> frozenset[Role] | None:
         """The roles that `text` can render, or None if the checkpoint's template decides."""
         return None
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        """Raise `ModelError` if the checkpoint isn't what the family, and what is known of the model, need it to be.
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        """Raise `ModelError` if the checkpoint lacks what the family, or the published model, must have.
 
-        So, too, if its head can't be had where so many GPUs share a layer.
+        Also if its head can't be read where `tensor_parallel` GPUs share each layer.
         """
         if checkpoint.tensors and self.head not in checkpoint.tensors:
             raise ModelError(
@@ -230,60 +230,60 @@ class Family(ABC):
         return None
 
     def appended(self, checkpoint: Checkpoint) -> tuple[int, ...]:
-        """Token ids after those of the text."""
+        """Token ids that are appended to those of the text."""
         return ()
 
     def register(self) -> None:  # noqa: B027  most need nothing
-        """Tell transformers of a configuration that it has no class for. Called where it looks at the model's type."""
+        """Register a configuration class that transformers lacks. Called before it looks up the model's type."""
 
     def reading_by(self, settings: ReadSettings) -> Self:
-        """The family that reads in this way. Raises `SettingsError` if it has no such way."""
-        asked = settings.model_dump(exclude_defaults=True)
-        if unknown := sorted(asked.keys() - self.ways):
+        """A copy of the family with these settings. Raises `SettingsError` for one that doesn't apply to it."""
+        changed = settings.model_dump(exclude_defaults=True)
+        if unknown := sorted(changed.keys() - self.ways):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
             raise SettingsError(f"{flags}: the family {self.name} has no such way of being read")
-        found = copy.copy(self)
-        found.way = settings
-        return found
+        family = copy.copy(self)
+        family.way = settings
+        return family
 
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
-        """What becomes of reasoning in what is judged: as the settings say, or else its authors; None if nobody does."""
+        """What to do with reasoning in responses: as the settings say, or else the authors; None if neither does."""
         return settings.reasoning or self.reasoning
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
-        """What to ask about the responses at these positions, the others being no text that can be shown."""
+        """The questions about the responses at the positions `among`; the others can't be shown."""
         return [Question(request.context, (request.responses[at].content,), (at,)) for at in among]
 
     def question_count(self, responses: int, principles: int) -> int:
-        """How many questions `questions` makes at most of a request with so many responses and principles."""
+        """The most questions that `questions` returns for so many responses and principles."""
         return responses
 
-    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
-        """The weights of the reward: the user's own, or the card's. Raises `SettingsError` for an unknown output."""
-        if own is None:
+    def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
+        """The weights of the reward: the user's `custom` ones, or the card's. Raises `SettingsError` for unknown outputs."""
+        if custom is None:
             return self.card_weights()
-        if unknown := sorted(own.keys() - set(self.outputs())):
+        if unknown := sorted(custom.keys() - set(self.outputs())):
             raise SettingsError(
                 f"weights name {', '.join(unknown)}, which {self.name} doesn't have; it has {', '.join(self.outputs())}"
             )
-        if not any(own.values()):
+        if not any(custom.values()):
             raise SettingsError("all weights are 0, so every reward would be 0; give at least one that isn't")
-        return own
+        return custom
 
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
-        """What the answers to all questions about a response make: the weighted sum of the named outputs of the only one."""
+        """The reading of a response from the answers to all questions about it. By default there is exactly one."""
         ((values,),) = answers
         return weighted_reward(self.read(values), weights)
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        """What the outputs of a request's responses say of each other, to be added to each; empty without a reward."""
+        """Outputs that compare the responses of a request, to be added to each; `scores` is empty without a reward."""
         return [{} for _ in scores]
 
 
 class OneLogit(Family):
-    """A family that is asked with the checkpoint's own chat template, and whose reward is the one output of its head.
+    """A family with the checkpoint's chat template as prompt, and one output of its head as reward.
 
-    A template closes each turn with the token that is read, so a turn's reward is there in a longer conversation too.
+    A template closes each turn with the token that is read, so a turn's reward can also be read in a longer conversation.
     """
 
     asked = "the checkpoint's chat template, without a generation prompt"
@@ -308,5 +308,5 @@ def weighted_reward(scores: Mapping[str, float], weights: Mapping[str, float], s
     return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)
 
 
-def _name(path: str) -> str:
+def _base_name(path: str) -> str:
     return path.rpartition("/")[2]

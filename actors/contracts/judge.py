@@ -1,7 +1,7 @@
-"""What a judge is: a reward model that writes before it scores. It is asked about one response, two or all, perhaps often.
+"""A judge: a reward model that generates text and gives its verdict there, on one response, two or all of a request.
 
-A judge is a `Family`: it turns a request into questions, and a question into text. What it adds is how it is to be asked
-(`sampling`), how its text is read (`verdict`), and how several judgements become the reward of a response (`readings`).
+A judge is a `Family`: it turns a request into questions, and a question into a prompt. It adds how the text is sampled
+(`sampling`), how a text is parsed (`verdict`), and how several verdicts become the reward of a response (`readings`).
 """
 
 import copy
@@ -26,13 +26,13 @@ from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
 PARSER = 2
-"""Goes up when a text is read otherwise than before."""
+"""Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
-"""Where a card says nothing of several votes, they are drawn so."""
+"""How votes are sampled where the card samples greedily or says nothing of several votes."""
 
 
 class Shows(StrEnum):
-    """How many responses a question is about."""
+    """How many responses a prompt shows."""
 
     ONE = "one"
     TWO = "two"
@@ -41,9 +41,9 @@ class Shows(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one text says of the responses that it was shown, in that order.
+    """What one text says of the responses in its prompt, in the order in which they were shown.
 
-    `scores` are the named outputs of each. `merits`, where it compares them: one that is better has the higher merit.
+    `scores` are the named outputs of each. `merits`, if it compares them: the better response has the higher merit.
     """
 
     scores: tuple[Mapping[str, float], ...]
@@ -52,7 +52,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A prompt, and the verdicts in what was written in answer to it."""
+    """A prompt, and the verdicts in the texts that were generated for it."""
 
     prompt: Prompt
     verdicts: tuple[Verdict, ...]
@@ -65,48 +65,48 @@ class Judge(Family):
     probes_delimiters = True
     head = "lm_head.weight"
     card: ClassVar[Sampling]
-    """How its authors ask it once."""
+    """How its authors sample a single verdict."""
     card_of: ClassVar[str] = "its card"
-    """Whose choice that is."""
+    """Whose choice `card` is, for a run's record."""
     aggregate: ClassVar[Aggregate] = Aggregate.MEAN
     relative: ClassVar[frozenset[str]] = frozenset({"win"})
-    """Those of its outputs that say how a response stands beside those that it was shown with."""
+    """The outputs that compare a response with those beside it, and mean nothing beside those of another row."""
     asks: JudgeSettings = AS_ITS_CARD
     verdict_ids: tuple[int, ...] = ()
-    """The tokens of `marks`."""
+    """The token ids of `marks`."""
 
-    # What a kind of judge says.
+    # What each family defines.
 
     @property
     @abstractmethod
     def shows(self) -> Shows:
-        """How many responses a question is about."""
+        """How many responses a prompt shows."""
 
     @property
     def alone(self) -> bool:
-        """Whether it can judge a response that there is no other to compare with."""
+        """Whether it can judge a response without another to compare it with."""
         return True
 
     @property
     def card_votes(self) -> int:
-        """How often its authors, or we in their place, put a question."""
+        """How many verdicts on each question the card takes, or Assay where the card says nothing."""
         return 1
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Two answers, each one token, if it is read by their log-probabilities: the one that counts, the one subtracted."""
+        """The two answers, each one token, of a judge that is read by log-probabilities: the counted, the subtracted one."""
         return ()
 
     @abstractmethod
     def own_outputs(self) -> tuple[str, ...]:
-        """The names of the outputs that its text gives."""
+        """The names of the outputs that its text gives, without those that Assay computes."""
 
     @abstractmethod
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        """What a text says of so many responses. Raises `Unreadable`. The text ended by itself."""
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        """The verdict in a text about `shown` responses. Raises `Unreadable`. Only for a text that ended by itself."""
 
     def made_up(self, rng: Random, shown: int) -> Verdict:
-        """A verdict to rehearse with."""
+        """A random verdict, for rehearsals on the fake engine."""
         merits = tuple(rng.random() for _ in range(shown))
         return Verdict(
             tuple(dict.fromkeys(self.own_outputs(), merit) for merit in merits),
@@ -117,38 +117,40 @@ class Judge(Family):
         return checkpoint.architecture.endswith("ForCausalLM")
 
     def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # every language model looks like it
+        return False  # its config.json is that of any language model
 
-    # How it is asked.
+    # How it is prompted and sampled.
 
     def asked_by(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> Self:
-        """The judge that is asked in this way. Raises `SettingsError` if it can't be."""
-        found = copy.copy(self)
-        found.asks, found.verdict_ids = settings, verdict_ids
-        most = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: found.votes}[found.shows]
-        if settings.temperature == 0 and found.votes > most:
-            raise SettingsError(f"--votes {found.votes} at --temperature 0 would all be the same; give one above 0")
+        """A copy of the judge with these settings. Raises `SettingsError` if they don't fit it."""
+        judge = copy.copy(self)
+        judge.asks, judge.verdict_ids = settings, verdict_ids
+        # At temperature 0 a prompt has one text, so there are as many different votes as prompts: one, both orders of a
+        # pair, or as many orders of a list as there are votes.
+        distinct = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: judge.votes}[judge.shows]
+        if settings.temperature == 0 and judge.votes > distinct:
+            raise SettingsError(f"--votes {judge.votes} at --temperature 0 would all be the same; give one above 0")
         if settings.rubric is not None and self.name != "rubric":
             raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
-        if found.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
+        if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
             raise SettingsError(f"--aggregate {settings.aggregate}: {self.name} doesn't compare responses")
-        if found.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
+        if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
             raise SettingsError(f"--pairs {settings.pairs}: {self.name} doesn't compare two responses at a time")
-        names = [name.lower() for name in found.outputs()]
-        if taken := [name for name in names if names.count(name) > 1]:
-            raise SettingsError(f"two outputs would be called {taken[0]!r}, which SQL can't tell apart; give other names")
-        return found
+        names = [name.lower() for name in judge.outputs()]
+        if doubled := [name for name in names if names.count(name) > 1]:
+            raise SettingsError(f"two outputs would be called {doubled[0]!r}, which SQL can't tell apart; give other names")
+        return judge
 
     @property
     def votes(self) -> int:
-        """How often each question is put, in both orders together."""
+        """How many verdicts each question gets, both orders of a pair together."""
         return self.asks.votes or self.card_votes
 
     @property
     def _draws_votes(self) -> bool:
-        """Whether a run's votes are sampled, even if the card asks greedily: all of them, so that they count alike.
+        """Whether a run's votes are sampled even if the card is greedy: then all of them are, so that they count alike.
 
-        One vote isn't, and neither are two of responses that are shown together, one in each order.
+        Not needed for one vote, nor for two where responses are shown together: those are one in each order.
         """
         return self.asks.temperature != 0 and self.votes > (2 if self.together else 1)
 
@@ -161,7 +163,7 @@ class Judge(Family):
         return (1,) if self.shows is Shows.ONE else (1, 2) if self.alone else (2,)
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
-        """Each showing of the responses, by each principle."""
+        """Each order in which responses are shown, with each principle."""
         return [
             Question(request.context, tuple(request.responses[at].content for at in shown), shown, principle, times)
             for shown, times in self._showings(request, among)
@@ -170,50 +172,56 @@ class Judge(Family):
 
     def question_count(self, responses: int, principles: int) -> int:
         orders = min(self.votes, 2)
+        # A circle of n has n pairs; all with all, and the candidates of a knock-out, are n(n - 1)/2.
         pairs = responses if self.asks.pairs is Pairs.CIRCULAR else responses * (responses - 1) // 2
         showings = {Shows.ONE: responses, Shows.TWO: max(pairs, 1) * orders, Shows.ALL: self.votes}[self.shows]
         return showings * (len(self.way.principles or ()) or principles or 1)
 
     def principles_of(self, request: ScoreRequest) -> tuple[str, ...]:
-        """What the responses of a request are judged by: the run's principles, or else the row's."""
+        """The principles for a request: the run's, or else the row's."""
         return tuple((self.way.principles or {}).values()) or request.principles
 
     def _showings(self, request: ScoreRequest, among: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Which responses are shown in which order, and how often."""
+        """The positions that each prompt shows, in order, and how many verdicts are sampled for it."""
         if self.shows is Shows.ONE:
             yield from (((at,), self.votes) for at in among)
         elif len(among) == 1:
-            # Two votes are one in each order, of which there is only one here.
+            # Two votes mean one in each order, and a single response has only one order.
             times = self.votes if self.votes > 2 and self.asks.temperature != 0 else 1
             yield from (((at,), times) for at in among if self.alone and self._aggregate is Aggregate.MEAN)
         elif self.shows is Shows.TWO:
-            for one, other in self._pairs(among):
-                yield (one, other), self.votes - self.votes // 2
+            for first, second in self._pairs(among):
+                yield (first, second), self.votes - self.votes // 2  # of an odd number, one more in the row's order
                 if self.votes > 1:
-                    yield (other, one), self.votes // 2
+                    yield (second, first), self.votes // 2
         elif among:
             orders: list[tuple[int, ...]] = []
-            for vote in range(self.votes):  # each second one is the one before it, turned round: no place is liked twice
+            for vote in range(self.votes):
+                # Every second order is the one before it reversed, so that no response is shown early more often than late.
+                # The shuffle is seeded by the prompt's hash: the same orders in every run, on every machine.
                 rng = Random(f"{request.prompt_hash} {self.asks.seed} {vote}")
                 orders.append(orders[-1][::-1] if vote % 2 else tuple(rng.sample(among, len(among))))
             for shown, times in Counter(orders).items():
                 yield shown, 1 if self.asks.temperature == 0 else times
 
     def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
-        """Each with the next and the last with the first, or each with all: a knock-out chooses among these later."""
+        """Each with the next and the last with the first, or all pairs, among which a knock-out chooses later."""
         if self.asks.pairs is Pairs.CIRCULAR and len(among) > 2:
-            return [(one, among[(at + 1) % len(among)]) for at, one in enumerate(among)]
-        return [(one, other) for at, one in enumerate(among) for other in among[at + 1 :]]
+            return [(first, among[(at + 1) % len(among)]) for at, first in enumerate(among)]
+        return [(first, second) for at, first in enumerate(among) for second in among[at + 1 :]]
 
     def sampling(self, prompt: Prompt, vote: int, attempt: int, max_tokens: int) -> Sampling:
-        """How a prompt is put for the n-th vote and the n-th time. The seed is the prompt's own, wherever it is asked."""
-        drawn = self._draws_votes or attempt > 0
-        ours = drawn and not self.card.temperature
+        """How the text for vote number `vote` is sampled, at try number `attempt` (0 is the first).
+
+        The seed is made of the prompt's token ids, so that a row has the same votes in every run and on every worker.
+        """
+        is_sampled = self._draws_votes or attempt > 0  # a retry at temperature 0 would give the same unreadable text
+        lacks_card = is_sampled and not self.card.temperature
         temperature = self.card.temperature if self.asks.temperature is None else self.asks.temperature
         top_p = self.card.top_p if self.asks.top_p is None else self.asks.top_p
-        if drawn and not temperature:
+        if is_sampled and not temperature:
             temperature = OUR_TEMPERATURE
-        if ours and self.asks.top_p is None:
+        if lacks_card and self.asks.top_p is None:
             top_p = OUR_TOP_P
         key = f"{self.asks.seed} {vote} {attempt} ".encode() + array("q", prompt.ids).tobytes()
         seed = int.from_bytes(hashlib.sha256(key).digest()[:4], "little") >> 1
@@ -229,17 +237,17 @@ class Judge(Family):
         )
 
     def recorded(self, answer_tokens: int) -> dict[str, Any]:
-        """All that decides what its numbers are, and whose choice the sampling was, for a run's identity."""
+        """All settings that its numbers depend on, and who chose the sampling, for a run's identity."""
         sampling = self.sampling(Prompt((), ()), 0, 0, answer_tokens)
-        theirs = (self.card.temperature, self.card.top_p) == (sampling.temperature, sampling.top_p)
-        given = self.asks.temperature is not None or self.asks.top_p is not None
+        by_card = (self.card.temperature, self.card.top_p) == (sampling.temperature, sampling.top_p)
+        by_user = self.asks.temperature is not None or self.asks.top_p is not None
         return {
             "parser": PARSER,
             "votes": self.votes,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
-            "sampling_of": "the user" if given else self.card_of if theirs else "Assay",
+            "sampling_of": "the user" if by_user else self.card_of if by_card else "Assay",
             "reask_temperature": sampling.temperature or OUR_TEMPERATURE,
             "max_tokens": answer_tokens,
             **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
@@ -247,11 +255,11 @@ class Judge(Family):
         }
 
     def opening(self, text: str) -> str:
-        """Some templates begin the reasoning themselves."""
+        """The mark of reasoning with which the template ends a prompt, if it does."""
         return opened_by(text)
 
     def answer_tokens(self, context: int | None) -> int:
-        """The longest answer: as the user or the card says, and never more than half of what the model takes."""
+        """The longest answer in tokens: the user's, else the card's, but at most half of the model's context."""
         longest = self.asks.max_tokens or self.card.max_tokens
         return longest if context is None or self.asks.max_tokens else min(longest, context // 2)
 
@@ -259,98 +267,105 @@ class Judge(Family):
         """The ids of `marks`. Raises `ModelError` if one of them isn't one token."""
         return tuple(_only_id(checkpoint, mark) for mark in self.marks)
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        if checkpoint.config.get("tie_word_embeddings") is False:  # without the key, it is as its class has it
-            super().check(checkpoint, known, tensor_parallel)
-        found = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
-        if known is not None and known.token_ids and found != known.token_ids:
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        # Tied embeddings have no `lm_head.weight` in the files. Without the key, the default of the class decides.
+        if checkpoint.config.get("tie_word_embeddings") is False:
+            super().check(checkpoint, published, tensor_parallel)
+        ids = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
+        if published is not None and published.token_ids and ids != published.token_ids:
             raise ModelError(
-                f"{known.id} is read by {dict(known.token_ids)}, and the tokenizer in {checkpoint.folder} has {found}: it "
-                "isn't the one that the model was published with"
+                f"{published.id} is read by {dict(published.token_ids)}, and the tokenizer in {checkpoint.folder} has {ids}"
+                ": it isn't the one that the model was published with"
             )
 
     def labels(self, checkpoint: Checkpoint) -> int:
         return 0
 
-    # What its judgements become.
+    # How its verdicts become rewards.
 
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
-        """Whether its rewards compare the responses of one row, and say nothing beside those of another."""
+        """Whether its rewards only compare the responses of one row, and not those of different rows."""
         relative = self._aggregate is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
         return (*self.own_outputs(), "reward_std", "judgements", *(standing.OUTPUTS if self.together else ()))
 
-    def weights(self, own: Mapping[str, float] | None) -> Mapping[str, float]:
-        if own is not None and (unknown := sorted(own.keys() - set(self.own_outputs()))):
-            there = ", ".join(self.own_outputs())
-            raise SettingsError(f"weights name {', '.join(unknown)}, which {self.name} doesn't give; it gives {there}")
-        return super().weights(own)
+    def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
+        if custom is not None and (unknown := sorted(custom.keys() - set(self.own_outputs()))):
+            names = ", ".join(self.own_outputs())
+            raise SettingsError(f"weights name {', '.join(unknown)}, which {self.name} doesn't give; it gives {names}")
+        return super().weights(custom)
 
     def readings(
         self, judgements: Sequence[Judgement], positions: Sequence[int], weights: Mapping[str, float]
     ) -> Mapping[int, Reading]:
-        """What all judgements about these responses of a request come to.
+        """The reward and the outputs of these responses of a request, from all its judgements.
 
-        A response is missing that has no reward of the kind that is asked for, since it was compared with no other. Each
-        prompt counts alike, however many of its votes could be read: else the order that has more of them would decide.
+        A response is missing if it was compared with no other and its reward needs that. A prompt counts as the mean of its
+        readable votes, and all prompts alike: else the order of which more votes could be read would decide.
         """
-        standings = PairwiseRecord.of(
-            [(one.prompt.judges, verdict.merits) for one in judgements for verdict in one.verdicts]
+        records = PairwiseRecord.of(
+            [(judgement.prompt.judges, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
         )
-        strengths = bradley_terry(standings) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
-        found = {}
-        for at in positions:
-            about = [one for one in judgements if at in one.prompt.judges]
-            first = about[0].verdicts[0].scores[about[0].prompt.judges.index(at)]
-            own = standings.get(at)
-            if own is None and (self._aggregate is not Aggregate.MEAN or not self.complete(first, weights)):
+        strengths = bradley_terry(records) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
+        readings = {}
+        for position in positions:
+            about = [judgement for judgement in judgements if position in judgement.prompt.judges]
+            first = about[0].verdicts[0].scores[about[0].prompt.judges.index(position)]
+            record = records.get(position)
+            # Shown alone it has no record: a mean of grades is its reward all the same, a share of wins or a margin isn't.
+            if record is None and (self._aggregate is not Aggregate.MEAN or not self.is_complete(first, weights)):
                 continue
-            ballots = self.ballots(about, at, weights)
-            votes = tuple(ballot.reward for prompt in ballots for ballot in prompt)
+            ballots = self.ballots(about, position, weights)
+            votes = tuple(ballot.reward for of_prompt in ballots for ballot in of_prompt)
             names = ballots[0][0].scores
             scores = {
-                name: _mean([_mean([ballot.scores[name] for ballot in prompt]) for prompt in ballots]) for name in names
+                name: _mean([_mean([ballot.scores[name] for ballot in of_prompt]) for of_prompt in ballots])
+                for name in names
             }
-            reward, spread = _mean([_mean([ballot.reward for ballot in prompt]) for prompt in ballots]), _spread(votes)
-            if own is not None:
-                scores |= own.as_scores()
+            reward = _mean([_mean([ballot.reward for ballot in of_prompt]) for of_prompt in ballots])
+            spread = _spread(votes)
+            if record is not None:
+                scores |= record.as_scores()
                 if self._aggregate is Aggregate.WIN_RATE:
-                    reward, spread = own.win_rate, _spread(own.outcomes)
-            if at in strengths:
-                reward, spread = strengths[at]
+                    reward, spread = record.win_rate, _spread(record.outcomes)
+            if position in strengths:
+                reward, spread = strengths[position]
             scores |= {"judgements": float(len(votes))} | ({} if spread is None else {"reward_std": spread})
-            found[at] = Reading(reward, scores, votes=votes)
-        return found
+            readings[position] = Reading(reward, scores, votes=votes)
+        return readings
 
-    def share(self, judgements: Sequence[Judgement], one: int, other: int) -> float:
-        """How much of their comparison one response won against another: half, where nothing could be read."""
-        compared = PairwiseRecord.of([(own.prompt.judges, verdict.merits) for own in judgements for verdict in own.verdicts])
-        return compared[one].meetings[other].share if one in compared else 0.5
+    def share(self, judgements: Sequence[Judgement], first: int, second: int) -> float:
+        """The share of their comparisons that one response won against another, 0 to 1; 0.5 if none could be read."""
+        records = PairwiseRecord.of(
+            [(judgement.prompt.judges, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
+        )
+        return records[first].meetings[second].share if first in records else 0.5
 
     @property
     def _aggregate(self) -> Aggregate:
         return self.asks.aggregate or self.aggregate
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
-        """What one text comes to for a response, from the outputs that it gives of it."""
+        """The reward of a response by one text, from the outputs that the text gives of it."""
         return weighted_reward(scores, weights).reward
 
-    def complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
-        """Whether a text gave all outputs that the reward is made of: of a response alone there is no margin."""
+    def is_complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
+        """Whether a text gave all outputs that the reward is made of: there is no margin of a response shown alone."""
         return weights.keys() <= scores.keys()
 
     def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
-        """What the judgements about a response say of it, prompt by prompt."""
+        """For each prompt that shows the response at a position, its reading by each verdict."""
         return [
-            [weighted_reward(verdict.scores[one.prompt.judges.index(at)], weights) for verdict in one.verdicts]
-            for one in about
+            # `index` and not `at`: the response's place in this prompt, which the swapped order turns round.
+            [weighted_reward(verdict.scores[judgement.prompt.judges.index(at)], weights) for verdict in judgement.verdicts]
+            for judgement in about
         ]
 
 
 def _only_id(checkpoint: Checkpoint, text: str) -> int:
-    """The token that a text is. Raises `ModelError` if it is several."""
+    """The id of a text that is one token. Raises `ModelError` if it is several."""
     from tokenizers import Tokenizer  # half a second less than transformers, in the driver too
 
     file = checkpoint.folder / "tokenizer.json"
@@ -368,7 +383,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _spread(values: Sequence[float]) -> float | None:
-    """The standard deviation of a sample; one value has none."""
+    """The sample standard deviation (n - 1); None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = _mean(values)

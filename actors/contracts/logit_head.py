@@ -1,8 +1,8 @@
-"""A reward head that is hidden in a language model: one row of its output embedding, or one less another.
+"""A reward head that is part of a language model: one row of its output embedding, or the difference of two.
 
-vLLM takes such rows for a head of one label while it loads the model: one forward pass without decoding, and the raw logit
-in float32. It finds them in the first tensor-parallel share of the vocabulary alone; for ids beyond, `assay convert` writes
-the head into a checkpoint once.
+vLLM makes a head of one label from such rows while it loads the model: one forward pass without decoding, and the raw logit
+in float32. With tensor parallelism it only finds rows in the first GPU's share of the vocabulary; for ids beyond that,
+`assay convert` writes the head into a checkpoint once.
 """
 
 from abc import abstractmethod
@@ -18,7 +18,7 @@ _PADDING = 64  # vLLM rounds a vocabulary up to a multiple of this before it sha
 
 
 class LogitHead(Family):
-    """A family that reads a language model by the logit of a token, or by that of one token less another's."""
+    """A family whose reward is a language model's logit of one token, or the difference of two tokens' logits."""
 
     @abstractmethod
     def tokens(self, checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -37,24 +37,24 @@ class LogitHead(Family):
     def recognises(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.config.get(CONVERTED) == self.name  # as it is published, every language model looks like it
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         if self.recognises(checkpoint):
-            super().check(checkpoint, known, tensor_parallel)
+            super().check(checkpoint, published, tensor_parallel)
             return
         if checkpoint.tensors and "lm_head.weight" not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no lm_head.weight, whose rows are the reward head: it can't be one of these "
                 "models, whose output embedding is their own"
             )
-        found = dict(zip(self.tokens(checkpoint), self.ids(checkpoint), strict=True))
-        if known is not None and known.token_ids and found != known.token_ids:
+        ids = dict(zip(self.tokens(checkpoint), self.ids(checkpoint), strict=True))
+        if published is not None and published.token_ids and ids != published.token_ids:
             raise ModelError(
-                f"{known.id} is read by {dict(known.token_ids)}, and the tokenizer in {checkpoint.folder} has {found}: it "
-                "isn't the one that the model was published with"
+                f"{published.id} is read by {dict(published.token_ids)}, and the tokenizer in {checkpoint.folder} has {ids}"
+                ": it isn't the one that the model was published with"
             )
         size = int(checkpoint.config.get("vocab_size") or len(checkpoint.vocabulary))
         share = -(-size // _PADDING) * _PADDING // tensor_parallel
-        for token, number in found.items():
+        for token, number in ids.items():
             if number >= share:
                 raise ModelError(
                     f"the reward is read by token {token!r}, id {number}, and with --tensor-parallel {tensor_parallel} the "

@@ -1,4 +1,4 @@
-"""Who may be inside an engine, until when, and what becomes of them when it dies."""
+"""How many requests are inside an engine at a time, their deadlines, and their end when the engine dies."""
 
 import asyncio
 import itertools
@@ -11,16 +11,16 @@ from actors.errors import EngineDead, EngineError, EngineTimeout
 
 @dataclass(eq=False, slots=True)
 class _Ticket:
-    """One request, from its arrival to its answer. `scope` is the block that ends when the ticket is called in."""
+    """One request, from its arrival to its answer. `cancel` ends the block of `scope`."""
 
     request_id: str
     scope: asyncio.Timeout
     aborted: bool = False
     ahead: int = 0
-    """Of those inside, how many were let in before and hadn't ended when this one's time began."""
+    """Requests inside that were admitted earlier and hadn't ended when this one's current deadline was set."""
     alarm: asyncio.TimerHandle | None = None
 
-    def call_in(self) -> None:
+    def cancel(self) -> None:
         if not self.scope.expired():
             self.scope.reschedule(asyncio.get_running_loop().time())
 
@@ -28,16 +28,16 @@ class _Ticket:
 class Admission:
     """At most `places` requests at a time, each with a deadline. Lives on one event loop.
 
-    An engine takes its requests in the order they are let in, and may have to leave some waiting for room in its cache. So a
-    request's time is over when for `deadline_s` neither it nor any that was let in before it was answered: none of it is
-    counted while it waits its turn behind others, and one that hangs while others are answered has its limit.
+    An engine works on requests in the order of their admission, and some wait inside it for room in its cache. So a request
+    times out when for `deadline_s` neither it nor any admitted before it was answered: waiting behind others that make
+    progress doesn't count, and a request that hangs while later ones are answered still has its limit.
     """
 
     def __init__(self, places: int, deadline_s: float) -> None:
         self._free = asyncio.Semaphore(places)
         self._deadline_s = deadline_s
         self._tickets: set[_Ticket] = set()
-        self._inside: dict[_Ticket, None] = {}  # in the order in which they were let in
+        self._inside: dict[_Ticket, None] = {}  # an ordered set, in the order of admission
         self._cause_of_death: str | None = None
 
     @property
@@ -47,7 +47,7 @@ class Admission:
 
     @asynccontextmanager
     async def place(self, request_id: str) -> AsyncIterator[None]:
-        """A place for the length of the block, which is cancelled when the request's time is over.
+        """A place for the duration of the block, which is cancelled when the request times out.
 
         Raises `EngineTimeout` past the deadline, `EngineError` after an `abort`, `EngineDead` once the engine is dead.
         """
@@ -64,7 +64,7 @@ class Admission:
                 finally:
                     self._tickets.discard(ticket)
         except TimeoutError:
-            if not scope.expired():
+            if not scope.expired():  # a TimeoutError from inside the block, not our cancellation
                 raise
             self.check()
             if ticket.aborted:
@@ -87,7 +87,7 @@ class Admission:
         ticket.alarm = asyncio.get_running_loop().call_later(self._deadline_s, self._ring, ticket)
 
     def _ring(self, ticket: _Ticket) -> None:
-        """Its time is over, unless some before it ended meanwhile: then its turn may have come just now."""
+        """Time the request out, unless an earlier one ended since the alarm was set: then it gets a new deadline."""
         ahead = self._ahead(ticket)
         if ahead == ticket.ahead:
             self._time_out(ticket)
@@ -99,25 +99,25 @@ class Admission:
         return next(number for number, other in enumerate(self._inside) if other is ticket)
 
     def _time_out(self, ticket: _Ticket) -> None:
-        """End a request. It is no answer: those behind it get no more time for it."""
+        """End a request. A time-out isn't progress, so requests behind it get no new deadline from it."""
         for other in itertools.islice(self._inside, self._ahead(ticket) + 1, None):
             other.ahead -= 1
         del self._inside[ticket]
-        ticket.call_in()
+        ticket.cancel()
 
     def abort(self, request_id: str) -> None:
         """End the block of a request; unknown ids are fine."""
         for ticket in self._tickets:
             if ticket.request_id == request_id:
                 ticket.aborted = True
-                ticket.call_in()
+                ticket.cancel()
 
     def die(self, cause: str) -> EngineDead:
-        """Let nobody in any more, and end every block. The first cause is the one that is told."""
+        """Admit no more requests, and end every block. Only the first cause is kept."""
         if self._cause_of_death is None:
             self._cause_of_death = cause
             for ticket in self._tickets:
-                ticket.call_in()
+                ticket.cancel()
         return self._dead()
 
     def check(self) -> None:

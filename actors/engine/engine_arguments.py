@@ -1,4 +1,4 @@
-"""Which of vLLM's engine arguments are the user's to set, and what the others are. Imports no vLLM."""
+"""vLLM's engine arguments: which of them the user may set, and the values of the others. Imports no vLLM."""
 
 import difflib
 import itertools
@@ -20,8 +20,8 @@ SAME_NUMBERS = frozenset(
         *("safetensors_load_strategy", "scheduling_policy", "seed", "shutdown_timeout", "use_tqdm_on_load"),
     }
 )
-"""What decides how fast an engine is and how much fits in it. Whatever else is given may make other numbers out of the same
-weights (`quantization`, `load_format`, and what the next vLLM has): two runs that differ in it aren't one."""
+"""Arguments that change an engine's speed and capacity, and no score. Any other one may change scores (`quantization`,
+`load_format`, and those of the next vLLM), so it is part of a run's identity."""
 
 OURS = {
     "model": "`model` of the model settings is it",
@@ -46,29 +46,29 @@ adapter when its batch holds one with (vLLM pull request 48421), and an empty pl
 
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Of LoRA adapters that vLLM has room for."""
+"""The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one."""
 
 
 def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
-    """The user's arguments that may change numbers, for a run's identity. The fake engine's are how it fails."""
-    given = settings.engine_args if settings.engine == "vllm" else {}
-    own = {name: given[name] for name in sorted(given.keys() - SAME_NUMBERS)}
-    return {"engine_args": own} if own else {}
+    """The user's arguments that may change scores, for a run's identity. None of the fake engine's: they are its faults."""
+    arguments = settings.engine_args if settings.engine == "vllm" else {}
+    relevant = {name: arguments[name] for name in sorted(arguments.keys() - SAME_NUMBERS)}
+    return {"engine_args": relevant} if relevant else {}
 
 
-def check_arguments(user: Mapping[str, Any], known: Set[str]) -> None:
+def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
     """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set."""
     for name in user:
         if name in OURS:
             raise SettingsError(f"engine_args can't hold {name!r}: {OURS[name]}")
-        if name not in known:
-            close = difflib.get_close_matches(name, known - OURS.keys())
+        if name not in supported:
+            close = difflib.get_close_matches(name, supported - OURS.keys())
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see vLLM's AsyncEngineArgs"
             raise SettingsError(f"engine_args holds {name!r}, which vLLM doesn't know: {hint}")
 
 
 def cpu_shares(cpus: Sequence[int], workers: int) -> str:
-    """Which CPUs each worker of a layout may use, as vLLM takes it; without, it asks for a NUMA node for each."""
+    """The CPUs of each worker, in vLLM's syntax ("0,1|2,3"): by default vLLM wants a NUMA node for each worker."""
     edges = [len(cpus) * at // workers for at in range(workers + 1)]
     shares = [cpus[first:last] or [cpus[first % len(cpus)]] for first, last in itertools.pairwise(edges)]
     return "|".join(",".join(map(str, share)) for share in shares)
@@ -77,9 +77,9 @@ def cpu_shares(cpus: Sequence[int], workers: int) -> str:
 def engine_arguments(
     task: Task, settings: EngineSettings, *, on_cpu: bool, adapter_rank: int | None = None, placed: bool = False
 ) -> dict[str, Any]:
-    """Arguments beside the model's own: defaults that the user's win over, then those that are Assay's.
+    """Arguments beside those of the model: defaults, over them the user's, over these the ones that only Assay sets.
 
-    An engine that was `placed` has its GPUs in a placement group of Ray's.
+    A `placed` engine has its GPUs in a placement group of Ray.
     """
     arguments: dict[str, Any] = {"disable_log_stats": True, "trust_remote_code": False}
     if settings.tensor_parallel * settings.pipeline_parallel > 1:
@@ -95,10 +95,10 @@ def engine_arguments(
             else {"compilation_config": {"mode": 2, "backend": "eager"}}
         )
     if not task.pools:
-        # White space between the fields of JSON is no answer, and a model may write it until its tokens end.
+        # JSON allows any white space between its fields, and a model may write that until its tokens run out.
         arguments["structured_outputs_config"] = {"backend": "guidance", "disable_any_whitespace": True}
     if on_cpu and not task.pools:
-        # vLLM 0.32 ends the whole engine when a prompt with a seed is read in pieces: a CPU's generator can't be set back.
+        # vLLM 0.32 kills the whole engine when a prompt with a seed is read in chunks: a CPU's generator can't be rewound.
         arguments["enable_chunked_prefill"] = False
     if adapter_rank is not None:
         if adapter_rank > _RANKS[-1]:

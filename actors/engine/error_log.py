@@ -1,4 +1,4 @@
-"""What an engine's processes logged as errors: the cause of a death, which its parent process isn't told."""
+"""The errors that an engine's processes log: the cause of their death, which vLLM doesn't report to the parent process."""
 
 import json
 import os
@@ -11,10 +11,11 @@ from typing import Any
 
 _CONFIG_VARIABLE = "VLLM_LOGGING_CONFIG_PATH"
 _LONGEST = 500
+"""Characters of a message that are kept."""
 
 
-class LastWords:
-    """A file beside the usual log that holds nothing but errors. Where the user configures vLLM's log, there is none."""
+class ErrorLog:
+    """A file that gets the errors of vLLM's log, beside its usual output. Not where the user configures vLLM's log."""
 
     def __init__(self, log_config: Mapping[str, Any]) -> None:
         """`log_config` is vLLM's own, in the form of `logging.config.dictConfig`."""
@@ -44,7 +45,7 @@ class LastWords:
             del os.environ[_CONFIG_VARIABLE]
 
     def read(self) -> str | None:
-        """The message of the first exception in the file: those after it are its consequences in other processes."""
+        """The first exception in the file, as its last line says it: later ones are its consequences in other processes."""
         if not self._errors.exists():
             return None
         lines = iter(self._errors.read_text(errors="replace").splitlines())

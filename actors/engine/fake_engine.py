@@ -1,6 +1,6 @@
-"""An engine without a model, for tests and for trying a pipeline out. The same contract tests run against it and vLLM.
+"""An engine without a model, for tests and rehearsals. The same contract tests run against it and vLLM.
 
-Its numbers are made of the token ids alone: the same on every machine, in every process and in every order.
+Its numbers are hashes of the token ids alone: the same on every machine, in every process and in every order.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ _DIGEST_NUMBERS = 8  # a blake2b digest is eight 64-bit numbers
 
 
 class FakeFault(StrEnum):
-    """What a prompt can meet."""
+    """What can go wrong with a prompt."""
 
     DIE = "die"
     """The engine dies, and the process with the actor around it lives."""
     EXIT = "exit"
-    """The process ends without a word."""
+    """The process ends without an error message."""
     HANG = "hang"
     """No answer, ever."""
     REFUSE = "refuse"
@@ -46,7 +46,7 @@ class FakeFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong. `at` says what a prompt with a certain token id meets, so a fault follows its row everywhere.
+    """What goes wrong. `at` has the fault of prompts that contain a token id, so that a fault follows its row everywhere.
 
     `die_after` is the number of requests that are answered before the engine dies.
     """
@@ -56,7 +56,7 @@ class Faults:
 
 
 Reply = Callable[[Sequence[int], Sampling, int], str]
-"""What a judge says: from the prompt, the sampling and the number of the sample."""
+"""Makes a judge's text from the prompt, the sampling and the number of the sample."""
 
 
 IN_FLIGHT = 512  # prompts that it works on at a time
@@ -87,7 +87,7 @@ class FakeEngine:
         self._vocabulary = vocabulary
         self._latency_s = latency_s
         self._faults = faults or Faults()
-        self._reply = reply or _words
+        self._reply = reply or _make_words
         self._every_position = every_position
         self._answered = 0
         self._admission = Admission(max_in_flight, request_timeout_s)
@@ -100,7 +100,7 @@ class FakeEngine:
 
     @property
     def runner(self) -> str:
-        """None of vLLM's."""
+        """Not one of vLLM's."""
         return "fake"
 
     @property
@@ -120,7 +120,7 @@ class FakeEngine:
         Raises `EngineError` if the engine refuses the prompt, or can't read there.
         """
         read = positions(ids, at, self._every_position)
-        fault = self._meet(ids, longest=self._max_model_len)
+        fault = self._check_prompt(ids, longest=self._max_model_len)
         if self._latency_s or fault is FakeFault.HANG:  # other prompts never wait: a block of them is one turn of the loop
             async with self._admission.place(request_id):
                 await self._work(fault)
@@ -182,8 +182,8 @@ class FakeEngine:
     async def _die(self, cause: str) -> None:
         self._admission.die(cause)
 
-    def _meet(self, ids: Sequence[int], longest: int) -> FakeFault | None:
-        """The checks that a real engine makes, then the faults that don't take time."""
+    def _check_prompt(self, ids: Sequence[int], longest: int) -> FakeFault | None:
+        """Make the checks of a real engine, then apply the faults that take no time; the prompt's fault is returned."""
         self._admission.check()
         if not ids:
             raise EngineError("the prompt has no tokens")
@@ -206,7 +206,7 @@ class FakeEngine:
                 return fault
 
     def _fault(self, ids: Sequence[int]) -> FakeFault | None:
-        """What the first token that brings a fault brings."""
+        """The fault of the first token that has one."""
         at = self._faults.at
         return next((at[token] for token in ids if token in at), None) if at else None
 
@@ -218,21 +218,21 @@ class FakeEngine:
         """A sample as it grows, word by word; a word is a token."""
         if sampling.max_tokens < 1:
             raise EngineError("at least one token must be allowed")
-        fault = self._meet(ids, longest=self._max_model_len - 1)
-        said = re.findall(r"\s*\S+", self._reply(ids, sampling, number))
+        fault = self._check_prompt(ids, longest=self._max_model_len - 1)
+        words = re.findall(r"\s*\S+", self._reply(ids, sampling, number))
         room = min(sampling.max_tokens, self._max_model_len - len(ids))
-        for length in range(1, min(len(said), room) + 1):
+        for length in range(1, min(len(words), room) + 1):
             await self._work(fault)
-            text = "".join(said[:length])
+            text = "".join(words[:length])
             stops = [text.index(stop) for stop in sampling.stop if stop in text]
-            ended = bool(stops) or length == len(said)
+            ended = bool(stops) or length == len(words)
             cut_off = length == room and not ended
-            tokens = tuple(_key_of_text(word) % self._vocabulary for word in said[:length])
+            tokens = tuple(_key_of_text(word) % self._vocabulary for word in words[:length])
             yield Generation(
                 text=text[: min(stops)] if stops else text,
                 token_ids=tokens,
                 finish_reason="stop" if ended else "length" if cut_off else None,
-                logprobs=tuple(_verdict(ids, tokens[: at + 1], sampling.verdict_ids) for at in range(length))
+                logprobs=tuple(_verdict_logprobs(ids, tokens[: at + 1], sampling.verdict_ids) for at in range(length))
                 if sampling.verdict_ids
                 else (),
                 cached_tokens=0,
@@ -257,16 +257,16 @@ def _logits(key: bytes, count: int) -> tuple[float, ...]:
     return tuple([number / 2**61 - 4 for number in struct.unpack_from(f"<{count}Q", digest)])
 
 
-def _words(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+def _make_words(ids: Sequence[int], sampling: Sampling, number: int) -> str:
     """Two to nine words; which ones depends on the seed and the sample only where a real engine would draw."""
-    drawn = (number, -1 if sampling.seed is None else sampling.seed) if sampling.temperature else ()
-    logits = _logits(_key((*ids, *drawn)), 10)
+    varying = (number, -1 if sampling.seed is None else sampling.seed) if sampling.temperature else ()
+    logits = _logits(_key((*ids, *varying)), 10)
     return " ".join(_WORDS[int(logit) + 4] for logit in logits[: 2 + int(logits[-1]) + 4])
 
 
-def _verdict(ids: Sequence[int], tokens: Sequence[int], verdict_ids: Sequence[int]) -> Mapping[int, float]:
-    """Log-probabilities of the verdict tokens and the one that was said; what they leave of 1 is all other tokens'."""
-    asked = dict.fromkeys((*verdict_ids, tokens[-1]))
-    weights = [math.exp(logit) for logit in _logits(_key((*ids, *tokens)), len(asked))]
+def _verdict_logprobs(ids: Sequence[int], tokens: Sequence[int], verdict_ids: Sequence[int]) -> Mapping[int, float]:
+    """Log-probabilities of the verdict tokens and of the generated one; the rest up to 1 is that of all other tokens."""
+    targets = dict.fromkeys((*verdict_ids, tokens[-1]))
+    weights = [math.exp(logit) for logit in _logits(_key((*ids, *tokens)), len(targets))]
     total = 1 + sum(weights)
-    return {token: math.log(weight / total) for token, weight in zip(asked, weights, strict=True)}
+    return {token: math.log(weight / total) for token, weight in zip(targets, weights, strict=True)}

@@ -5,10 +5,10 @@ them once, beside the import of the process that asks for engines, and each engi
 as soon as both imports are, the next start without any. The server holds no threads and no CUDA context, so forking it is
 safe; one that initialised CUDA is refused.
 
-What a spawned process would inherit is handed to the forked process: environment, standard output and error, and the
-tether's mark. It ends with the process that asked for it and with the server, and the server with the process that started
-it: the one that asks, or, on CPUs, the command that starts a Ray of its own. There the import runs beside Ray's start, and
-all engines share the server. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
+A forked process gets what a spawned one would inherit: environment, standard output and error, and the reaper's mark. It
+ends with the process that requested it and with the server. The server ends with the process that started it: the one that
+requests engines, or, on CPUs, the command that starts a Ray of its own. There the import runs beside Ray's start, and all
+engines share the server. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
 """
 
 import contextlib
@@ -44,11 +44,11 @@ _CORE = [
     "vllm.v1.executor.uniproc_executor",
     "compressed_tensors.compressors",  # for any model, its own or not: 0.13 s
 ]
-_WITHOUT_COLLECTION = "actors.engine.without_collection"
+_WITHOUT_COLLECTION = "actors.engine.without_collection"  # first: it switches garbage collection off for the imports
 _CPU_WORKER = "vllm.v1.worker.cpu_worker"  # changes torch, so that it must come first, and only on the CPU build
 _GPU_WORKER = "vllm.v1.worker.gpu_model_runner"
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # prctl's number: the signal that the kernel sends to this process when its parent ends
 
 
 def enabled() -> bool:
@@ -57,17 +57,20 @@ def enabled() -> bool:
 
 
 class _Server(ForkServer):
-    """A fork server beside the one that `multiprocessing` keeps for everybody."""
+    """A fork server of our own, beside the global one of `multiprocessing`, whose preloads others may have set."""
 
     _forkserver_pid: int | None  # the type stubs leave these out
     _forkserver_address: str
 
     def start(self) -> None:
-        # What an engine core needs beside its model. Nothing else of Assay: that comes from where the asking process has it.
+        # What an engine core needs beside its model. No other module of Assay: a forked process imports those from the path
+        # of the process that requested it.
         self.set_forkserver_preload([_WITHOUT_COLLECTION, _CPU_WORKER if _is_cpu_build() else _GPU_WORKER, *_CORE])
         resource_tracker.ensure_running()  # before the signal is blocked: it would be unblocked after its start
-        mark = os.environ.pop(VARIABLE, None)  # of an engine that is starting: it shall not end the server of others
-        # A Ctrl-C in a terminal goes to all processes there. The command ends its engines, when they have done their work.
+        # Without the mark of the engine that is starting: its reaper must not kill the server, which other engines use.
+        mark = os.environ.pop(VARIABLE, None)
+        # A Ctrl-C in a terminal goes to all its processes. The server must survive it: the command stops its engines itself,
+        # after they have finished their work.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.ensure_running()
@@ -93,7 +96,8 @@ class _SharedServer(ForkServer):
         super().__init__()
         self.pid = pid
         self._forkserver_address = self.address = address
-        self._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)  # sent along; only its owner's ends the server
+        # The protocol sends this descriptor along. Closing a server's real one ends it; this one is a dummy.
+        self._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
 
     def ensure_running(self) -> None:
         resource_tracker.ensure_running()
@@ -104,28 +108,28 @@ _shared_server = functools.cache(_SharedServer)
 
 
 def start() -> None:
-    """Start the server, if there is none, and return at once: it imports while the caller does."""
+    """Start the server, unless one runs, and return at once: it imports vLLM while the caller does the same."""
     if enabled():
         _find_server()
 
 
 def share() -> str:
-    """Start the server, if there is none; the value of `SWITCH` with which processes of this machine use it, too.
+    """Start the server, unless one runs, and return the value of `SWITCH` by which other processes find it.
 
-    Empty where each is to have its own.
+    Empty where each process is to start its own.
     """
     if not enabled():
         return "0"
     if not _is_cpu_build():
-        return ""  # the environment of a GPU's engine says which GPUs it has, from the import on: each actor has a server
-    with _silence():  # what it says while it imports is nothing for who reads this command's output
+        return ""  # importing vLLM fixes which GPUs are visible, and these differ from actor to actor
+    with _silence():  # warnings of the import don't belong into this command's output
         server = _find_server()
     return f"{server.pid}:{server.address}"
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Give processes that are started inside no place to write to."""
+    """Redirect standard output and error to /dev/null for processes that are started inside."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     outputs = {number: os.dup(number) for number in (1, 2)}
@@ -142,7 +146,7 @@ def _silence() -> Iterator[None]:
 
 
 def _find_server() -> _Server | _SharedServer:
-    """The server that is shared with this process, while it lives, else the process's own, started unless it runs."""
+    """The server that `SWITCH` names, while it is alive; else this process's own, started unless it runs."""
     pid, _, address = os.environ.get(SWITCH, "").partition(":")
     if address and int(pid) != _SERVER._forkserver_pid and _is_running(pid):
         return _shared_server(int(pid), address)
@@ -151,7 +155,7 @@ def _find_server() -> _Server | _SharedServer:
 
 
 def _is_running(pid: str) -> bool:
-    """Whether there is such a process, and it isn't one that has ended and waits for its parent to see it."""
+    """Whether a process exists and isn't a zombie."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
@@ -166,13 +170,14 @@ def _is_cpu_build() -> bool:
 
 
 class _Popen(popen_forkserver.Popen):
-    """A fork of our server, which doesn't import the caller's main module: no engine needs it."""
+    """Starts a process as a fork of our server, without importing the caller's main module, which no engine needs."""
 
     _fds: list[int]  # the type stubs leave it out
 
     def _launch(self, process: BaseProcess) -> None:
         server = _find_server()
         process._server_pid = server.pid  # type: ignore[attr-defined]
+        # As `multiprocessing.popen_forkserver` does, but with our server and without "init_main_from_name" and the like.
         preparation = spawn.get_preparation_data(process.name)
         pickled = io.BytesIO()
         context.set_spawning_popen(self)
@@ -185,7 +190,8 @@ class _Popen(popen_forkserver.Popen):
             self.sentinel, writer = server.connect_to_new_process(self._fds)
         except OSError as error:
             raise EngineError(f"the process that engines are forked from is gone: {error}") from error
-        # The forked process watches this end of the pipe, to know whether we are alive.
+        # The forked process notices by this pipe that we have ended: so a copy of the writing end stays open as long as we
+        # live, and is closed with the process object.
         self.finalizer = util.Finalize(self, _close_all, (os.dup(writer), self.sentinel))
         try:
             with open(writer, "wb", closefd=True) as pipe:
@@ -198,7 +204,7 @@ class _Popen(popen_forkserver.Popen):
 
 
 class ForkedProcess(context.ForkServerProcess):
-    """A process forked from our server, in the environment and with the output of the process that starts it."""
+    """A process forked from our server, with the environment and the output of the process that starts it."""
 
     _environment: dict[str, str]
     _outputs: tuple[Any, ...]
@@ -209,14 +215,15 @@ class ForkedProcess(context.ForkServerProcess):
         return _Popen(process)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled by `_launch`, which sends the file descriptors beside it."""
+        """What `_launch` pickles: also this environment, and both outputs as descriptors that are sent along."""
         return self.__dict__ | {
             "_environment": dict(os.environ),
             "_outputs": tuple(reduction.DupFd(number) for number in (1, 2)),
         }
 
     def run(self) -> None:
-        """In the forked process: take over what was handed, then do the work."""
+        """In the forked process: take over outputs and environment, then run the target."""
+        # First of all, so that no process is left behind if the other steps fail.
         _end_with_server(self._server_pid)
         threading.Thread(target=_end_with_starter, daemon=True).start()
         for number, output in enumerate(self._outputs, 1):
@@ -224,7 +231,7 @@ class ForkedProcess(context.ForkServerProcess):
         _change_environment(self._environment)
         mark_this_process()
         mark("process forked")
-        gc.freeze()  # two collections of all that was imported would take 0.8 s
+        gc.freeze()  # imported objects are exempt from collection: two passes over them would take 0.8 s
         gc.enable()
         from actors.engine.vllm_core import adapt_to_environment
 
@@ -237,13 +244,13 @@ class _Context(context.ForkServerContext):
 
 
 CONTEXT = _Context()
-"""The `multiprocessing` context whose processes are forked from our server."""
+"""A `multiprocessing` context whose processes are forked from our server; given to vLLM in place of its own."""
 
 
 def call(function: Callable[[], Any]) -> Any:
-    """The result of a function in a forked process. Raises `RuntimeError` with what it raised."""
+    """Run a function in a forked process and return its result. Raises `RuntimeError` with its error as text."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = ForkedProcess(target=_answer, args=(sender, cloudpickle.dumps(function)))
+    process = ForkedProcess(target=_run_and_send, args=(sender, cloudpickle.dumps(function)))
     process.start()
     sender.close()
     try:
@@ -260,7 +267,7 @@ def call(function: Callable[[], Any]) -> Any:
     return result
 
 
-def _answer(sender: Any, pickled: bytes) -> None:
+def _run_and_send(sender: Any, pickled: bytes) -> None:
     result, failure = None, None
     try:
         result = cloudpickle.loads(pickled)()
@@ -274,27 +281,34 @@ def _close_all(*descriptors: int) -> None:
         os.close(descriptor)
 
 
-def _change_environment(wanted: Mapping[str, str]) -> None:
-    """Change only what differs: the process's title is written where its first variables are."""
-    for name in os.environ.keys() - wanted.keys():
+def _change_environment(target: Mapping[str, str]) -> None:
+    """Make the environment equal to `target`, changing only variables that differ.
+
+    A process's title is written where its first variables are, so those aren't set again without need.
+    """
+    for name in os.environ.keys() - target.keys():
         del os.environ[name]
-    for name, value in wanted.items():
+    for name, value in target.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
 
 
 def _end_with_server(server_pid: int) -> None:
-    """Be killed when the server ends, which ends when nobody holds its pipe: only the process that started it shall."""
+    """Have the kernel kill this process when the server ends.
+
+    The server ends when its pipe has no writer left. This process was sent a copy of that end, which is closed here:
+    only the process that started the server may keep it alive.
+    """
     inherited: Any = _forkserver
     os.close(inherited._forkserver_alive_fd)
     inherited._forkserver_alive_fd = None
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != server_pid:  # it ended before
+    if os.getppid() != server_pid:  # the server ended before `prctl`, so no signal will come
         os._exit(1)
 
 
 def _end_with_starter() -> None:
-    """Be killed when the process ends that asked for this one: the server, which others use as well, lives on."""
+    """Kill this process when the one that requested it ends; the server, which others may use, goes on."""
     starter = multiprocessing.parent_process()
     assert starter is not None
     starter.join()

@@ -30,7 +30,7 @@ class LoopThread:
         raise EngineDead("the engine is closed")
 
     def stop(self) -> None:
-        """Cancel what still runs, end the thread and close the loop. Safe to call twice and from several threads."""
+        """Cancel running tasks, end the thread and close the loop. Safe to call twice and from several threads."""
         with self._lock:
             if not self._open:
                 return

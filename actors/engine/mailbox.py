@@ -1,4 +1,4 @@
-"""The newest of a series of states, handed from one thread to a coroutine in another."""
+"""Hands the newest of a series of states from one thread to a coroutine in another."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Holds one item; a newer one takes its place. Neither side ever waits for the other's loop.
+    """Holds one item; a newer one replaces it, so a slow reader skips states. Neither side waits for the other's loop.
 
     Made and read on the reader's loop; `put` is called from the writer's thread.
     """
@@ -21,12 +21,12 @@ class Mailbox(Generic[T]):
         self._items: list[T] = []
 
     def put(self, item: T) -> None:
-        """Replace what the reader hasn't taken yet."""
+        """Replace the item that the reader hasn't taken yet."""
         self._items = [item]
         self._wake()
 
     async def until(self, writer: Future[None]) -> AsyncGenerator[T, None]:
-        """Items until the writer is done, its last one included; then its error, if it had one. Closing cancels it."""
+        """Items until the writer is done, its last one included; then its error is raised. Closing cancels the writer."""
         writer.add_done_callback(lambda _: self._wake())
         try:
             while True:
@@ -43,5 +43,5 @@ class Mailbox(Generic[T]):
             writer.cancel()
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the reader's loop is closed: nobody reads any more
+        with contextlib.suppress(RuntimeError):  # the reader's loop is closed, so the item isn't needed
             self._loop.call_soon_threadsafe(self._news.set)

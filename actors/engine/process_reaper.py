@@ -1,11 +1,10 @@
-"""Ends an engine's processes when the process that started them is gone, however it went.
+"""Kills an engine's processes when the process that started them has ended, in whatever way.
 
-vLLM's don't end by themselves: after the `os._exit`, or the SIGKILL, of their parent they wait for ever, and hold the GPU
-that the next engine needs. So a helper process waits at a pipe whose other end only the parent has. When that end closes,
-it kills every process that carries the parent's mark, and removes the shared memory that they had: nobody else would,
-neither vLLM nor Python's own tracker of it, which is one of those that are killed. A process started by exec has the mark in
-its environment; a forked process, whose environment /proc doesn't show, has it as the name of an open file. Linux only;
-elsewhere it does nothing.
+vLLM's processes don't end by themselves: after the `os._exit`, or the SIGKILL, of their parent they wait for ever and hold
+the GPU that the next engine needs. So a helper process reads a pipe whose other end only the parent has. When that end
+closes, it kills every process with the parent's mark and removes their shared memory: neither vLLM would, nor Python's
+resource tracker, which is killed with them. A process started by exec has the mark in its environment; a forked process,
+whose later environment /proc doesn't show, has it as the name of an open memfd. Linux only; elsewhere it does nothing.
 """
 
 import os
@@ -21,11 +20,11 @@ from pathlib import Path
 
 VARIABLE = "ASSAY_TETHER"
 _SHARED = re.compile(r"/dev/shm/(psm_[0-9a-f]+|[^/\s]+-cpushm_\d+)$")
-"""Shared memory as Python and vLLM name it. Whatever else is there, such as a model's weights, is the user's."""
+"""Shared memory as Python and vLLM name it. Other files in /dev/shm, such as a model's weights, are the user's."""
 
 
-class Tether:
-    """Holds the processes started inside `held`, and those that they start, until it is released."""
+class ProcessReaper:
+    """Kills the processes started inside `held`, and those that they start, when this process ends or releases them."""
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
@@ -54,24 +53,24 @@ class Tether:
                     os.environ[name] = value
 
     def note(self) -> None:
-        """Say that the processes have started, and have their shared memory: at the end they may be gone already."""
+        """Tell the helper the shared memory of the started processes: at the end they may be gone, and /proc with them."""
         assert self._helper.stdin is not None
         with suppress(BrokenPipeError):
-            for path in sorted(_shared_memory(os.fsencode(f"{VARIABLE}={self._mark}"))):
+            for path in sorted(_find_shared_memory(os.fsencode(f"{VARIABLE}={self._mark}"))):
                 print(path, file=self._helper.stdin, flush=True)
 
     def release(self) -> None:
-        """End what is still there. Safe to call twice."""
+        """Kill the processes that are left. Safe to call twice."""
         self._helper.communicate()
 
 
 def mark_this_process() -> None:
-    """Carry the mark of the environment where /proc shows it, in a process that was forked."""
+    """In a forked process: show the mark of its environment in /proc, as the name of an open file."""
     if mark := os.environ.get(VARIABLE):
         os.memfd_create(f"{VARIABLE}={mark}")  # open until the process ends
 
 
-def _marked(mark: bytes) -> Iterator[Path]:
+def _find_marked(mark: bytes) -> Iterator[Path]:
     """The processes with a mark."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone since, or another user's
@@ -88,10 +87,10 @@ def _holds_file(entry: Path, name: bytes) -> bool:
     return False
 
 
-def _shared_memory(mark: bytes) -> set[str]:
+def _find_shared_memory(mark: bytes) -> set[str]:
     """The shared memory of marked processes."""
     paths: set[str] = set()
-    for entry in _marked(mark):
+    for entry in _find_marked(mark):
         with suppress(OSError):
             lines = (entry / "maps").read_text(errors="replace").splitlines()
             paths |= {match[0] for line in lines if (match := _SHARED.search(line))}
@@ -99,17 +98,17 @@ def _shared_memory(mark: bytes) -> set[str]:
 
 
 def _kill_marked(mark: bytes) -> bool:
-    """Whether there was anything to kill."""
-    found = False
-    for entry in _marked(mark):
+    """Kill all marked processes; whether there were any."""
+    killed = False
+    for entry in _find_marked(mark):
         with suppress(OSError):
             os.kill(int(entry.name), signal.SIGKILL)
-            found = True
-    return found
+            killed = True
+    return killed
 
 
 def _wait_and_kill(mark: bytes) -> None:
-    paths = set(sys.stdin.read().splitlines()) | _shared_memory(mark)
+    paths = set(sys.stdin.read().splitlines()) | _find_shared_memory(mark)
     while _kill_marked(mark):  # again: one of them may have been starting another
         time.sleep(0.05)
     for path in paths:

@@ -1,8 +1,8 @@
-"""What Assay asks of an inference engine, and what it gets back. One module implements it on vLLM, one fakes it.
+"""The protocol between Assay and an inference engine. One module implements it on vLLM, one fakes it.
 
-An engine owns an event loop in a thread of its own. Its coroutines run there and nowhere else: `submit` takes a coroutine
-across, so a block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's
-loop, through a bounded queue, and leaving it aborts the request.
+An engine owns an event loop in a thread of its own, where all its coroutines run. `submit` hands a coroutine over, so a
+block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop through a
+mailbox of one item, and leaving it aborts the request.
 """
 
 import math
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Task(StrEnum):
-    """What an engine is started for; one engine does one of them."""
+    """What an engine is started for; each engine does one of these."""
 
     CLASSIFY = "classify"
     """The head's outputs at the last token."""
@@ -28,26 +28,26 @@ class Task(StrEnum):
 
     @property
     def pools(self) -> bool:
-        """Whether it reads a head, and not text."""
+        """Whether it returns the outputs of a head, and not text."""
         return self is not Task.GENERATE
 
     @property
     def deadline_s(self) -> float:
-        """How long a prompt may take, unless the user says otherwise: a judge may write for half an hour."""
+        """The default deadline of a prompt in seconds: a judge may generate for half an hour."""
         return 600.0 if self.pools else 3600.0
 
     @property
     def every_position(self) -> bool:
-        """Whether it reads the head anywhere in a prompt, and not at its end alone."""
+        """Whether it returns the head's outputs at every position of a prompt, and not only at its last token."""
         return self is Task.TOKEN_CLASSIFY
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How text is generated. `top_k` 0 draws from all tokens, and temperature 0 takes the likeliest.
+    """How text is generated. `top_k` 0 samples from all tokens, and temperature 0 takes the likeliest.
 
-    `verdict_ids` are token ids whose log-probability is wanted at every position. `schema` is a JSON schema that the text
-    must meet, `adapter` the folder of a LoRA adapter. `keep_special` leaves special tokens in the text, but for its last.
+    `verdict_ids` are token ids whose log-probability is returned at every position. `schema` is a JSON schema that the text
+    must meet, `adapter` the folder of a LoRA adapter. `keep_special` keeps special tokens in the text, except the last one.
     """
 
     max_tokens: int
@@ -77,7 +77,7 @@ class Pooled:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The outputs at the last position that was asked for."""
+        """The outputs at the last of the requested positions."""
         return self.rows[-1]
 
 
@@ -117,7 +117,7 @@ class Engine(Protocol):
 
     @property
     def runner(self) -> str:
-        """Which of vLLM's model runners it is on, `V1` or `V2`; for people and for records."""
+        """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
@@ -127,9 +127,9 @@ class Engine(Protocol):
     ) -> Pooled:
         """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
 
-        `activated` is for a self-test: what an engine gives that isn't told to leave logits as they are. Raises
-        `EngineError` if the engine refuses the prompt, or can't read there: one for `Task.CLASSIFY` reads only the last
-        token.
+        `activated` is for the self-test: it returns the outputs after the activation that the engine applies by default.
+        Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
+        the last token.
         """
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
@@ -149,7 +149,7 @@ class Engine(Protocol):
 
 
 def positions(ids: Sequence[int], at: Sequence[int] | None, every: bool) -> Sequence[int]:
-    """Where `Engine.pool` reads; `every` says whether the engine can read anywhere. Raises `EngineError`."""
+    """The positions where `Engine.pool` reads; `every`: the engine can read any position. Raises `EngineError`."""
     last = len(ids) - 1
     if at is None:
         return (last,)
@@ -166,9 +166,9 @@ def positions(ids: Sequence[int], at: Sequence[int] | None, every: bool) -> Sequ
 
 
 def activation(values: Sequence[float]) -> tuple[float, ...]:
-    """What vLLM makes of logits unless it is told not to: a sigmoid of one, a softmax of several."""
+    """The activation that vLLM applies to logits by default: a sigmoid of one, a softmax of several."""
     if len(values) == 1:
         return (1 / (1 + math.exp(-values[0])),)
-    highest = max(values)
+    highest = max(values)  # subtracted, so that `exp` doesn't overflow
     powers = [math.exp(value - highest) for value in values]
     return tuple(power / sum(powers) for power in powers)

@@ -1,4 +1,4 @@
-"""What Assay does inside vLLM's engine core process, beside vLLM's own code."""
+"""Assay's code inside vLLM's engine core process."""
 
 import os
 
@@ -12,8 +12,9 @@ from actors.timeline import mark
 
 
 def adapt_to_environment() -> None:
-    """Do again what vLLM and torch did when the fork server imported them, in an environment that may have been another."""
-    if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork():  # as which the first of them counts after a fork
+    """Repeat what vLLM and torch did when the fork server imported them, with the environment of this process."""
+    # After a fork, an initialised CUDA shows as a "bad fork".
+    if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork():
         raise RuntimeError("the process that engines are forked from has initialised CUDA; ASSAY_FORK_SERVER=0 spawns them")
     _configure_vllm_root_logger()
     if threads := os.environ.get("OMP_NUM_THREADS"):
@@ -21,10 +22,10 @@ def adapt_to_environment() -> None:
 
 
 class SingleWorker(UniProcExecutor):
-    """The only worker of an engine on a CPU, in the engine core's own process: one import and one hop less.
+    """The only worker of an engine on a CPU, inside the engine core's process: one import and one hop less.
 
-    vLLM gives even one CPU worker a process, to bind its threads by the environment that OpenMP reads at its start. Here the
-    process is bound before OpenMP has started any.
+    vLLM starts a process even for one CPU worker, because OpenMP reads from the environment at its start which CPUs its
+    threads may use. Here the process itself is bound, before OpenMP has started a thread.
     """
 
     def _init_executor(self) -> None:

@@ -7,9 +7,9 @@ below it, and AsyncLLM talks to it from our event loop. What it doesn't do by it
   wait outside;
 - a request that arrives around the death of the engine core is never answered: every admitted request has a deadline, and
   a watcher looks at the engine core and fails all requests at once when it is gone;
-- an engine core that is told to end gives its requests up with empty answers: those are a death, not answers;
-- the engine core outlives a process that is killed: a tether ends it;
-- an out-of-vocabulary token id reaches the model when vLLM holds no tokenizer, and ends it: it is refused before.
+- an engine core that is told to stop answers its requests with empty outputs: that counts as its death, not as answers;
+- the engine core outlives our process if that is killed: a `ProcessReaper` ends it;
+- an out-of-vocabulary token id reaches the model when vLLM holds no tokenizer, and kills it: it is refused here.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 from actors.engine import fork_server
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import SPARE_ADAPTERS, check_arguments, cpu_shares, engine_arguments
-from actors.engine.error_log import LastWords
+from actors.engine.error_log import ErrorLog
 from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
-from actors.engine.process_reaper import Tether
+from actors.engine.process_reaper import ProcessReaper
 from actors.engine.protocol import Generation, Pooled, ReservedGpus, Sampling, Task, positions
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.settings.replica import EngineSettings
@@ -42,7 +42,7 @@ os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # to fork a proc
 os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", "3600")  # 340B weights take longer to load than the default, 600
 
 fork_server.start()  # it imports vLLM beside us
-gc.disable()  # it would walk through all that is imported again and again: 1.2 of 6.9 s
+gc.disable()  # while importing, collections would walk through all modules again and again: 1.2 of 6.9 s
 
 import vllm.model_executor.models.registry as model_registry
 import vllm.v1.engine.utils as core_processes
@@ -70,15 +70,15 @@ if fork_server.enabled():
 WATCH_INTERVAL_S = 0.5
 PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step takes this long
 COLD_PROBE_TIMEOUT_S = 900.0  # but a first one that compiles, and an adapter that loads, may take many minutes
-COLD_HEALTH_S = 10.0  # of such a one; who only wants to know how it is needn't wait for all of it
+COLD_HEALTH_S = 10.0  # a health check of an engine at its first step returns after this, and doesn't wait for the step
 SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave
 
 
-def _usage(online: bool) -> UsageContext:
-    """What vLLM's own defaults go by for the card: of the prompts (`max_num_seqs`) and tokens of a step.
+def _usage_context(online: bool) -> UsageContext:
+    """The context by which vLLM chooses its defaults: prompts at a time (`max_num_seqs`) and tokens in a step.
 
-    They are 1,024 and 16,384 on an H100 and an H200 (8,192 online, where a step is what the others wait for), and far less
-    in a context that these defaults don't know, which is right for a CPU.
+    On an H100 and an H200 these are 1,024 and 16,384 (8,192 online, since every other request waits for a step to end). In
+    a context for which vLLM has no such defaults they are far smaller, which is right for a CPU.
     """
     if current_platform.is_cpu():
         return UsageContext.ENGINE_CONTEXT
@@ -86,20 +86,21 @@ def _usage(online: bool) -> UsageContext:
 
 
 def _cpu_cache_bytes(config: VllmConfig) -> int:
-    """For the keys and values of 16 full steps, or two of the longest prompts: at most 1 GiB.
+    """Bytes of the KV cache on a CPU: for 16 full steps or two of the longest prompts, at most 1 GiB.
 
-    vLLM's default is a large part of the machine, and each byte is written at the start, 1 GiB in 1 to 2 s.
+    vLLM's default is a large part of the machine's memory, and every byte is written at the start: 1 GiB takes 1 to 2 s.
     """
     model, parallel = config.model_config, config.parallel_config
     layers, heads = model.get_num_layers(parallel), model.get_num_kv_heads(parallel)
+    # Per token and layer a key and a value, hence the 2.
     token_bytes = 2 * layers * heads * model.get_head_size() * model.dtype.itemsize
     tokens = max(16 * config.scheduler_config.max_num_batched_tokens, 2 * model.max_model_len)
     return min(tokens * token_bytes, 1 << 30)
 
 
 @contextmanager
-def _bound(workers: int) -> Iterator[None]:
-    """Say which CPUs each of several workers may use, unless the user has: for the processes that are started meanwhile."""
+def _bind_cpus(workers: int) -> Iterator[None]:
+    """Give each of several workers its own CPUs, for processes started in this block, unless the user has set them."""
     name = "VLLM_CPU_OMP_THREADS_BIND"
     if workers == 1 or not current_platform.is_cpu() or name in os.environ:
         yield
@@ -128,9 +129,9 @@ class VllmEngine:
         placement: ReservedGpus | None = None,
         online: bool = False,
     ) -> None:
-        """Returns when the engine is ready, for a LoRA adapter of some rank if one is going to be used.
+        """Returns when the engine is ready. `adapter_rank` makes room for LoRA adapters up to that rank.
 
-        Where its GPUs are in a placement group, they are given back when it is closed.
+        The GPUs of a `placement` are released when the engine is closed.
 
         Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
         if the model can't be started.
@@ -146,8 +147,8 @@ class VllmEngine:
             "hf_overrides": {**settings.engine_args.get("hf_overrides", {}), **(hf_overrides or {})},
         }
         if task.pools:
-            # Some classes would pick positions themselves (STEP): every one is had here, and picked by us. And a file for
-            # sentence embeddings, modules.json, would have the mean of all positions read instead of the last.
+            # Set explicitly, since a checkpoint can choose another pooling: some classes pick positions themselves (STEP),
+            # where we want all and pick them, and a modules.json (sentence embeddings) asks for the mean of all positions.
             where = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
             arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **where)
         self._placement = placement
@@ -157,9 +158,10 @@ class VllmEngine:
         self._adapters: dict[str, LoRARequest] = {}
         self._adapter_lock = asyncio.Lock()
         self._probe: asyncio.Task[None] | None = None
-        self._cold: set[str | None] = {None}  # the adapters, and None for the model, that answered no request yet
-        self._last_words = LastWords(DEFAULT_LOGGING_CONFIG)
-        self._tether = Tether()
+        # The adapters, and None for the model, that haven't answered a request yet: their first may compile for minutes.
+        self._cold: set[str | None] = {None}
+        self._error_log = ErrorLog(DEFAULT_LOGGING_CONFIG)
+        self._reaper = ProcessReaper()
         self._closing = threading.Lock()
         self._thread = LoopThread("vllm-engine")
         try:
@@ -169,11 +171,11 @@ class VllmEngine:
             raise
 
     async def _start(self, arguments: Mapping[str, Any], online: bool) -> None:
-        # Blocks the loop, which has nothing else to do yet. AsyncLLM is made on the loop so that it listens to the
-        # engine core from the start.
+        # This blocks the loop, which has nothing else to do yet. AsyncLLM is created on the loop, because it starts its task
+        # that listens to the engine core on the loop that runs then.
         try:
-            with self._last_words.listening(), self._tether.held(), _bound(self._workers):
-                config = AsyncEngineArgs(**arguments).create_engine_config(_usage(online))
+            with self._error_log.listening(), self._reaper.held(), _bind_cpus(self._workers):
+                config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
                     config.cache_config.kv_cache_memory_bytes = _cpu_cache_bytes(config)
                 if self._placement is not None:
@@ -181,9 +183,9 @@ class VllmEngine:
                 mark("engine core")
                 self._engine = AsyncLLM.from_vllm_config(config, disable_log_stats=arguments["disable_log_stats"])
             mark("engine is ready")
-            self._tether.note()
+            self._reaper.note()
         except Exception as error:
-            cause = self._last_words.read() or _root_message(error)
+            cause = self._error_log.read() or _root_message(error)
             raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
         places = self._max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
         self._admission = Admission(places, self._deadline_s)
@@ -203,7 +205,7 @@ class VllmEngine:
 
     @property
     def runner(self) -> str:
-        """Which of vLLM's model runners it is on: it takes the second where there is Triton, unless it is told otherwise."""
+        """vLLM's model runner: `V2` by default where Triton is installed, else `V1`."""
         return "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
 
     @property
@@ -213,7 +215,7 @@ class VllmEngine:
 
     @property
     def held(self) -> int:
-        """How many requests wait for vLLM or are inside it."""
+        """The number of requests that wait for vLLM or are inside it."""
         return self._admission.held
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -229,23 +231,23 @@ class VllmEngine:
         read = positions(ids, at, every)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         async with self._admitted(request_id):
-            output = await _last(self._engine.encode(prompt, params, request_id))
+            output = await _last_output(self._engine.encode(prompt, params, request_id))
         self._cold.discard(None)
         if getattr(output, "error", None) is not None:
             raise EngineError(f"vLLM failed request {request_id}: {output.error}")
         data = output.outputs.data
-        if not data.numel():
-            raise self._given_up()
+        if not data.numel():  # an engine core that shuts down answers with an empty tensor
+            raise self._aborted_by_core()
         expected = (len(ids), self._labels) if every else (self._labels,)
         if data.shape != expected:
             raise EngineError(f"the head's outputs should have the shape {expected}, and vLLM returned {tuple(data.shape)}")
-        # Only these rows become Python numbers: a prompt may have a hundred thousand.
+        # Only the rows that are read become Python numbers: a prompt may have a hundred thousand rows.
         rows = data[list(read)] if every else data.expand(len(read), -1)
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
         """`sampling.n` samples."""
-        output = await _last(self._outputs(ids, sampling, request_id, RequestOutputKind.FINAL_ONLY))
+        output = await _last_output(self._outputs(ids, sampling, request_id, RequestOutputKind.FINAL_ONLY))
         samples = _samples(output)
         if len(samples) != sampling.n:
             raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
@@ -276,9 +278,10 @@ class VllmEngine:
     async def health(self) -> None:
         """Returns if the engine core answers, raises `EngineDead` if it can't.
 
-        One that answered no request yet may still be at its first: then it returns after a moment, while its time runs on.
+        An engine that hasn't answered a request yet may be compiling: then it returns after 10 s without an answer, and the
+        probe goes on until its own limit.
         """
-        await self._answers(COLD_HEALTH_S if self._cold else None)
+        await self._check_core(COLD_HEALTH_S if self._cold else None)
 
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
@@ -293,8 +296,8 @@ class VllmEngine:
 
     def _clean_up(self) -> None:
         self._thread.stop()
-        self._tether.release()
-        self._last_words.forget()
+        self._reaper.release()
+        self._error_log.forget()
 
     async def _stop(self) -> None:
         self._watcher.cancel()
@@ -316,19 +319,19 @@ class VllmEngine:
                     self._cold -= {None, sampling.adapter}
                     for sample in output.outputs:
                         if sample.finish_reason == "abort":
-                            raise self._given_up()
+                            raise self._aborted_by_core()
                         if sample.finish_reason == "error":
                             raise EngineError(f"vLLM failed request {request_id}")
                     yield output
 
     @asynccontextmanager
     async def _admitted(self, request_id: str) -> AsyncIterator[None]:
-        """A place inside vLLM, whose errors come out of it as ours. vLLM aborts the request of a cancelled block."""
+        """A place inside vLLM, with vLLM's errors turned into ours. vLLM aborts a request whose block is cancelled."""
         try:
             async with self._admission.place(request_id):
                 yield
         except EngineTimeout:
-            await self._answers()  # one slow request, or an engine that answers nobody?
+            await self._check_core()  # raises `EngineDead` if it isn't one slow request, but an engine that hangs
             raise
         except EngineError:
             raise
@@ -347,16 +350,16 @@ class VllmEngine:
             if self._engine.errored:
                 self._died("its engine core failed")
 
-    async def _answers(self, at_most_s: float | None = None) -> None:
-        """Wait, up to a time, for the engine core to answer a question. Raises `EngineDead` if it can't."""
+    async def _check_core(self, at_most_s: float | None = None) -> None:
+        """Wait, up to a time, for the engine core to answer a probe. Raises `EngineDead` if it can't."""
         self._admission.check()
-        if self._probe is None or self._probe.done():  # one question at a time, however many ask
-            self._probe = asyncio.create_task(self._ask())
+        if self._probe is None or self._probe.done():  # one probe at a time, however many wait for it
+            self._probe = asyncio.create_task(self._probe_core())
         await asyncio.wait([self._probe], timeout=at_most_s)
         self._admission.check()
 
-    async def _ask(self) -> None:
-        """One question to the engine core."""
+    async def _probe_core(self) -> None:
+        """Send one probe to the engine core, and declare it dead if it doesn't answer in time."""
         limit_s = COLD_PROBE_TIMEOUT_S if self._cold else PROBE_TIMEOUT_S
         try:
             async with asyncio.timeout(limit_s):
@@ -366,17 +369,17 @@ class VllmEngine:
         except EngineDeadError:
             self._died("its engine core failed")
 
-    def _given_up(self) -> EngineDead:
-        """vLLM ends a request that nobody aborted only when it ends itself."""
+    def _aborted_by_core(self) -> EngineDead:
+        """The error for a request that vLLM aborted by itself, which it only does when it shuts down."""
         return self._died("its engine core is shutting down")
 
     def _died(self, how: str) -> EngineDead:
-        """Fail every request. The first cause is the one that is told, with what the processes had logged by then."""
-        words = self._last_words.read()
-        return self._admission.die(how if words is None else f"{how}: {words}")
+        """Fail every request. Only the first cause counts, with what the processes had logged as an error by then."""
+        logged = self._error_log.read()
+        return self._admission.die(how if logged is None else f"{how}: {logged}")
 
     def _prompt(self, ids: Sequence[int]) -> TokensInput:
-        """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one ends the engine."""
+        """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one kills the engine core."""
         prompt = list(ids)
         if not prompt:
             raise EngineError("the prompt has no tokens")
@@ -386,7 +389,7 @@ class VllmEngine:
         return tokens_input(prompt)
 
     async def _adapter(self, path: str | None) -> LoRARequest | None:
-        """An adapter, loaded before its first request: one that can't be read would else end the engine."""
+        """An adapter, loaded before its first request: one that can't be read would kill the engine inside a request."""
         if path is None:
             return None
         async with self._adapter_lock:
@@ -404,8 +407,8 @@ class VllmEngine:
             return self._adapters[path]
 
 
-async def _last(outputs: AsyncGenerator[Any, None]) -> Any:
-    """The last output of a request; only a finished one ends the series without an error."""
+async def _last_output(outputs: AsyncGenerator[Any, None]) -> Any:
+    """The last output of a request: the finished one, since a series that breaks off raises."""
     async with aclosing(outputs):
         async for output in outputs:
             last = output
@@ -423,7 +426,7 @@ def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingPar
         stop=list(sampling.stop),
         skip_special_tokens=not sampling.keep_special,
         output_kind=kind,
-        # Never beside `logprobs=n`: on vLLM's first runner one such request in a batch takes it from all others.
+        # Never together with `logprobs=n`: on vLLM's first runner one such request takes the ids from all others of a batch.
         logprob_token_ids=list(sampling.verdict_ids) or None,
         structured_outputs=None if sampling.schema is None else StructuredOutputsParams(json=sampling.schema),
     )
@@ -450,7 +453,7 @@ def _cached_and_computed(output: Any) -> tuple[int, int]:
 
 
 def _labels(config: Any, text_config: Any) -> int:
-    """How many outputs the head has. One made of rows of the language model's head is known only inside the engine."""
+    """How many outputs the head has. A head made of the language model's output rows isn't in the config as labels."""
     rows = getattr(config, "classifier_from_token", None)
     if rows:
         return 1 if getattr(config, "method", None) == "from_2_way_softmax" else len(rows)

@@ -21,16 +21,16 @@ _INDEX = "model.safetensors.index.json"
 _OLD_WEIGHTS = ("*.bin", "*.pth", "*.gguf", "*.safetensors", _INDEX, "config.json", "original")
 
 
-def convert(model: str, output: str, revision: str | None, family: str | None, told: Callable[[str], None]) -> None:
-    """Write `model` with its head as a layer into the folder `output`; `told` hears what was done.
+def convert(model: str, output: str, revision: str | None, family: str | None, report: Callable[[str], None]) -> None:
+    """Write `model` with its head as a layer into the folder `output`; `report` is called with what was done.
 
     Raises `ModelError` if there is no head to be written, and `OutputError` if the folder exists or can't be written.
     """
     checkpoint = Checkpoint.find(model, revision, weights=True)
-    found = family_of(model, checkpoint, family)
-    if not isinstance(found, LogitHead) or found.recognises(checkpoint):
-        raise ModelError(f"{model} needs no conversion: --family {found.name} finds its head in the checkpoint as it is")
-    found.check(checkpoint, found.knows(checkpoint.known_as(model)))
+    reader = family_of(model, checkpoint, family)
+    if not isinstance(reader, LogitHead) or reader.recognises(checkpoint):
+        raise ModelError(f"{model} needs no conversion: --family {reader.name} finds its head in the checkpoint as it is")
+    reader.check(checkpoint, reader.knows(checkpoint.known_as(model)))
     _check_weights(checkpoint)
     folder = Path(output)
     if folder.exists():
@@ -38,14 +38,14 @@ def convert(model: str, output: str, revision: str | None, family: str | None, t
     unfinished = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        _write(model, checkpoint, found, unfinished)
+        _write(model, checkpoint, reader, unfinished)
         unfinished.rename(folder)
     except OSError as error:
         raise OutputError(f"{output} can't be written: {error}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    rows = dict(zip(found.tokens(checkpoint), found.ids(checkpoint), strict=True))
-    told(f"score.weight is made of the output rows of {rows}; score with --model {output}, which says its family itself")
+    rows = dict(zip(reader.tokens(checkpoint), reader.ids(checkpoint), strict=True))
+    report(f"score.weight is made of the output rows of {rows}; score with --model {output}, which says its family itself")
 
 
 def _check_weights(checkpoint: Checkpoint) -> None:
@@ -67,10 +67,10 @@ def _write(model: str, checkpoint: Checkpoint, family: LogitHead, folder: Path) 
     where: dict[str, str] = {}
     files = checkpoint.weight_files()
     for number, file in enumerate(files, 1):
-        name = _part(number, len(files) + 1)
-        _link(file, folder / name)
+        name = _file_name(number, len(files) + 1)
+        _link_or_copy(file, folder / name)
         where |= dict.fromkeys(checkpoint.tensors_of(file), name)
-    head = _part(len(files) + 1, len(files) + 1)
+    head = _file_name(len(files) + 1, len(files) + 1)
     _write_head(checkpoint, family, folder / head)
     index = {"metadata": {}, "weight_map": {**where, "score.weight": head}}
     (folder / _INDEX).write_text(json.dumps(index, indent=2))
@@ -101,11 +101,11 @@ def _write_head(checkpoint: Checkpoint, family: LogitHead, file: Path) -> None:
     file.chmod(0o644)  # save_file leaves it to its owner alone
 
 
-def _part(number: int, count: int) -> str:
+def _file_name(number: int, count: int) -> str:
     return f"model-{number:05d}-of-{count:05d}.safetensors"
 
 
-def _link(old: Path, new: Path) -> None:
+def _link_or_copy(old: Path, new: Path) -> None:
     try:
         os.link(old.resolve(), new)
     except OSError:  # another file system, or one without links

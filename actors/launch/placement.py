@@ -1,11 +1,11 @@
-"""Where the GPUs of an engine are: on one node, which the actor asks Ray for, or on several, in a placement group.
+"""The GPUs of an engine: on one node, requested by its actor, or on several nodes, in a placement group.
 
-An engine of one pipeline stage is on a node, and its actor's `num_gpus` are all there is to say. One of several stages may
-span nodes: it gets a placement group of its own, in which each tensor-parallel group is on one node, and vLLM's own Ray
-executor starts a worker in each bundle. Its actor asks for no GPU, and is still put on a node that has some: the engine's
-process is there, and learns from the card what it is. It is a node of the group wherever that has room.
+An engine of one pipeline stage is on one node: its actor's `num_gpus` say everything. One of several stages may span nodes:
+it gets a placement group of its own, in which each tensor-parallel group is on one node, and vLLM's Ray executor starts a
+worker in each bundle. Its actor requests no GPU, but is put on a node that has some, because the engine's process there
+reads the type of card. If that node has room, it is one of the group's.
 
-A group that was got in an actor isn't freed when the actor dies: `sweep` frees those of actors that are gone.
+Ray doesn't free a placement group that an actor created when the actor dies: `sweep` frees those of actors that are gone.
 """
 
 import functools
@@ -30,15 +30,16 @@ from actors.errors import EngineError, ModelError, SettingsError
 from actors.reward_model import RewardModel
 from actors.settings.replica import EngineSettings
 
-_NAME = "assay-engine"
+_NAME = "assay-engine"  # begins the names of our placement groups
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
-_CARD = "accelerator_type:"  # how a resource of a node begins that Ray gives it for the card it found
+_CARD = "accelerator_type:"  # begins the name of the resource that says a node's type of card
 _CARDS = {"H100": "80GB", "A100-80G": "80GB", "H200": "141GB"}
 _LARGEST = {"H100": 95_830 * 2**20}  # bytes of the H100 NVL, which Ray calls the same
 _QUIET_S, _ASK_FOR_S = 10.0, 10.0
-"""Whoever had the GPUs may be ending; and how long it is asked before looking again whether the cluster can do it at all."""
+"""Seconds that GPUs whose last engine is just ending are waited for without a message, and seconds that a request for GPUs
+stays open before the nodes are checked again."""
 _READY_S = 30.0
-"""A group whose GPUs were free a moment ago is ready at once, or somebody was quicker."""
+"""Seconds to wait for a group whose GPUs were free a moment ago; if it isn't ready then, another engine has taken them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def cluster_gpus() -> int:
 
 
 def engine_gpus(settings: EngineSettings) -> int:
-    """GPUs that an engine takes; none where there are none, and none are to come."""
+    """GPUs that an engine takes; 0 in a cluster without GPUs that doesn't autoscale."""
     if not ray.is_initialized() or settings.engine != "vllm":
         return 0
     return _layout(settings).gpus if settings.autoscaled or cluster_gpus() else 0
@@ -70,13 +71,17 @@ def actor_gpus(settings: EngineSettings) -> int:
 
 
 def actor_options(settings: EngineSettings) -> dict[str, Any]:
-    """Where Ray may start the actor of an engine, as options of it: with its GPUs, or on any node that has some.
+    """Ray's options for the actor of an engine: its GPUs, or that it must be on a node that has some.
 
-    Nodes are named that the actor may not be on, and not those that it may: so it can follow to nodes that come later.
+    The label selector excludes nodes without a GPU and doesn't name those with one, so that nodes that join later qualify.
     """
     if gpus := actor_gpus(settings):
         return {"num_gpus": gpus}
-    bare = sorted(node for node, own in _totals().items() if not own.get("GPU")) if engine_gpus(settings) else []
+    bare = (
+        sorted(node for node, resources in _node_resources().items() if not resources.get("GPU"))
+        if engine_gpus(settings)
+        else []
+    )
     return {"label_selector": {_NODE: f"!in({','.join(bare)})"}} if bare else {}
 
 
@@ -84,20 +89,20 @@ def check(settings: EngineSettings) -> None:
     """Raise `EngineError`, naming what is missing, if the cluster hasn't the nodes that a layout needs."""
     if not engine_gpus(settings) or settings.autoscaled:
         return
-    layout, gpus = _layout(settings), {node: own.get("GPU", 0.0) for node, own in _totals().items()}
+    layout, gpus = _layout(settings), {node: resources.get("GPU", 0.0) for node, resources in _node_resources().items()}
     if nodes_for(layout, gpus) is None:
-        raise EngineError(f"{layout} needs {_groups(layout)}, and the cluster has {_listed(gpus)}")
+        raise EngineError(f"{layout} needs {_needed_gpus(layout)}, and the cluster has {_node_counts(gpus)}")
 
 
 def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     """Raise `SettingsError`, with the arithmetic, if a model can't fit the cluster's cards in its layout.
 
-    Only what is certain: the weights alone are more than the largest card has. What isn't known passes: nodes that are to
-    come, other cards than those of `GPUS`, models without a size, quantised ones.
+    Only a certain misfit is an error: the weights alone are more than the largest card has. What can't be known passes:
+    autoscaled nodes, cards that aren't in `GPUS`, models of unknown size, quantised models.
     """
     if not engine_gpus(settings) or settings.autoscaled:
         return
-    nodes = [own for own in _totals().values() if own.get("GPU")]
+    nodes = [resources for resources in _node_resources().values() if resources.get("GPU")]
     cards = {_card_of(node) for node in nodes}
     if not cards <= _CARDS.keys() or "quantization" in settings.engine_args:
         return
@@ -118,79 +123,85 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
 
 
 def wait_for_room(settings: EngineSettings, model: RewardModel, waiting: Callable[[str], None]) -> None:
-    """Wait until there is room for an engine, so that the actors that are asked for next begin with one that works.
+    """Wait until there is room for an engine, so that the first of the actors that are created next can start.
 
-    Called by the driver. `waiting` is told what for. Raises `SettingsError` if the model can't fit, and `EngineError` if the
-    cluster hasn't the nodes at all, or if there was no room within `placement_timeout_s`.
+    Called by the driver; `waiting` is called with a message. Raises `SettingsError` if the model can't fit, and
+    `EngineError` if the cluster doesn't have the nodes, or had no room within `placement_timeout_s`.
     """
     check_memory(settings, model)
     check(settings)
     if not engine_gpus(settings):
         return
     layout, start = _layout(settings), time.monotonic()
-    if _room(layout, min(_QUIET_S, settings.placement_timeout_s)):
+    if _find_room(layout, min(_QUIET_S, settings.placement_timeout_s)):
         return
-    waiting(f"waiting up to {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}")
-    while not _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)):
+    free = _node_counts(_free_gpus())
+    waiting(f"waiting up to {settings.placement_timeout_s:.0f} s for {_needed_gpus(layout)}; free are {free}")
+    while not _find_room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)):
         if time.monotonic() > start + settings.placement_timeout_s:
-            raise _gave_up(settings)
+            raise _timeout_error(settings)
         sweep()
         check(settings)
 
 
 def place(settings: EngineSettings) -> Placement | None:
-    """Get the GPUs of an engine that needs a placement group; called in its actor. None for any other.
+    """Create the placement group of an engine that needs one; called in its actor. None for any other engine.
 
-    Waits for GPUs that others have, or that are to come. Raises `EngineError` if the cluster hasn't the nodes at all, or if
-    the GPUs weren't free within `placement_timeout_s`.
+    Waits for GPUs that are in use or that autoscaling adds. Raises `EngineError` if the cluster doesn't have the nodes, or
+    if the GPUs weren't free within `placement_timeout_s`.
     """
     if not engine_gpus(settings) or settings.pipeline_parallel == 1:
         return None
     # The engine core is a process of its own, and connects to Ray by itself.
     os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
-    layout, here = _layout(settings), ray.get_runtime_context().get_node_id()
-    if not _totals()[here].get("GPU"):  # one that came after the actor's pool was made
-        raise EngineError(f"an engine of {layout} was started on node {here}, which has no GPU; start it again")
+    layout, own_node = _layout(settings), ray.get_runtime_context().get_node_id()
+    if not _node_resources()[own_node].get("GPU"):  # a node that joined after `actor_options` listed those to exclude
+        raise EngineError(f"an engine of {layout} was started on node {own_node}, which has no GPU; start it again")
     deadline = time.monotonic() + settings.placement_timeout_s
     while True:
-        sweep()  # each time: it takes Ray a moment to know that an actor is gone
+        sweep()  # in each round: it takes Ray a moment to notice that an actor is gone
         check(settings)
-        nodes = with_node(here, _room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)), layout, _free_gpus())
-        if nodes and (group := _placed(layout, nodes)) is not None:
+        # First a group without a choice of nodes, which waits (and makes autoscaling add nodes), only to learn where there
+        # is room; then the real one, on nodes of our choice. In between another engine may be quicker: then again.
+        nodes = with_node(own_node, _find_room(layout, min(_ASK_FOR_S, settings.placement_timeout_s)), layout, _free_gpus())
+        if nodes and (group := _create_group(layout, nodes)) is not None:
             return Placement(group)
         if time.monotonic() > deadline:
-            raise _gave_up(settings)
+            raise _timeout_error(settings)
 
 
 def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
-    """The node of each tensor-parallel group, on as few nodes as there can be; None if there isn't room."""
+    """The node of each tensor-parallel group, on as few nodes as possible; None if there isn't room.
+
+    `gpus` has the GPUs of each node. Nodes with the most room are filled first.
+    """
     room = sorted(((int(count) // layout.tensor_parallel, node) for node, count in gpus.items()), reverse=True)
     nodes = [node for groups, node in room for _ in range(groups)][: layout.pipeline_parallel]
     return nodes if len(nodes) == layout.pipeline_parallel else None
 
 
-def with_node(here: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
-    """The nodes of an engine, with this one among them if it has room: the first stage is beside the engine there."""
-    groups = int(free.get(here, 0.0)) // layout.tensor_parallel
-    if here in nodes or not nodes:
+def with_node(own_node: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
+    """The nodes of an engine, with its own among them if that has room, so that the first stage runs beside the engine."""
+    groups = int(free.get(own_node, 0.0)) // layout.tensor_parallel
+    if own_node in nodes or not nodes:
         return list(nodes)
-    return ([here] * groups + list(nodes))[: layout.pipeline_parallel]
+    return ([own_node] * groups + list(nodes))[: layout.pipeline_parallel]
 
 
 def sweep(killed: Collection[str] = ()) -> None:
-    """Free the GPUs of engines whose actors are gone, or were `killed` just now: Ray takes a moment to know that."""
+    """Remove the placement groups of actors that are gone, or were `killed` just now, which Ray notices a moment later."""
     for group_id, group in placement_group_table().items():
         kind, _, owner = group["name"].partition(":")
         actor = owner.partition(":")[0]
-        if kind == _NAME and group["state"] != "REMOVED" and (actor in killed or not _holds(actor)):
+        if kind == _NAME and group["state"] != "REMOVED" and (actor in killed or not _is_owner_alive(actor)):
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
 
 
-def _room(layout: Layout, wait_s: float) -> list[str]:
-    """Ask for room for an engine for a while, and give it back: the node of each tensor-parallel group, none without room.
+def _find_room(layout: Layout, wait_s: float) -> list[str]:
+    """Request room for an engine for `wait_s` seconds, and release it: the node of each tensor-parallel group, or nothing.
 
-    A group that waits is what makes an autoscaler add nodes. And only it is sure to hear of GPUs that come free: what Ray
-    says of free ones is behind by a moment, in which this has them.
+    A waiting group is what makes an autoscaler add nodes. It also gets GPUs as soon as they are free, while the free
+    resources that Ray reports are behind by a moment.
     """
     bundles = [{"GPU": float(layout.tensor_parallel)}] * layout.pipeline_parallel
     group = placement_group(bundles, strategy="PACK", name=_name())
@@ -200,11 +211,9 @@ def _room(layout: Layout, wait_s: float) -> list[str]:
         remove_placement_group(group)
 
 
-def _gave_up(settings: EngineSettings) -> EngineError:
-    layout = _layout(settings)
-    return EngineError(
-        f"{layout} waited {settings.placement_timeout_s:.0f} s for {_groups(layout)}; free are {_listed(_free_gpus())}"
-    )
+def _timeout_error(settings: EngineSettings) -> EngineError:
+    layout, free = _layout(settings), _node_counts(_free_gpus())
+    return EngineError(f"{layout} waited {settings.placement_timeout_s:.0f} s for {_needed_gpus(layout)}; free are {free}")
 
 
 def _layout(settings: EngineSettings) -> Layout:
@@ -212,42 +221,42 @@ def _layout(settings: EngineSettings) -> Layout:
 
 
 def _name() -> str:
-    """Tells `sweep` whose a group is. Ray frees what a driver holds by itself."""
+    """The name of a new group, by which `sweep` finds its actor; empty in a driver, whose groups Ray frees by itself."""
     actor = ray.get_runtime_context().get_actor_id()
     return f"{_NAME}:{actor}:{secrets.token_hex(4)}" if actor else ""
 
 
 def is_wanted(actor: str) -> bool:
-    """Whether an actor is there, or is to be started again."""
+    """Whether an actor is alive, being created or being restarted."""
     return bool(ray_state.actor_table(actor, None, None).get("State") in ("ALIVE", "PENDING_CREATION", "RESTARTING"))
 
 
-def _holds(actor: str) -> bool:
-    """Whether what an actor got is still held; what an earlier process of the actor got that asks isn't."""
+def _is_owner_alive(actor: str) -> bool:
+    """Whether a group's actor still uses it. A group of the calling actor is from an earlier process of it: not used."""
     return actor != ray.get_runtime_context().get_actor_id() and is_wanted(actor)
 
 
-def _placed(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None:
-    """A group with its bundles on these nodes; None if somebody else was quicker."""
-    where = [node for node in nodes for _ in range(layout.tensor_parallel)]
-    selectors = [{_NODE: node} for node in where]
-    group = placement_group([{"GPU": 1.0} for _ in where], strategy="PACK", name=_name(), bundle_label_selector=selectors)
+def _create_group(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None:
+    """A group with its bundles on these nodes; None if another engine took the GPUs first."""
+    expected = [node for node in nodes for _ in range(layout.tensor_parallel)]
+    selectors = [{_NODE: node} for node in expected]
+    group = placement_group([{"GPU": 1.0} for _ in expected], strategy="PACK", name=_name(), bundle_label_selector=selectors)
     if not group.wait(_READY_S):
         remove_placement_group(group)
         return None
-    there = Counter(placement_group_table(group)["bundles_to_node_id"].values())
-    if there != Counter(where):
+    actual = Counter(placement_group_table(group)["bundles_to_node_id"].values())
+    if actual != Counter(expected):
         remove_placement_group(group)
-        raise EngineError(f"Ray placed {layout} as {dict(there)}, and not on {dict(Counter(where))}")
+        raise EngineError(f"Ray placed {layout} as {dict(actual)}, and not on {dict(Counter(expected))}")
     return group
 
 
 def _card_of(node: Mapping[str, float]) -> str:
-    """The type of a node's cards; an empty string if Ray doesn't know it."""
+    """The type of a node's cards, as Ray names it; empty if Ray doesn't know it."""
     return next((name.removeprefix(_CARD) for name in node if name.startswith(_CARD)), "")
 
 
-def _groups(layout: Layout) -> str:
+def _needed_gpus(layout: Layout) -> str:
     return (
         f"{layout.tensor_parallel} GPU{'s' * (layout.tensor_parallel > 1)} of one node"
         if layout.pipeline_parallel == 1
@@ -255,15 +264,15 @@ def _groups(layout: Layout) -> str:
     )
 
 
-def _listed(gpus: Mapping[str, float]) -> str:
+def _node_counts(gpus: Mapping[str, float]) -> str:
     nodes = Counter(int(count) for count in gpus.values() if count)
-    return ", ".join(f"{count} node{'s' * (count > 1)} with {own}" for own, count in sorted(nodes.items())) or "no GPU"
+    return ", ".join(f"{count} node{'s' * (count > 1)} with {size}" for size, count in sorted(nodes.items())) or "no GPU"
 
 
 def _free_gpus() -> dict[str, float]:
     free: Mapping[str, Any] = available_resources_per_node()  # type: ignore[no-untyped-call]
-    return {node: own.get("GPU", 0.0) for node, own in free.items()}
+    return {node: resources.get("GPU", 0.0) for node, resources in free.items()}
 
 
-def _totals() -> dict[str, Any]:
+def _node_resources() -> dict[str, Any]:
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]

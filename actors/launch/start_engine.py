@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 Report = Callable[[str], object]
-"""Is called with each step of an engine's start as it begins, in words for a person."""
+"""Called with the name of each step of an engine's start, as it begins."""
 
 
 def start_engine(
@@ -24,7 +24,7 @@ def start_engine(
 ) -> Engine:
     """Start an engine and wait until it is ready. Raises `EngineError` with the engine's own message.
 
-    One that is `online` answers sooner where it could read more tokens in a step.
+    An `online` engine reads fewer tokens in a step, so that requests wait less for each other.
     """
     if settings.engine == "fake":
         try:
@@ -59,7 +59,7 @@ def start_engine(
 
 
 def _placement(settings: EngineSettings) -> "Placement | None":
-    """GPUs on several nodes. Where there is no Ray, all stages are on this machine."""
+    """The placement group of an engine of several pipeline stages; without Ray, all stages are on this machine."""
     if settings.pipeline_parallel == 1:
         return None
     from actors.launch.placement import place
@@ -74,7 +74,7 @@ def _fake_engine(
     die_after: int | None = None,
     latency_s: float = 0.0,
 ) -> FakeEngine:
-    """A fake engine; its engine arguments are the faults that a test wants to see handled."""
+    """A fake engine; its engine arguments are faults to inject."""
     faults = Faults({int(token): FakeFault(fault) for token, fault in (at or {}).items()}, die_after)
     return FakeEngine(
         model.labels,

@@ -63,9 +63,9 @@ class Attributes(Family):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture == "NemotronForSequenceClassification" and checkpoint.labels == self._labels
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """What a converted checkpoint must hold, since the published one is NeMo's own format."""
-        super().check(checkpoint, known, tensor_parallel)
+        super().check(checkpoint, published, tensor_parallel)
         if checkpoint.tensors and "score.bias" not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no score.bias, and the attribute head has one: every score would be shifted. "
@@ -73,9 +73,9 @@ class Attributes(Family):
             )
         hidden = checkpoint.config.get("hidden_size")
         for name, shape in (("score.weight", (self._labels, hidden)), ("score.bias", (self._labels,))):
-            if checkpoint.tensors and hidden and (found := checkpoint.tensors[name]) not in (None, shape):
+            if checkpoint.tensors and hidden and (stored := checkpoint.tensors[name]) not in (None, shape):
                 raise ModelError(
-                    f"{checkpoint.folder}: {name} is {list(found or ())}, and the attribute head's is {list(shape)}, "
+                    f"{checkpoint.folder}: {name} is {list(stored or ())}, and the attribute head's is {list(shape)}, "
                     f"one row for each of {', '.join((*UNTRAINED, *ATTRIBUTES))}. "
                     "Convert the checkpoint again, with all of rm_head"
                 )
@@ -105,7 +105,7 @@ class Attributes(Family):
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         named = dict(zip((*UNTRAINED, *ATTRIBUTES), values, strict=True))
         if self.way.steerlm_rounding:
-            named = {name: _rounded(value) for name, value in named.items()}
+            named = {name: _round_as_steerlm(value) for name, value in named.items()}
         return {name: named[name] for name in self.outputs()}
 
     @property
@@ -113,8 +113,8 @@ class Attributes(Family):
         return len(UNTRAINED) + len(ATTRIBUTES)
 
 
-def _rounded(value: float) -> float:
-    """As NeMo-Aligner's attribute_annotate.py: into 0 to 4, then to a whole number, half to even; NaN stays what it is."""
+def _round_as_steerlm(value: float) -> float:
+    """As NeMo-Aligner's attribute_annotate.py: clip to 0 to 4, then round half to even; NaN stays NaN."""
     return value if math.isnan(value) else float(round(min(max(value, 0.0), 4.0)))
 
 

@@ -1,9 +1,9 @@
 r"""Llama-3.3-Nemotron-Super-49B-GenRM and -Multilingual: grades of one response or two in boxes, and a ranking of two.
 
-The conversation ends with the user's turn; the responses follow in roles of their own. After the reasoning come blocks with
-marks around them: a `\boxed{}` with a grade from 1 to 5 for each response, and one with the ranking, from 1 (the first is
-much better) to 6. A ranking that favours nobody doesn't exist, so it tells equal grades apart: `margin` is 3.5 less the
-ranking for the first, and the other way round for the second.
+The conversation ends with the user's turn; the responses follow in roles of their own. After the reasoning come two marked
+blocks: a `\boxed{}` with a grade from 1 to 5 for each response, and one with the ranking, from 1 (the first is much better)
+to 6. No ranking is neutral, so it decides between equal grades: `margin` is 3.5 less the ranking for the first response, and
+the ranking less 3.5 for the second.
 """
 
 import re
@@ -19,7 +19,7 @@ GRADES = (1.0, 5.0)
 RANKINGS = (1.0, 6.0)
 EVEN = 3.5
 DELIMITERS = tuple(f"[The {edge} of Response {at}]" for at in (1, 2) for edge in ("Begin", "End"))
-"""Of NVIDIA's prompt for these judges, whatever else a checkpoint's template writes."""
+"""Delimiters of NVIDIA's prompt for these judges, in addition to those of a checkpoint's template."""
 ROLES = (Shown.RESPONSE_1, Shown.RESPONSE_2)
 _BOX = re.compile(r"\\boxed(?:\{([^{}]*)\})?")  # what holds more than numbers is a box too, and unreadable
 _CARD = (
@@ -30,7 +30,7 @@ _CARD = (
 
 
 def graded(grades: tuple[float, ...], ranking: float | None) -> Verdict:
-    """A grade for each response; and of two, who is ahead by how much."""
+    """The verdict of grades, and of a ranking of two responses."""
     if ranking is None:
         return Verdict(tuple({"score": grade} for grade in grades))
     margins = (EVEN - ranking, ranking - EVEN)
@@ -88,16 +88,16 @@ class GenrmBoxed(Judge):
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=False))
         return template((*question.context, *shown), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        answer = answer_of(said.text)
-        grades = _boxed(answer, "Individual Scores", shown, *GRADES)
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        answer = answer_of(generation.text)
+        grades = _read_boxes(answer, "Individual Scores", shown, *GRADES)
         if shown == 1:
             return graded(grades, None)
-        return graded(grades, *_boxed(answer, "Ranking Score", 1, *RANKINGS))
+        return graded(grades, *_read_boxes(answer, "Ranking Score", 1, *RANKINGS))
 
 
-def _boxed(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
-    """The numbers in the only box between the marks of a block."""
+def _read_boxes(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
+    """The `count` numbers in the box of a block. Raises `Unreadable`, also if two boxes differ."""
     block = between(answer, f"[The Begin of {what}]", f"[The End of {what}]")
     boxes = [box.split(",") for box in _BOX.findall(block)]
     if any(len(box) != count for box in boxes):

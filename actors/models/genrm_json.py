@@ -71,18 +71,18 @@ class GenrmJson(Judge):
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=True))
         return template((*question.context, *principle, *shown), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        one, other, ranking = the_only(_verdicts(answer_of(said.text)))
-        return graded((one, other), ranking)
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        first, second, ranking = the_only(_read_verdicts(answer_of(generation.text)))
+        return graded((first, second), ranking)
 
 
-def _verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
-    """In every object that has one of the three; then it must have all."""
-    for found in objects(answer, *_KEYS):
-        for given in (found, found.get("overall")):
-            if isinstance(given, dict) and not given.keys().isdisjoint(_KEYS):
-                one, other, ranking = map(given.get, _KEYS)
-                yield number(one, *GRADES), number(other, *GRADES), number(ranking, *RANKINGS)
+def _read_verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
+    """The two grades and the ranking in every object that has one of the keys: then it must have all three."""
+    for parsed in objects(answer, *_KEYS):
+        for block in (parsed, parsed.get("overall")):
+            if isinstance(block, dict) and not block.keys().isdisjoint(_KEYS):
+                first, second, ranking = map(block.get, _KEYS)
+                yield number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
 
 
 FAMILY = GenrmJson()

@@ -1,9 +1,9 @@
-"""Qwen3-Nemotron-32B-GenRM-Principle: it writes, then says Yes or No to a principle; the reward is how sure it is.
+"""Qwen3-Nemotron-32B-GenRM-Principle reasons, then says Yes or No to a principle; the reward is how sure it is.
 
 The conversation ends with the response, and the principle is a last turn of its own role. The reward is the log-probability
 of " Yes" less that of " No" where the judge gave its final judgement, each at least -50. The card subtracts the highest
-logit instead of the logarithm of their sum, which differs only where the -50 acts. Its example draws with the checkpoint's
-own settings, and reads after them; here, as the card says of vLLM, the likeliest text is read, before any temperature.
+logit instead of the logarithm of their sum, which differs only where the -50 acts. Its example samples with the checkpoint's
+settings, and reads logits after temperature; here, as the card says of vLLM, the text is greedy, before any temperature.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,19 +72,22 @@ class GenrmPrinciple(ByPrinciple, Judge):
             raise Rejected(Reason.NO_PRINCIPLE)
         return template((*question.messages, Message(Shown.PRINCIPLE, question.principle)), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        return Verdict(({_NUMBER: difference(said, MARKER, self.marks, self.verdict_ids)},))
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        return Verdict(({_NUMBER: difference(generation, MARKER, self.marks, self.verdict_ids)},))
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
         return scores[_NUMBER]
 
-    def complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
+    def is_complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
         return True  # each text is about one principle, and the reward of all
 
     def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
-        """The n-th verdicts by each principle together; of one that has more than another, the last are left over."""
-        numbers = [[verdict.scores[0][_NUMBER] for verdict in one.verdicts] for one in about]
-        return [[self.combined(found, weights) for found in zip(*numbers, strict=False)]]
+        """One reading for the n-th verdicts of all principles together.
+
+        A principle with more readable verdicts than another has its last ones left out.
+        """
+        numbers = [[verdict.scores[0][_NUMBER] for verdict in judgement.verdicts] for judgement in about]
+        return [[self.combined(vote, weights) for vote in zip(*numbers, strict=False)]]
 
     def made_up(self, rng: Random, shown: int) -> Verdict:
         return Verdict(({_NUMBER: rng.uniform(-5, 5)},))

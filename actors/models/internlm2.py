@@ -65,8 +65,8 @@ class InternLM2(OneLogit):
     def recognises(self, checkpoint: Checkpoint) -> bool:
         return False  # POLAR shares the class, and is asked about a trajectory beside a reference
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        super().check(checkpoint, known, tensor_parallel)
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        super().check(checkpoint, published, tensor_parallel)
         if not isinstance(checkpoint.config.get(_TOKEN), int):
             raise ModelError(f"{checkpoint.folder}/config.json has no {_TOKEN}, the token at which the reward is read")
         if checkpoint.config.get("bias"):

@@ -1,8 +1,8 @@
 """Qwen2.5-Math-PRM: a probability that each step of a solution is right.
 
 The card joins the steps, which blank lines part in a response, by `<extra_0>`, with one after the last; at each the head
-gives two logits, and the step's reward is the softmax of the second. What they come to for a response isn't the card's
-matter: the product of all steps unless the weights say otherwise, as the authors take for best-of-N (arXiv 2501.07301).
+gives two logits, and the step's reward is the softmax of the second. The card doesn't define a response's reward: here it is
+the product over all steps unless the weights say otherwise, as the authors use for best-of-N (arXiv 2501.07301).
 """
 
 import itertools
@@ -71,7 +71,7 @@ class MathProcess(Family):
 
     def shown(self, question: Question) -> tuple[str, ...]:
         (solution,) = question.responses
-        return tuple(map(str.strip, _steps(solution)))
+        return tuple(map(str.strip, _split_steps(solution)))
 
     def blank(self, question: Question, word: str) -> Question:
         steps = "\n\n".join([word] * len(self.shown(question)))
@@ -79,7 +79,7 @@ class MathProcess(Family):
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         *context, last = with_default_system(question.messages)
-        if not (steps := _steps(last.content)):
+        if not (steps := _split_steps(last.content)):
             raise Rejected(Reason.EMPTY_CONTENT)
         return template((*context, Message(last.role, "".join(step + STEP for step in steps))))
 
@@ -89,10 +89,10 @@ class MathProcess(Family):
         return weighted_reward({"product": math.prod(steps), "min": min(steps), "last": steps[-1]}, weights, steps)
 
 
-def _steps(solution: str) -> list[str]:
-    """As they are written, but for the line ends around them."""
+def _split_steps(solution: str) -> list[str]:
+    """The steps of a solution, which blank lines separate, without line ends around them."""
     runs = itertools.groupby(solution.split("\n"), key=lambda line: bool(line.strip()))
-    return ["\n".join(lines).strip("\r") for said, lines in runs if said]
+    return ["\n".join(lines).strip("\r") for has_text, lines in runs if has_text]
 
 
 FAMILY = MathProcess()

@@ -1,7 +1,7 @@
-"""A language model that is asked whether a response fulfils a principle: its logit of Yes less that of No.
+"""A language model that says whether a response fulfils a principle: its logit of Yes less that of No.
 
-The question is a user's turn after the response, word for word the model card's; the two logits are those of the first token
-that the model would say. One forward pass for each principle; `actors/contracts/by_principle.py` has what several come to.
+The question is a user turn after the response, word for word the model card's; the two logits are those of the first token
+of the answer. One forward pass for each principle; `actors/contracts/by_principle.py` combines several.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class Principle(ByPrinciple, LogitHead):
         return self.named()
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
-        """Each principle about each response; one without a principle, which can't be asked, if there is none."""
+        """A question for each response and principle. Without principles, one per response, which `text` then rejects."""
         principles = tuple((self.way.principles or {}).values()) or request.principles or (None,)
         return [
             Question(request.context, (request.responses[at].content,), (at,), principle)
@@ -74,8 +74,8 @@ class Principle(ByPrinciple, LogitHead):
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:
             raise Rejected(Reason.NO_PRINCIPLE)
-        asked = Message(Role.USER, QUESTION.format(question.principle))
-        return template((*question.messages, asked), generation_prompt=True)
+        turn = Message(Role.USER, QUESTION.format(question.principle))
+        return template((*question.messages, turn), generation_prompt=True)
 
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         return self.combined([score for (((score,),),) in zip(answers, strict=True)], weights)

@@ -1,13 +1,12 @@
-"""R3: rates by a rubric: two responses against each other, one from 1 to 5, or one as true or false.
+"""R3 rates by a rubric: two responses against each other, one from 1 to 5, or one as true or false.
 
-Asked with one user turn of task, input, responses, rubric and the form of the answer, word for word its authors'
-(Apache-2.0). The rubric comes with the run (`--principles`) or with the row: lines that begin with what they stand for, `1:`
-to `5:`, `Response 1:` and `Response 2:`, or `true:` and `false:`; what stands before them is the task. Without one, two
-responses are compared by the rubric that its authors took for RM-Bench.
+The prompt is one user turn of task, input, responses, rubric and the form of the answer, word for word its authors'
+(Apache-2.0). The rubric comes with the run (`--principles`) or with the row. Its lines begin with their label: `1:` to `5:`,
+`Response 1:` and `Response 2:`, or `true:` and `false:`; text before them is the task. Without a rubric, two responses are
+compared by the one that its authors used for RM-Bench.
 
 The verdict is `score` in the object after the reasoning. Its authors take the first `"score": ...` anywhere, which may be in
-the reasoning; here an object that is broken is searched for it, too, but only after the reasoning, and all that is found
-must be the same.
+the reasoning; here a broken object is searched as well, but only after the reasoning, and all scores must be equal.
 """
 
 import json
@@ -29,7 +28,7 @@ _RATE = "Your task is to rate the response to the given query."
 
 
 class _Kind(NamedTuple):
-    """One of the three prompts."""
+    """The parts of one of the three prompts (`--rating`)."""
 
     shows: Shows
     labels: tuple[str, ...]
@@ -37,7 +36,7 @@ class _Kind(NamedTuple):
     explanation: str
     score: str
     rubric: str
-    """Without one of the user's; empty if its authors have none."""
+    """The default, if neither run nor row has one; empty if the authors have none."""
 
 
 _RESPONSES = ("Response 1", "Response 2")
@@ -126,7 +125,7 @@ class R3(Judge):
 
     @property
     def card_votes(self) -> int:
-        """Both orders of a pair, whose answer is one of the two."""
+        """2 for pairs, one in each order: the answer names one of the two, and can't say that they are equal."""
         return 2 if self.shows is Shows.TWO else 1
 
     @property
@@ -150,16 +149,16 @@ class R3(Judge):
         return tuple(map(str.strip, question.responses))
 
     def blank(self, question: Question, word: str) -> Question:
-        """The rubric stays: it is ours, or has been found to hold no control token."""
+        """Without the row's texts, but with the rubric: it is ours, or was already checked for control tokens."""
         return replace(super().blank(question, word), principle=question.principle)
 
     def example_principle(self, word: str) -> str:
         return "\n".join(f"{label}: {word}" for label in self._kind.labels)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
-        return template((Message(Role.USER, self._prompt(question)),), generation_prompt=True)
+        return template((Message(Role.USER, self._write_prompt(question)),), generation_prompt=True)
 
-    def _prompt(self, question: Question) -> str:
+    def _write_prompt(self, question: Question) -> str:
         kind = self._kind
         task, rubric = self.rubric(question.principle or kind.rubric)
         headings = [f"RESPONSE {at}" for at in (1, 2)] if kind.shows is Shows.TWO else ["RESPONSE"]
@@ -178,17 +177,17 @@ class R3(Judge):
             + "### EVALUATION"
         )
 
-    def rubric(self, given: str) -> tuple[str, str]:
-        """The task, and the rubric's lines. Raises `Rejected` if it isn't one for what is asked."""
-        first = _LABELLED.search(given)
-        if first is None or sorted(_LABELLED.findall(given)) != sorted(self._kind.labels):
-            wanted = ", ".join(f"`{label}: ...`" for label in self._kind.labels)
-            raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for --rating {self.way.rating} has the lines {wanted}")
-        return given[: first.start()].strip() or _RATE, given[first.start() :].strip()
+    def rubric(self, text: str) -> tuple[str, str]:
+        """The task, and the rubric's lines. Raises `Rejected` unless it has exactly the labels of `--rating`."""
+        first = _LABELLED.search(text)
+        if first is None or sorted(_LABELLED.findall(text)) != sorted(self._kind.labels):
+            lines = ", ".join(f"`{label}: ...`" for label in self._kind.labels)
+            raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for --rating {self.way.rating} has the lines {lines}")
+        return text[: first.start()].strip() or _RATE, text[first.start() :].strip()
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        answer = answer_of(said.text)
-        score = the_only(_scores(answer))
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        answer = answer_of(generation.text)
+        score = the_only(_read_scores(answer))
         if self.shows is Shows.TWO:
             if score not in _RESPONSES:
                 raise Unreadable(Reason.NO_VERDICT)
@@ -200,11 +199,11 @@ class R3(Judge):
         return Verdict(({"score": number(score, 1, 5)},))
 
 
-def _scores(answer: str) -> Iterator[Hashable]:
-    """`score` in every object that has it, and where it stands in one that is broken; None, where no value can be told."""
-    found, rest = objects_and_rest(answer)
+def _read_scores(answer: str) -> Iterator[Hashable]:
+    """Each `score`, in whole objects and in broken ones; None for one whose value can't be read."""
+    objects, rest = objects_and_rest(answer)
     for score in (
-        *(given["score"] for given in found if "score" in given),
+        *(block["score"] for block in objects if "score" in block),
         *(match["score"] for match in _SCORE.finditer(rest)),
     ):
         yield str(score).lower() if isinstance(score, bool) else score if isinstance(score, str | int | float) else None

@@ -1,12 +1,11 @@
-"""RewardAnything: grades and ranks any number of responses in one go, by a principle.
+"""RewardAnything grades and ranks any number of responses in one text, by a principle.
 
-Asked with its authors' system turn, word for word (Apache-2.0), and a user turn of JSON. The responses have masked names in
-a shuffled order, which follows from the prompt and the vote; the verdict gives a grade from 1 to 5 for each name and their
-order from best to worst, which tells equal grades apart. Its authors' package repairs broken JSON, and cuts inputs at 4,096
-tokens; here what isn't an object is a failure, and what is too long is rejected.
+The prompt is its authors' system turn, word for word (Apache-2.0), and a user turn of JSON. The responses have masked names,
+in an order shuffled by a hash of the prompt and the vote. The verdict has a grade from 1 to 5 for each name, and their order
+from best to worst, which ranks equal grades. Its authors' package repairs broken JSON, and cuts inputs at 4,096 tokens; here
+broken JSON is a failure, and a long input is rejected.
 
-Of a conversation with several turns the authors say nothing: its turns stand in `prompt`, one after the other, with who
-speaks.
+The authors don't say what to do with several turns: here `prompt` has them one after the other, each with its role.
 """
 
 import json
@@ -46,11 +45,11 @@ Output ONLY this JSON format:
 """
 _LOW, _HIGH = 1.0, 5.0
 _ORDERS = ("best-to-worst", "best-to-worse")
-"""The authors' parser knows both."""
+"""The authors' parser accepts both spellings."""
 
 
 def as_text(turns: tuple[Message, ...]) -> str:
-    """A single turn as it is; several, each with who speaks."""
+    """A conversation as one text: a single turn unchanged, several turns each with its role."""
     if len(turns) == 1:
         return turns[0].content
     return "\n".join(f"{turn.role.value}: {turn.content}" for turn in turns)
@@ -104,14 +103,15 @@ class RewardAnything(Judge):
         if question.principle is None:
             raise Rejected(Reason.NO_PRINCIPLE)
         responses = dict(zip(_names(len(question.responses)), question.responses, strict=True))
-        asked = {"principle": question.principle, "prompt": as_text(question.context), "responses": responses}
-        turns = (Message(Role.SYSTEM, SYSTEM_TURN), Message(Role.USER, json.dumps(asked, ensure_ascii=False)))
+        task = {"principle": question.principle, "prompt": as_text(question.context), "responses": responses}
+        turns = (Message(Role.SYSTEM, SYSTEM_TURN), Message(Role.USER, json.dumps(task, ensure_ascii=False)))
         return template(turns, generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        grades, order = the_only(_verdicts(answer_of(said.text), _names(shown)))
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        grades, order = the_only(_read_verdicts(answer_of(generation.text), _names(shown)))
+        # The order decides which is better, also between equal grades; without one, the grades do.
         merits = tuple(float(shown - place) for place in order) if order else grades
-        ranks = [float(1 + sum(its > merit for its in merits)) for merit in merits]
+        ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]
         scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))
         return Verdict(tuple(scores), merits if shown > 1 else ())
 
@@ -120,16 +120,16 @@ def _names(count: int) -> list[str]:
     return [f"model-{number}" for number in range(1, count + 1)]
 
 
-def _verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
-    """The grades by name, and each one's place in the order; no places if no order is given."""
-    for found in objects(answer, "scores", *_ORDERS):
-        if found.keys().isdisjoint(("scores", *_ORDERS)):
+def _read_verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
+    """From each object the grade of each name, and its place in the order, 0 for the best; no places without an order."""
+    for parsed in objects(answer, "scores", *_ORDERS):
+        if parsed.keys().isdisjoint(("scores", *_ORDERS)):
             continue
-        scores = found.get("scores")
+        scores = parsed.get("scores")
         if not isinstance(scores, dict) or set(scores) != set(names):
             raise Unreadable(Reason.NO_VERDICT)
         grades = tuple(number(scores[name], _LOW, _HIGH) for name in names)
-        orders = [found[key] for key in _ORDERS if found.get(key) is not None] or [None]
+        orders = [parsed[key] for key in _ORDERS if parsed.get(key) is not None] or [None]
         for order in orders:
             if order is not None and (not isinstance(order, list) or sorted(map(str, order)) != sorted(names)):
                 raise Unreadable(Reason.NO_VERDICT)

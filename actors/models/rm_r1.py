@@ -1,8 +1,8 @@
-"""RM-R1, distilled from DeepSeek's reasoning: names the better of two responses, after reasoning about them.
+"""RM-R1, distilled from DeepSeek's reasoning, names the better of two responses after reasoning about them.
 
-Asked with one user turn and no system turn, word for word its authors' (Apache-2.0). The verdict is what the last `<answer>`
-says, after which there are no more words, so that what a text quotes on its way is none. Its authors show each pair in one
-order, by chance; here it is asked in both, and a judge that contradicts itself has said that they are equal.
+The prompt is one user turn and no system turn, word for word its authors' (Apache-2.0). The verdict is in the last
+`<answer>`, with no words after it, so that an answer quoted earlier isn't taken for it. Its authors show each pair in one
+random order; here both orders are judged, and a judge that contradicts itself counts as a tie.
 """
 
 import re
@@ -29,14 +29,14 @@ NAMES = ("A", "B")
 
 
 def both(question: Question) -> str:
-    """The responses under the question, or, after a longer conversation, each at its end."""
+    """Both responses under a single question, or each at the end of a copy of a longer conversation."""
     if len(question.context) == 1:
-        (asked,) = question.context
+        (message,) = question.context
         blocks = (
             f"[The Start of Chatbot {name}'s Response]\n{response}\n[The End of Chatbot {name}'s Response]"
             for name, response in zip(NAMES, question.responses, strict=True)
         )
-        return "\n\n".join((f"[Client Question]\n{asked.content}", *blocks))
+        return "\n\n".join((f"[Client Question]\n{message.content}", *blocks))
     return "\n\n".join(
         f"[The Start of the Conversation between Chatbot {name} and the Client]\n"
         f"{_lines((*question.context, Message(Role.ASSISTANT, response)), name)}\n"
@@ -103,16 +103,16 @@ class RmR1(Judge):
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
-        _, given, last = answer_of(said.text).rpartition("<answer>")
-        match = _ANSWER.fullmatch(last)
-        if not given or match is None:
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
+        _, tag, tail = answer_of(generation.text).rpartition("<answer>")
+        match = _ANSWER.fullmatch(tail)
+        if not tag or match is None:
             raise Unreadable(Reason.NO_VERDICT)
         return won(match[1] == NAMES[0])
 
 
 def won(first: bool) -> Verdict:
-    """One for the better of two responses, nothing for the other."""
+    """The verdict with 1 for the better of two responses, and 0 for the other."""
     merits = (1.0, 0.0) if first else (0.0, 1.0)
     return Verdict(tuple({"win": merit} for merit in merits), merits)
 

@@ -1,7 +1,7 @@
-"""A judge of the user's own: any chat model, a prompt in Jinja and a way to read the answer, in YAML and without Python.
+"""A judge that the user defines: any chat model, with a prompt in Jinja and a parser for the answer, in YAML alone.
 
-`actors/settings/rubric.py` says what a rubric holds. The prompt is rendered in a sandbox; texts of the conversation are only
-put in its places, so none is taken for Jinja.
+`actors/settings/rubric.py` has the fields of a rubric. The prompt is rendered in a sandbox; texts of the conversation are
+values of its variables, so Jinja inside them isn't run.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from actors.verdicts.parsing import answer_of, number, objects, the_only
 from actors.verdicts.verdict_token import difference
 
 _MOST_MATCHES = 1000
-"""A text in which a verdict is found more often says nothing but that; each match may be a pass over the text."""
+"""The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
 _MERITS = {"first": (1.0, 0.0), "second": (0.0, 1.0), "tie": (0.5, 0.5)}
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
@@ -62,7 +62,7 @@ class Rubric(Judge):
     def rubric(self) -> RubricSettings:
         """The user's."""
         if self.asks.rubric is None:
-            return _NONE
+            return _NO_RUBRIC
         return self.asks.rubric
 
     @property
@@ -93,7 +93,7 @@ class Rubric(Judge):
         return self.rubric.outputs
 
     def card_weights(self) -> dict[str, float]:
-        """Who wins, if it says so; else the mean of its numbers, or of what is true or false if it has no others."""
+        """The winner, if the rubric reads one; else the mean of its numbers, or of its booleans if it has no numbers."""
         outputs = self.rubric.outputs
         graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in self.rubric.truths]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
@@ -107,7 +107,7 @@ class Rubric(Judge):
         return replace(super().sampling(*how), schema=None if schema is None else json.dumps(schema))
 
     def opening(self, text: str) -> str:
-        """An engine that holds a text to a schema doesn't let it reason, whatever the template has begun."""
+        """Empty with a schema: the engine forces the text into JSON from its first token, even after a begin mark."""
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
@@ -128,32 +128,41 @@ class Rubric(Judge):
         try:
             prompt = _template(self.rubric.prompt).render(places)
             system = None if self.rubric.system is None else _template(self.rubric.system).render(places)
-        except Exception as error:  # the sandbox's own, and whatever an expression of the user's comes to
+        except Exception as error:  # the sandbox's errors, and any that an expression of the user's raises
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
         turns = (Message(Role.USER, prompt),)
         return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
 
-    def verdict(self, said: Generation, shown: int) -> Verdict:
+    def verdict(self, generation: Generation, shown: int) -> Verdict:
         rubric = self.rubric
         if rubric.verdict is not None:
-            return Verdict(({"score": difference(said, rubric.verdict.after, self.marks, self.verdict_ids)},))
-        answer = answer_of(said.text)
-        found = dict(the_only(tuple(read.items()) for read in (_matched if rubric.pattern else _given)(rubric, answer)))
-        return self._verdict(found)
+            return Verdict(({"score": difference(generation, rubric.verdict.after, self.marks, self.verdict_ids)},))
+        answer = answer_of(generation.text)
+        outputs = dict(
+            the_only(
+                tuple(outputs_once.items())
+                for outputs_once in (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
+            )
+        )
+        return self._verdict(outputs)
 
-    def _verdict(self, found: Mapping[str, float | tuple[float, float]]) -> Verdict:
+    def _verdict(self, outputs: Mapping[str, float | tuple[float, float]]) -> Verdict:
         if self.shows is Shows.ONE:
-            return Verdict((dict(found),))  # type: ignore[arg-type]  # only of two responses is there a winner
+            return Verdict((dict(outputs),))  # type: ignore[arg-type]  # only of two responses is there a winner
         sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for output in self.rubric.outputs:
-            pair = found[WINNER] if output == "win" and WINNER in found else (found[f"{output}_1"], found[f"{output}_2"])
+            pair = (
+                outputs[WINNER]
+                if output == "win" and WINNER in outputs
+                else (outputs[f"{output}_1"], outputs[f"{output}_2"])
+            )
             for side, value in zip(sides, pair, strict=True):  # type: ignore[arg-type]
                 side[output] = value  # type: ignore[assignment]
-        merits = found.get(WINNER) or tuple(sum(side.values()) for side in sides)
+        merits = outputs.get(WINNER) or tuple(sum(side.values()) for side in sides)
         return Verdict(sides, merits)  # type: ignore[arg-type]
 
 
-_NONE = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
+_NO_RUBRIC = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
 
 
 @lru_cache(maxsize=16)
@@ -162,7 +171,7 @@ def _template(text: str) -> Template:
 
 
 def _needs_principle(rubric: RubricSettings) -> bool:
-    """Whether the prompt can't do without one: `{% if principle is defined %}` can."""
+    """Whether rendering fails without a principle; a prompt with `{% if principle is defined %}` doesn't need one."""
     places = {
         "conversation": "",
         "turns": [{"role": "user", "content": ""}],
@@ -175,7 +184,7 @@ def _needs_principle(rubric: RubricSettings) -> bool:
             _template(text).render(places)
     except UndefinedError:
         return "principle" in _variables(rubric)
-    except Exception:  # noqa: BLE001  that it can't be rendered at all is told where it is rendered
+    except Exception:  # noqa: BLE001  a prompt that can't be rendered at all is rejected row by row
         return False
     return False
 
@@ -185,70 +194,73 @@ def _variables(rubric: RubricSettings) -> set[str]:
     return set().union(*(meta.find_undeclared_variables(_JINJA.parse(text)) for text in texts))
 
 
-Read = dict[str, float | tuple[float, float]]
+Outputs = dict[str, float | tuple[float, float]]
 
 
-def _matched(rubric: RubricSettings, answer: str) -> Iterator[Read]:
-    """What the pattern finds, each time that it does."""
+def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
+    """The outputs of each match of the pattern. Raises `Unreadable` for too many matches, or half of a number."""
     pattern = rubric.pattern or ""
     places = groups_of(pattern) or {"score": 1}
     try:
-        found = list(itertools.islice(linear(pattern).finditer(answer), _MOST_MATCHES + 1))
+        matches = list(itertools.islice(linear(pattern).finditer(answer), _MOST_MATCHES + 1))
     except UnicodeEncodeError:
         raise Unreadable(Reason.NO_VERDICT) from None
-    if len(found) > _MOST_MATCHES:
+    if len(matches) > _MOST_MATCHES:
         raise Unreadable(Reason.TWO_VERDICTS)
-    for match in found:
+    for match in matches:
         groups = {name: match[at] for name, at in places.items()}
-        parts = (name != WINNER and _is_part(answer, *match.span(places[name])) for name in groups)
+        parts = (name != WINNER and _is_partial_number(answer, *match.span(places[name])) for name in groups)
         if any(text is None for text in groups.values()) or any(parts):
             raise Unreadable(Reason.NO_VERDICT)
-        yield {name: _value(rubric, name, text) for name, text in groups.items()}
+        yield {name: _convert(rubric, name, text) for name, text in groups.items()}
 
 
-def _is_part(text: str, begin: int, end: int) -> bool:
-    """Whether a number goes on beside what a pattern found of it: the 4 of 4.5, 45, -4 and 4-5."""
+def _is_partial_number(text: str, begin: int, end: int) -> bool:
+    """Whether a match is only a part of a number: the 4 of 4.5, 45, -4 or 4-5."""
     before, after = text[max(begin - 2, 0) : begin], text[end : end + 3]
     return bool(re.search(r"[-−\d]$|\d[.,]$", before) or re.match(r"[\d¼½¾]|[.,–-]\d|[eE][+-]?\d", after))
 
 
-def _given(rubric: RubricSettings, answer: str) -> Iterator[Read]:
-    """What each object says that meets the schema: the engine holds the answer to it, but not always the reasoning."""
-    for found in objects(answer, *rubric.names):
-        if found.keys().isdisjoint(rubric.names):
+def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
+    """The outputs of each JSON object with one of the rubric's names. Raises `Unreadable` if one violates the schema.
+
+    The engine forces answers into the schema, but not always the text before them.
+    """
+    for parsed in objects(answer, *rubric.names):
+        if parsed.keys().isdisjoint(rubric.names):
             continue
         try:
-            valid = _validator()(rubric.json_schema or {}).is_valid(found)
-        except (OverflowError, RecursionError, UnicodeEncodeError):  # a number, or a nesting, that nobody means
+            valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
+        except (OverflowError, RecursionError, UnicodeEncodeError):  # a huge number or a deep nesting
             valid = False
         if not valid:
             raise Unreadable(Reason.NO_VERDICT)
-        yield {name: _value(rubric, name, found.get(name)) for name in rubric.names}
+        yield {name: _convert(rubric, name, parsed.get(name)) for name in rubric.names}
 
 
 @lru_cache(maxsize=1)
 def _validator() -> Any:
-    """JSON schema's, with patterns that take linear time."""
+    """The validator class of JSON schema, with `pattern` checked by RE2 in linear time."""
     extend: Any = jsonschema.validators.extend
     return extend(jsonschema.Draft202012Validator, {"pattern": _meets_pattern})
 
 
-def _meets_pattern(validator: Any, pattern: str, given: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    if isinstance(given, str) and not linear(pattern).search(given):
+def _meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(value, str) and not linear(pattern).search(value):
         yield jsonschema.ValidationError("another text than its pattern")
 
 
-def _value(rubric: RubricSettings, name: str, given: object) -> float | tuple[float, float]:
+def _convert(rubric: RubricSettings, name: str, value: object) -> float | tuple[float, float]:
     if name == WINNER:
-        if not isinstance(given, str) or given not in rubric.winners:
+        if not isinstance(value, str) or value not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
-        return _MERITS[rubric.winners[given]]
-    if isinstance(given, bool):
-        return float(given)
+        return _MERITS[rubric.winners[value]]
+    if isinstance(value, bool):
+        return float(value)
     low, high = rubric.low, rubric.high
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)
-    return number(float(given) if isinstance(given, bool) else given, low, high)
+    return number(float(value) if isinstance(value, bool) else value, low, high)
 
 
 FAMILY = Rubric()

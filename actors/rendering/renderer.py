@@ -27,11 +27,11 @@ from actors.records import (
     Role,
     ScoreRequest,
 )
-from actors.rendering.control_tokens import Controls
+from actors.rendering.control_tokens import ControlTokenFilter
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
 from actors.text.delimiters import Delimiters, between
-from actors.text.reasoning import Freed, is_open, without_reasoning
+from actors.text.reasoning import HandledReasoning, is_open, without_reasoning
 from actors.text.stems import GoOn, Stems
 from actors.text.text_bound import TextBound
 
@@ -39,11 +39,12 @@ TEMPLATE_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 """Some templates print today's date: then a score would change overnight. This is the day that Llama 3's fall back on."""
 
 MOST_PROMPTS = 65_536
-"""Prompts that one row or conversation may come to; with more it is rejected before the first of them is made."""
+"""The largest number of prompts for one row or conversation; with more it is rejected before the first is rendered."""
 
 _CHUNK = 2**25
-"""Characters of prompts that are held as text at a time; the tokenizer gets a million of them together (`Stems`)."""
+"""Characters of rendered prompts in memory at a time; `Stems` gives the tokenizer about a million of them in one call."""
 _PROBE = "assay probe text"
+"""Stands for a user's text where a family and its template are tried out."""
 _PROBE_CONTEXT = (Message(Role.USER, _PROBE),)
 
 
@@ -59,14 +60,16 @@ class Renderer:
         self._reasoning = self._family.reasoning_by(settings) or Reasoning.REJECT
         self._limit = model.max_model_len
         self._vocabulary = _vocabulary(checkpoint, self._tokenizer)
-        self._control = Controls(self._tokenizer, self._family.control_texts, self._appended)
+        self._control = ControlTokenFilter(self._tokenizer, self._family.control_texts, self._appended)
         self._pad_id = checkpoint.pad_token_id if self._family.skips_padding else None
         self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._roles = self._family.roles() or self._template_roles()
+        # A family that writes its own text says itself what it does with system turns; only a template must be tried out.
         by_template = self._family.roles() is None and Role.SYSTEM in self._roles
         self._later_system = not by_template or self._prints_later_system()
         self._several_systems = not by_template or self._prints_several_systems()
+        # Two bounds on characters, so that a text of megabytes is refused without the tokenizer.
         self._longest_text = self._find_longest_text()
         self._bound = TextBound(self._tokenizer, self._limit)
         self._delimiters = Delimiters({*self._family.delimiters, *self._probed_delimiters()})
@@ -77,56 +80,63 @@ class Renderer:
         ]
         for question in probes:
             self._check_probe(question)
-        self._stems = Stems(self._tokenizer, self._tokenize, [self._text(self._safe(question)) for question in probes])
+        probe_texts = [self._render_text(self._make_safe(question)) for question in probes]
+        self._stems = Stems(self._tokenizer, self._tokenize, probe_texts)
 
     def render(self, requests: Sequence[ScoreRequest], go_on: GoOn = lambda: None) -> list[RenderedRequest]:
-        """Render requests in order. A response that can't be judged is there with its reason, and without a prompt.
+        """Render requests in order. A response that can't be judged is returned with its reason, and without a prompt.
 
-        `go_on` is called before each prompt is made, and each time that one is shortened, from this thread; it ends the
+        `go_on` is called in this thread before each prompt is rendered and each time that one is shortened; it cancels the
         work by raising.
         """
-        own = requests if self._family.takes_principles else [replace(request, principles=()) for request in requests]
-        drafts = [_Draft(request, self._freed(request), self._family.together) for request in own]
-        asked = (asked for draft in drafts for asked in self._ask(draft, go_on))
-        for _, about in itertools.groupby(self._with_ids(asked, go_on), key=lambda prompt: id(prompt[0].draft)):
-            prompts, ids = zip(*about, strict=True)
-            self._fit(prompts, ids, go_on)
-        return [draft.finished() for draft in drafts]
+        if not self._family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
+            requests = [replace(request, principles=()) for request in requests]
+        drafts = [_RequestDraft(request, self._handle_reasoning(request), self._family.together) for request in requests]
+        # Generators from here on: a row may have 65,536 prompts. The prompts of one draft stay neighbours, so that they are
+        # fitted to the length limit together, and `Stems` finds their common beginning.
+        planned = (pair for draft in drafts for pair in self._plan_prompts(draft, go_on))
+        tokenized = self._tokenize_prompts(planned, go_on)
+        for _, of_draft in itertools.groupby(tokenized, key=lambda pair: id(pair[0].draft)):
+            prompts, ids = zip(*of_draft, strict=True)
+            self._add_fitting(prompts, ids, go_on)
+        return [draft.finish() for draft in drafts]
 
-    def _with_ids(self, asked: "Iterable[tuple[_Asked, str]]", go_on: GoOn) -> "Iterator[tuple[_Asked, list[int]]]":
-        """What is asked, with the token ids of its text. Texts are dropped as soon as they are tokenised."""
-        held: list[_Asked] = []
+    def _tokenize_prompts(
+        self, rendered: "Iterable[tuple[_DraftPrompt, str]]", go_on: GoOn
+    ) -> "Iterator[tuple[_DraftPrompt, list[int]]]":
+        """Each prompt with the token ids of its text. A chunk's texts are dropped as soon as they are tokenized."""
+        waiting: list[_DraftPrompt] = []
         texts: list[str] = []
         length = 0
-        for one, text in asked:
-            held.append(one)
+        for prompt, text in rendered:
+            waiting.append(prompt)
             texts.append(text)
             length += len(text)
             if length >= _CHUNK:
-                yield from zip(held, self._prompts(texts, go_on), strict=True)
-                held, texts, length = [], [], 0
-        yield from zip(held, self._prompts(texts, go_on), strict=True)
+                yield from zip(waiting, self._tokenize_all(texts, go_on), strict=True)
+                waiting, texts, length = [], [], 0
+        yield from zip(waiting, self._tokenize_all(texts, go_on), strict=True)
 
-    def _freed(self, request: ScoreRequest) -> Freed:
+    def _handle_reasoning(self, request: ScoreRequest) -> HandledReasoning:
         return without_reasoning(request, request.reasoning or self._reasoning)
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a rendered text, and what the family appends to them."""
-        return self._complete(self._tokenize([text])[0])
+        return self._append_family_ids(self._tokenize([text])[0])
 
     def as_it_is(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
-        """A prompt that somebody else has rendered, for one response: control tokens in it are what they say.
+        """A prompt that a client has rendered, for one response: control tokens in it count as control tokens.
 
-        `begin` puts the token for the beginning of a text before it where the tokenizer would, if it isn't there. What the
-        family appends is appended here, too, if it isn't the last.
+        `begin` prepends BOS where the tokenizer would and the text doesn't begin with it. The tokens that the family appends
+        are appended here, too, unless they end the prompt already.
         """
         try:
             ids = self._ids_as_they_are(prompt, begin)
         except Rejected as rejected:
             return RenderedRequest("", (RenderedResponse("final", rejected.reason),), ())
         if self._appended and ids:
-            ids = self._complete(ids)
-        at = self._steps(ids)
+            ids = self._append_family_ids(ids)
+        at = self._step_positions(ids)
         reason = Reason.EMPTY_CONTENT if not ids else Reason.TOO_LONG if len(ids) > self._limit else None
         if (self._step_id is not None and not at) or self._is_doubled(ids) or self._ends_with_padding(ids):
             reason = reason or Reason.TEMPLATE_REFUSED
@@ -135,87 +145,94 @@ class Renderer:
 
     def _ids_as_they_are(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
         if len(prompt) > self._limit and (not isinstance(prompt, str) or self._is_long(prompt)):
-            raise Rejected(Reason.TOO_LONG)  # before anything is made of it
-        ids = self._tokenize([self._encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
+            raise Rejected(Reason.TOO_LONG)  # before the tokenizer, or a copy of the list, takes time and memory
+        ids = self._tokenize([self._check_encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
         if not isinstance(prompt, str) and not all(0 <= token < self._vocabulary for token in ids):
             raise Rejected(Reason.UNKNOWN_TOKEN)
-        if begin and isinstance(prompt, str) and self._begins_itself and ids[:1] != [self._tokenizer.bos_token_id]:
+        if begin and isinstance(prompt, str) and self._tokenizer_adds_bos and ids[:1] != [self._tokenizer.bos_token_id]:
             ids = [self._tokenizer.bos_token_id, *ids]
         return ids
 
-    def choosing(self, messages: Sequence[Message], labels: Sequence[str], go_on: GoOn = lambda: None) -> "Choosing":
-        """A conversation to which one of some labels is to be the answer, without any reasoning. Raises `Rejected`."""
+    def choosing(self, messages: Sequence[Message], labels: Sequence[str], go_on: GoOn = lambda: None) -> "LabelPrompt":
+        """A conversation that one of the labels is to answer, without reasoning, and each label's token.
+
+        Raises `Rejected`.
+        """
         go_on()
-        context = self._safe(Question(tuple(messages), (), ())).context
-        text, opening = self._opened(context)
+        context = self._make_safe(Question(tuple(messages), (), ())).context
+        text, opening = self._render_open(context)
         if self._is_long(text) or len(ids := self._tokenize([text])[0]) > self._limit:
             raise Rejected(Reason.TOO_LONG)
         go_on()
-        blank, _ = self._opened([Message(message.role, _PROBE) for message in context])
+        blank, _ = self._render_open([Message(message.role, _PROBE) for message in context])
         if self._control.count(ids) > self._control.count(self._tokenize([blank])[0]):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
+        # Each label is tokenized behind the short opening (the generation prompt) instead of the whole conversation. That is
+        # exact only where the opening alone has the ids that it has at the end of the prompt; else the whole text is used.
         begun = self._tokenize([opening])[0]
-        if ids[-len(begun) :] != begun:  # what comes before decides what the opening's tokens are
+        if ids[-len(begun) :] != begun:
             opening, begun = text, ids
         labelled = zip(labels, self._tokenize([opening + label for label in labels]), strict=True)
-        tokens = tuple(own[-1] if self._adds(own[-1], begun, label) else None for label, own in labelled)
-        return Choosing(ids, tokens, is_open(opening))
+        tokens = tuple(
+            label_ids[-1] if self._adds_exactly(label_ids[-1], begun, label) else None for label, label_ids in labelled
+        )
+        return LabelPrompt(ids, tokens, is_open(opening))
 
-    def _adds(self, token: int, ids: list[int], text: str) -> bool:
-        """Whether a token after others adds just this text. Those before may be others than in the text as a whole."""
+    def _adds_exactly(self, token: int, ids: list[int], text: str) -> bool:
+        """Whether a token after `ids` decodes to exactly `text`, as that of a label of several tokens doesn't."""
         decoded = self._tokenizer.batch_decode([ids, [*ids, token]], clean_up_tokenization_spaces=False)
         return bool(decoded[0] + text == decoded[1])
 
-    def _opened(self, context: Sequence[Message]) -> tuple[str, str]:
-        """The text of a conversation up to where the assistant begins, and what of it stands after all that was said."""
-        text, at = self._template(context, generation_prompt=True, enable_thinking=False), 0
+    def _render_open(self, context: Sequence[Message]) -> tuple[str, str]:
+        """The text of a conversation up to where the assistant begins, and the part of it after the last message."""
+        text, end = self._template(context, generation_prompt=True, enable_thinking=False), 0
         for message in context:
-            if (found := text.find(said := message.content.strip(), at)) < 0:
+            if (start := text.find(content := message.content.strip(), end)) < 0:
                 raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves a message out, or changes it")
-            at = found + len(said)
-        return self._encodable(text), text[at:]
+            end = start + len(content)
+        return self._check_encodable(text), text[end:]
 
-    def _ask(self, draft: "_Draft", go_on: GoOn) -> "Iterator[tuple[_Asked, str]]":
-        """What is asked about a request, each with the text of its prompt.
+    def _plan_prompts(self, draft: "_RequestDraft", go_on: GoOn) -> "Iterator[tuple[_DraftPrompt, str]]":
+        """The prompts of a request, each with its text. Questions that can't be rendered reject their responses.
 
-        What is refused takes its time, too: a text of megabytes may be looked at for each of a thousand responses.
+        `go_on` is called for refused questions as well: each may scan megabytes of context, for a thousand responses.
         """
         responses = range(len(draft.request.responses))
         if self._family.question_count(len(responses), len(draft.request.principles)) > MOST_PROMPTS:
             for at in responses:
                 draft.reject((at,), Reason.TOO_MANY_PROMPTS)
             return
-        among = [at for at in draft.judgeable if not draft.together or self._showable(draft, at, go_on)]
-        harmless = _Once(self._harmless)
+        among = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at, go_on)]
+        clean = _CleanTextCache(self._clean_text)
         for question in self._family.questions(draft.request, among):
             go_on()
             try:
-                safe = self._safe(question, harmless)
-                text = self._text(safe)
-                if self._is_long(text):  # certain without tokenizing what may be gigabytes
-                    safe = self._shortened(safe, draft, go_on)
-                    text = self._text(safe)
+                safe = self._make_safe(question, clean)
+                text = self._render_text(safe)
+                if self._is_long(text):  # too long by its characters: tokenizing it may be gigabytes of ids
+                    safe = self._drop_turns(safe, draft, go_on)
+                    text = self._render_text(safe)
             except Rejected as rejected:
                 draft.reject(question.judges, rejected.reason)
             else:
-                yield _Asked(draft, question, safe, self._family.opening(text)), text
+                yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
 
-    def _showable(self, draft: "_Draft", at: int, go_on: GoOn) -> bool:
-        """Whether a response can be shown beside others; one that can't mustn't take them with it."""
+    def _can_be_shown(self, draft: "_RequestDraft", at: int, go_on: GoOn) -> bool:
+        """Whether a response can be shown beside others. One that can't is left out, so that the others are still judged."""
         go_on()
         try:
-            self._encodable(self._harmless(draft.request.responses[at].content))
+            self._check_encodable(self._clean_text(draft.request.responses[at].content))
         except Rejected as rejected:
             draft.reject((at,), rejected.reason)
             return False
         return True
 
-    def _safe(self, question: Question, harmless: Callable[[str], str] | None = None) -> Question:
-        """The question, nothing in which speaks for the template. Raises `Rejected` otherwise.
+    def _make_safe(self, question: Question, cached_clean: Callable[[str], str] | None = None) -> Question:
+        """The question without control tokens or delimiters in its texts. Raises `Rejected` if they can't be removed.
 
-        `harmless` is `_harmless`, or one that remembers what several questions have in common.
+        `cached_clean` is `_clean_text` with a memory, for questions that share their texts.
         """
-        clean = harmless or self._harmless
+        clean = cached_clean or self._clean_text
         for message in question.context:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
@@ -230,10 +247,10 @@ class Renderer:
             principle=question.principle and clean(question.principle),
         )
 
-    def _harmless(self, text: str) -> str:
-        """Somebody's text without control tokens in it. Raises `Rejected` if it has one and may not be changed.
+    def _clean_text(self, text: str) -> str:
+        """A row's text without control tokens. Raises `Rejected` if it has one and the settings say not to change it.
 
-        A delimiter is never broken up: whoever reads `[ The End of Response 1]` takes it for what it says.
+        A delimiter is never broken up by a space: a judge reads `[ The End of Response 1]` as the delimiter all the same.
         """
         if self._delimiters.are_in(text):
             raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
@@ -243,53 +260,58 @@ class Renderer:
             raise Rejected(Reason.CONTROL_TOKEN)
         return self._control.neutralised(text)
 
-    def _text(self, question: Question) -> str:
-        text, at = self._family.text(question, self._template), 0
+    def _render_text(self, question: Question) -> str:
+        text, end = self._family.text(question, self._template), 0
         for shown in self._family.shown(question):
-            if (found := text.find(shown, at)) < 0:
+            if (start := text.find(shown, end)) < 0:
                 raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
-            at = found + len(shown)
-        return self._encodable(text)
+            end = start + len(shown)
+        return self._check_encodable(text)
 
-    def _encodable(self, text: str) -> str:
+    def _check_encodable(self, text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
             raise Rejected(Reason.LONE_SURROGATE) from None
         return text
 
-    def _fit(self, asked: Sequence["_Asked"], prompts: Sequence[list[int]], go_on: GoOn) -> None:
-        """Take the prompts that fit; of the others, reject them, or drop the oldest turns until they do.
+    def _add_fitting(self, prompts: Sequence["_DraftPrompt"], all_ids: Sequence[list[int]], go_on: GoOn) -> None:
+        """Add to its draft each prompt that fits; of the others, reject them, or drop the oldest turns until they fit.
 
-        Of all of a request the same turns, for each response, by each principle and beside each other one: what they come to
-        is compared, so it must be about one conversation.
+        All prompts of a request keep the same turns, whichever response, principle and opponent they show: their answers are
+        compared, so they must be about one conversation.
         """
-        fitting: list[tuple[_Asked, list[int], tuple[Message, ...]]] = []
-        for one, ids in zip(asked, prompts, strict=True):
+        # First pass: the longest context with which each prompt fits. The shortest of these is then everybody's.
+        fitting: list[tuple[_DraftPrompt, list[int], tuple[Message, ...]]] = []
+        for prompt, ids in zip(prompts, all_ids, strict=True):
             go_on()
             try:
-                fitting.append((one, ids, self._fitting(one, ids, go_on)))
+                fitting.append((prompt, ids, self._fitting_context(prompt, ids, go_on)))
             except Rejected as rejected:
-                one.draft.reject(one.question.judges, rejected.reason)
+                prompt.draft.reject(prompt.question.judges, rejected.reason)
         shortest = min((context for *_, context in fitting), key=len, default=())
-        for one, ids, _ in fitting:
+        for prompt, ids, _ in fitting:
             go_on()
             try:
-                taken = self._cut(one, ids, shortest)
+                cut_ids = self._cut_to(prompt, ids, shortest)
             except Rejected as rejected:
-                one.draft.reject(one.question.judges, rejected.reason)
+                prompt.draft.reject(prompt.question.judges, rejected.reason)
             else:
-                one.draft.take(one.question, taken, self._steps(taken), one.opening, len(shortest))
+                positions = self._step_positions(cut_ids)
+                prompt.draft.add_prompt(prompt.question, cut_ids, positions, prompt.opening, len(shortest))
 
-    def _fitting(self, one: "_Asked", ids: Sequence[int], go_on: GoOn) -> tuple[Message, ...]:
-        fitting = self._shortened(one.safe, one.draft, go_on) if len(ids) > self._limit else one.safe
-        return fitting.context
+    def _fitting_context(self, prompt: "_DraftPrompt", ids: Sequence[int], go_on: GoOn) -> tuple[Message, ...]:
+        """The turns with which a prompt has at most `limit` tokens. Raises `Rejected`."""
+        is_long = len(ids) > self._limit
+        return (self._drop_turns(prompt.safe, prompt.draft, go_on) if is_long else prompt.safe).context
 
-    def _cut(self, asked: "_Asked", ids: list[int], context: tuple[Message, ...]) -> list[int]:
-        """The prompt with these turns alone. Raises `Rejected` for a control token that isn't the template's."""
-        safe = replace(asked.safe, context=context)
-        if len(context) < len(asked.safe.context):
-            ids = self.tokenize(self._text(safe))
+    def _cut_to(self, prompt: "_DraftPrompt", ids: list[int], context: tuple[Message, ...]) -> list[int]:
+        """The prompt's ids with these turns alone. Raises `Rejected` for a control token that isn't the template's."""
+        safe = replace(prompt.safe, context=context)
+        if len(context) < len(prompt.safe.context):
+            ids = self.tokenize(self._render_text(safe))
+        # `_clean_text` looked for control tokens in the texts as they are written. The tokenizer may still make one when it
+        # normalises (of a full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
         if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         if self._is_doubled(ids):
@@ -298,59 +320,62 @@ class Renderer:
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template ends with padding, after which no reward is read")
         return ids
 
-    def _steps(self, ids: Sequence[int]) -> tuple[int, ...]:
+    def _step_positions(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Where steps end; empty for a family that judges whole responses."""
         return tuple(at for at, token in enumerate(ids) if token == self._step_id) if self._step_id is not None else ()
 
-    def _shortened(self, question: Question, draft: "_Draft", go_on: GoOn) -> Question:
-        """Without the first exchanges after a system turn, as few as need be. The last one is never dropped.
+    def _drop_turns(self, question: Question, draft: "_RequestDraft", go_on: GoOn) -> Question:
+        """The question without its oldest exchanges after a system turn, as few as need be. The last one is never dropped.
 
-        What another response of the request needed dropped is dropped from all: so with that the search begins, and ends.
+        Turns that were dropped for one response of the request are dropped for all, so the search begins there.
         """
         if self._settings.too_long is TooLong.REJECT:
             raise Rejected(Reason.TOO_LONG)
         turns = question.context
         head = 1 if turns and turns[0].role is Role.SYSTEM else 0
-        users = [at for at, message in enumerate(turns) if message.role is Role.USER and at > head]
+        # An exchange begins with a user's turn, so a context is only cut before one.
+        cuts = [position for position, message in enumerate(turns) if message.role is Role.USER and position > head]
 
         def without(at: int) -> Question:
             return replace(question, context=(*turns[:head], *turns[at:]))
 
+        # Each try renders and tokenizes the prompt anew. So the cut that an earlier response needed is tried first, often as
+        # the only one; otherwise a bisection, of log2(cuts) tries, since a later cut only makes a prompt shorter.
         first = 0
         if draft.turns_left is not None:
-            first = bisect_left(users, len(turns) + head - draft.turns_left)
-        if draft.turns_left is None or first == len(users) or not self._fits(without(users[first]), go_on):
-            first = bisect_left(users, True, lo=first, key=lambda at: self._fits(without(at), go_on))
-        if first == len(users):
+            first = bisect_left(cuts, len(turns) + head - draft.turns_left)
+        if draft.turns_left is None or first == len(cuts) or not self._fits(without(cuts[first]), go_on):
+            first = bisect_left(cuts, True, lo=first, key=lambda at: self._fits(without(at), go_on))
+        if first == len(cuts):
             raise Rejected(Reason.TOO_LONG)
-        shortened = without(users[first])
+        shortened = without(cuts[first])
         draft.turns_left = len(shortened.context)
         return shortened
 
     def _fits(self, question: Question, go_on: GoOn) -> bool:
         go_on()
-        text = self._text(question)
+        text = self._render_text(question)
         return not self._is_long(text) and len(self.tokenize(text)) <= self._limit
 
     def _is_long(self, text: str) -> bool:
-        """Whether a text certainly doesn't fit, whatever its tokens are."""
+        """Whether a text certainly has more tokens than the limit, told by its characters alone."""
         return len(text) > self._longest_text or self._bound.is_passed(text)
 
-    def _prompts(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
-        """The ids of texts and what the family appends; of one that doesn't fit, no more than show that."""
-        most = self._limit + 1
-        return [self._complete(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
+    def _tokenize_all(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
+        """The ids of texts with what the family appends, cut off at one more than the limit."""
+        most = self._limit + 1  # enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory
+        return [self._append_family_ids(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
 
-    def _complete(self, ids: list[int]) -> list[int]:
-        """With what the family appends, unless the template has written it already."""
+    def _append_family_ids(self, ids: list[int]) -> list[int]:
+        """The ids with those that the family appends, unless the template has written them already."""
         return ids if ids[-len(self._appended) :] == self._appended else ids + self._appended
 
     def _is_doubled(self, ids: Sequence[int]) -> bool:
-        """Whether what the family appends stands elsewhere, too: no model was trained to be read after another of it."""
+        """Whether a token that the family appends occurs elsewhere, too: no head was trained on a prompt with two."""
         return any(ids.count(token) > self._appended.count(token) for token in self._appended)
 
     def _ends_with_padding(self, ids: Sequence[int]) -> bool:
-        """Whether the model's authors, who pass over padding, read another token than the last."""
+        """Whether the last token is padding: transformers' class would read the reward before it, the engine at it."""
         return self._pad_id is not None and ids[-1:] == [self._pad_id]
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
@@ -378,7 +403,7 @@ class Renderer:
         return text
 
     def _template_roles(self) -> frozenset[Role]:
-        """The roles whose text the template really prints: one that it ignores would be dropped without a word."""
+        """The roles whose text the template prints. A turn of another role would be dropped silently."""
         question, answer = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
         probes = {
             Role.USER: (Message(Role.USER, _PROBE),),
@@ -400,27 +425,27 @@ class Renderer:
         return self._prints((question, answer, Message(Role.SYSTEM, _PROBE), question))
 
     def _prints_several_systems(self) -> bool:
-        """Whether it prints each of two system turns: one may take the other's place."""
+        """Whether the template prints both of two system turns: with some, one replaces the other."""
         probe, other = Message(Role.SYSTEM, _PROBE), Message(Role.SYSTEM, "other")
         return all(self._prints((*systems, Message(Role.USER, "question"))) for systems in ((probe, other), (other, probe)))
 
     def _probed_delimiters(self) -> set[str]:
-        """What stands around everybody's text in the family's own prompts, if it doesn't know that by itself."""
+        """The delimiters around texts in the family's prompts, found by rendering probes, if it doesn't name them itself."""
         if not self._family.probes_delimiters:
             return set()
         speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
         turns = tuple(Message(role, f"{_PROBE} of turn {number}") for number, role in speakers)
-        found: set[str] = set()
+        delimiters: set[str] = set()
         for count, context in itertools.product(self._family.counts, (turns[-1:], turns)):
             responses = tuple(Response(f"{at}", f"{_PROBE} of response {at}") for at in range(count))
             principles = (self._family.example_principle(_PROBE),) if self._family.needs_principles else ()
             for question in self._family.questions(ScoreRequest(context, responses, principles), range(count)):
                 shown = (*(turn.content for turn in context), *question.responses)
                 try:
-                    found |= between(self._family.text(question, self._template), shown, self._control.texts)
-                except Rejected:  # this form can't be asked; `_check_probe` tells of one that must be
+                    delimiters |= between(self._family.text(question, self._template), shown, self._control.texts)
+                except Rejected:  # not every form can be rendered; `_check_probe` raises for those that must be
                     continue
-        return found
+        return delimiters
 
     def _probe(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
         """A request to try the family and its template out with."""
@@ -437,29 +462,32 @@ class Renderer:
 
     def _count_controls_of(self, blank: Question) -> int:
         """How many control tokens the family and the template themselves write for such a question."""
-        return self._control.count(self.tokenize(self._text(blank)))
+        return self._control.count(self.tokenize(self._render_text(blank)))
 
     def _find_longest_text(self) -> float:
-        """No prompt that fits has more characters.
+        """The most characters of a prompt that fits; infinite if the tokenizer has no such bound.
 
-        A token covers as many as are in its name, or four times that after Unicode composition. A tokenizer that makes one
-        token of endless spaces, or of an endless word that it doesn't know, has no such bound.
+        A token covers as many characters as its name has, or four times that before Unicode composition. There is no bound
+        if the tokenizer makes one token of endless spaces, or of an endless word that it doesn't know.
         """
         longest = 4 * max(map(len, self._tokenizer.get_vocab()))
         runs = self._tokenize([character * 2 * longest for character in " \na\U0010ffff"])
         return self._limit * longest if all(len(run) > 1 for run in runs) else math.inf
 
     def _check_probe(self, question: Question) -> None:
-        """A plain conversation must begin as the model was trained, and end with the token where the reward is read."""
+        """Check a plain conversation: BOS as the model was trained, and the token where the reward is read at the end.
+
+        Raises `ModelError`: with another BOS, or another last token, every score would be off and none would look wrong.
+        """
         begin, name = self._tokenizer.bos_token_id, self._tokenizer.name_or_path
         try:
-            probe = self.tokenize(self._text(self._safe(question)))
+            probe = self.tokenize(self._render_text(self._make_safe(question)))
         except Rejected as rejected:
             about = "" if question.principle is None else f" about the principle {question.principle!r}"
             raise ModelError(f"{name}: a plain question{about} can't be asked: {rejected}") from rejected
-        if begin is not None and probe.count(begin) not in (wanted := self._beginnings()):
+        if begin is not None and probe.count(begin) not in (allowed := self._allowed_bos_counts()):
             raise ModelError(
-                f"{name}: a conversation must hold {self._tokenizer.bos_token} {' or '.join(map(str, wanted))} times, and "
+                f"{name}: a conversation must hold {self._tokenizer.bos_token} {' or '.join(map(str, allowed))} times, and "
                 f"the template writes it {probe.count(begin)} times; every score would be another one than its authors read"
             )
         if self._is_doubled(probe):
@@ -481,24 +509,24 @@ class Renderer:
                 f"{name}: {token}, where the reward is read, must be one token and the prompt's last, but the tokenizer "
                 f"makes {self._tokenizer.convert_ids_to_tokens(self.tokenize(token))} of it"
             )
-        if self._family.step_token is not None and len(self._steps(probe)) != 1:
+        if self._family.step_token is not None and len(self._step_positions(probe)) != 1:
             raise ModelError(
                 f"{name}: {self._family.step_token}, which ends a step, must be one token and stand once after a single "
-                f"step, but the prompt has it {len(self._steps(probe))} times"
+                f"step, but the prompt has it {len(self._step_positions(probe))} times"
             )
 
-    def _beginnings(self) -> tuple[int, ...]:
-        """How many tokens for the beginning a prompt may have.
+    def _allowed_bos_counts(self) -> tuple[int, ...]:
+        """How many BOS tokens a prompt may have, unless the family says it.
 
-        One, if the tokenizer itself puts one before a text. If it doesn't, that is the template's matter; never two.
+        One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none; never two.
         """
         if self._family.begins is not None:
             return (self._family.begins,)
-        return (1,) if self._begins_itself else (0, 1)
+        return (1,) if self._tokenizer_adds_bos else (0, 1)
 
     @property
-    def _begins_itself(self) -> bool:
-        """Whether the tokenizer puts a token for the beginning before a text."""
+    def _tokenizer_adds_bos(self) -> bool:
+        """Whether the tokenizer prepends BOS to a text."""
         begun: bool = self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
         return begun
 
@@ -535,8 +563,8 @@ def _tokenizer(checkpoint: Checkpoint, family: Family) -> Any:
         ) from error
 
 
-class Choosing(NamedTuple):
-    """A conversation up to where the assistant begins, and the token that each label would be there: None, if it isn't one.
+class LabelPrompt(NamedTuple):
+    """A conversation up to where the assistant begins, and the token of each label there; None if it isn't one token.
 
     `reasoning` says whether the assistant would begin inside a block of reasoning.
     """
@@ -546,86 +574,94 @@ class Choosing(NamedTuple):
     reasoning: bool
 
 
-class _Asked(NamedTuple):
-    """A question as it was put, what of it is asked, and what the text of that has written of the answer already."""
+class _DraftPrompt(NamedTuple):
+    """A prompt before its length is settled: the family's question, and `safe`, the question as it is rendered.
 
-    draft: "_Draft"
+    `safe` has no control tokens, and fewer turns if the text was too long. `opening` is the beginning of the answer that the
+    prompt has written already.
+    """
+
+    draft: "_RequestDraft"
     question: Question
     safe: Question
     opening: str
 
 
-class _Once:
-    """`_harmless` for the questions about one request, whose texts are the same ones again and again."""
+class _CleanTextCache:
+    """`_clean_text` with a memory, for the questions about one request: a context comes back for each response and pair."""
 
-    def __init__(self, harmless: Callable[[str], str]) -> None:
-        self._harmless = harmless
-        self._known: dict[str, str | Rejected] = {}
+    def __init__(self, clean_text: Callable[[str], str]) -> None:
+        self._clean_text = clean_text
+        self._results: dict[str, str | Rejected] = {}
 
     def __call__(self, text: str) -> str:
-        found = self._known.get(text)
-        if found is None:
+        result = self._results.get(text)
+        if result is None:
             try:
-                found = self._harmless(text)
+                result = self._clean_text(text)
             except Rejected as rejected:
-                found = rejected
-            self._known[text] = found
-        if isinstance(found, Rejected):
-            raise Rejected(found.reason)
-        return found
+                result = rejected
+            self._results[text] = result
+        if isinstance(result, Rejected):
+            raise Rejected(result.reason)
+        return result
 
 
-class _Draft:
-    """A request while it is being rendered."""
+class _RequestDraft:
+    """A request while it is being rendered: the prompts so far, and why responses have none."""
 
-    def __init__(self, given: ScoreRequest, freed: Freed, together: bool) -> None:
-        """`together`: a response is judged if any showing of it can be asked about; otherwise all of them must be."""
-        self.request = freed.request
+    def __init__(self, request: ScoreRequest, handled: HandledReasoning, together: bool) -> None:
+        """`together`: a response is judged if any prompt that shows it can be used; otherwise all of them must be usable."""
+        self.request = handled.request
         self.together = together
         self.turns_left: int | None = None
-        """Of the context, for the responses so far that turns had to be dropped for."""
-        self._given = given
-        self._freed = freed
+        """Turns of the context that the last response kept for which turns had to be dropped; None while there is none."""
+        self._original = request
+        self._handled = handled
         self._reasons: dict[int, Reason] = {}
         self._truncated: set[int] = set()
-        self._unasked: set[tuple[int, ...]] = set()
+        self._unusable: set[tuple[int, ...]] = set()
         self._prompts: list[Prompt] = []
-        for position in freed.refused:
+        for position in handled.refused:
             self.reject((position,), Reason.REASONING)
 
     @property
     def judgeable(self) -> list[int]:
         """The positions of the responses that aren't refused for their reasoning."""
-        return [position for position in range(len(self.request.responses)) if position not in self._freed.refused]
+        return [position for position in range(len(self.request.responses)) if position not in self._handled.refused]
 
     def reject(self, positions: Sequence[int], reason: Reason) -> None:
-        """Of responses that are shown together: by any principle, and in any order."""
-        self._unasked.add(tuple(sorted(positions)))
+        """Reject responses that are shown together: with any principle, and in any order."""
+        self._unusable.add(tuple(sorted(positions)))
         for position in positions:
             self._reasons.setdefault(position, reason)
 
-    def take(self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, turns: int) -> None:
+    def add_prompt(self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, turns: int) -> None:
+        """Add a prompt that shows `turns` turns of the context, and is read at the positions `at` of its ids."""
         self._prompts.append(Prompt(ids, question.judges, at, question.times, opening, question.principle))
         if turns < len(question.context):
             self._truncated.update(question.judges)
 
-    def finished(self) -> RenderedRequest:
-        reasons, taken = self._reasons, self._prompts
+    def finish(self) -> RenderedRequest:
+        """Settle which responses are judged, by which prompts."""
+        reasons, kept = self._reasons, self._prompts
         if self.together:
-            taken = [prompt for prompt in taken if tuple(sorted(prompt.judges)) not in self._unasked]
-            asked = {position for prompt in taken for position in prompt.judges}
-            unasked = [position for position in range(len(self.request.responses)) if position not in asked]
-            reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unasked}
+            # One order of a pair alone would favour whoever it shows first, so a pair goes as soon as one of its prompts
+            # couldn't be used. A response is only rejected if no pair (or list) with it is left.
+            kept = [prompt for prompt in kept if tuple(sorted(prompt.judges)) not in self._unusable]
+            covered = {position for prompt in kept for position in prompt.judges}
+            unjudged = [position for position in range(len(self.request.responses)) if position not in covered]
+            reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unjudged}
         responses = tuple(
             RenderedResponse(
                 response.name,
                 reasons.get(position),
                 position in self._truncated and position not in reasons,
-                position in self._freed.held,
+                position in self._handled.reasoned,
             )
             for position, response in enumerate(self.request.responses)
         )
-        # One that only judges what was rejected after all, for another principle perhaps, needn't be asked.
-        prompts = tuple(prompt for prompt in taken if any(at not in reasons for at in prompt.judges))
-        # Of the prompt as it was given: whatever is done with reasoning, it is the same prompt.
-        return RenderedRequest(self._given.prompt_hash, responses, prompts)
+        # A prompt all of whose responses were rejected by another one (with another principle, say) isn't generated for.
+        prompts = tuple(prompt for prompt in kept if any(position not in reasons for position in prompt.judges))
+        # The hash is that of the context before reasoning was removed: the settings for it don't make it another prompt.
+        return RenderedRequest(self._original.prompt_hash, responses, prompts)

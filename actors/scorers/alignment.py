@@ -1,7 +1,7 @@
-"""Whether an engine gives each token its own numbers: asked on the machine, and of the model runner, where a replica runs.
+"""Checks that an engine returns each token's own numbers, on the machine and the model runner where a replica runs.
 
-vLLM has two model runners: the second is what a GPU takes, the first what a CPU takes. Requests of several lengths are under
-way at a time, as in a run, so that a row which comes from a neighbour shows, too.
+vLLM has two model runners: a GPU takes the second, a CPU the first. Requests of several lengths are in the engine at once,
+as in a run, so that a row that belongs to another request of the batch is noticed as well.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,19 @@ from actors.errors import ModelError
 from actors.reward_model import RewardModel
 
 _POSITIONS = 4
+"""Positions of a prompt that are compared with prompts ending there, spread evenly."""
 _TOKENS = 4
+"""Generated tokens whose log-probabilities are compared."""
 _EXACT, _ROUNDED = 1e-3, 0.1
-"""What two ways to the same number may differ by, as a part of the largest: in float32, and in half precision."""
+"""The largest difference of two ways to the same number, relative to the largest: in float32, and in half precision."""
 _UNCHANGED = 1e-6
+"""Outputs at a changed token that differ by less, relative to the largest, weren't computed from that token."""
 
 
 def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]) -> str:
-    """A row inside a prompt is that of the prompt which ends there, and the first that another token changes is its own.
+    """Check that the row at a position is that of the prompt ending there, and that another token changes its own row first.
 
-    For a head that is read anywhere in a prompt, of a model in which no token sees a later one. Raises `ModelError`.
+    For a head that is read at any position, of a causal model. Raises `ModelError`.
     """
     ids = list(ids)
     last = len(ids) - 1
@@ -30,6 +33,8 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     other = next((token for token in ids if token != ids[swapped]), None)
     if other is None or swapped == 0:
         return "positions: not told apart in so short a prompt"
+    # Exchange one token in the middle for another of the prompt: in a causal model the rows before it must stay, and its own
+    # row must change. Rows shifted by one would show at one of the two.
     changed = [*ids[:swapped], other, *ids[swapped + 1 :]]
     near = [swapped - 1, swapped]
     questions = [
@@ -37,6 +42,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
         (changed, near),
         *((ids[: place + 1], [place]) for place in places),
     ]
+    # All at the same time, so that they share batches; `result()` only afterwards.
     waiting = [
         engine.submit(engine.pool(prompt, f"self-test-row-{number}", at)) for number, (prompt, at) in enumerate(questions)
     ]
@@ -44,7 +50,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     largest = max(1.0, *(abs(value) for row in inside for value in row))
     allowed = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
     for place, row, (alone,) in zip(places, inside, prefixes, strict=False):
-        if not _differ_by(row, alone) <= allowed:
+        if not _differ_by(row, alone) <= allowed:  # not `>`: a NaN must fail, too
             raise _misaligned(model, engine, f"at position {place} of {last} the outputs are {row}, and {alone} at its end")
     before, at = inside[-2:]
     if not _differ_by(before, altered[0]) <= allowed or _differ_by(at, altered[1]) <= _UNCHANGED * largest:
@@ -55,7 +61,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
 
 
 def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
-    """A verdict's log-probabilities at a generated token are those that the text before it gives. Raises `ModelError`."""
+    """Check that a generated token's log-probabilities are those that the text before it gives. Raises `ModelError`."""
     sampling = Sampling(
         max_tokens=min(_TOKENS, model.answer_tokens),
         verdict_ids=model.verdict_ids,
@@ -91,8 +97,8 @@ def _allowed(model: RewardModel, expected: float) -> float:
     return (_EXACT if model.dtype == "float32" else _ROUNDED) * max(5.0, abs(expected))
 
 
-def _differ_by(one: Sequence[float], other: Sequence[float]) -> float:
-    return max(abs(mine - theirs) for mine, theirs in zip(one, other, strict=True))
+def _differ_by(first: Sequence[float], second: Sequence[float]) -> float:
+    return max(abs(left - right) for left, right in zip(first, second, strict=True))
 
 
 def _misaligned(model: RewardModel, engine: Engine, what: str) -> ModelError:

@@ -9,7 +9,7 @@ from actors.scorers.judge_scorer import JudgeScorer
 
 
 def scorer_of(model: RewardModel, engine: Engine, *, rehearsal: bool = False) -> Scorer:
-    """The scorer of a model on its engine. In a rehearsal a judge's words are made up, as the fake engine's numbers are."""
+    """The scorer of a model on its engine. In a rehearsal a judge's verdicts are random, like the fake engine's."""
     family = model.family
     if isinstance(family, Judge):
         adapter = model.adapter and locate(model.adapter)

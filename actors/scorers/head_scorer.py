@@ -33,8 +33,8 @@ class Scorer(Protocol):
 
 
 async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, in their order. The first error ends the others too."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    """The results of all coroutines, in their order. The first error cancels the others."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
@@ -45,7 +45,7 @@ async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the engine said to one prompt of so many tokens: outputs, or the reason why there are none."""
+    """The engine's answer to a prompt of `tokens` tokens: the head's outputs, or the reason why there are none."""
 
     rows: Rows
     tokens: int
@@ -57,7 +57,10 @@ class HeadScorer:
     """A reward head's contract on a live engine."""
 
     def __init__(self, family: Family, weights: Mapping[str, float], engine: Engine, *, one_pass: bool = False) -> None:
-        """`one_pass`: prompts that begin others share their forward pass. The engine must read anywhere in a prompt."""
+        """`one_pass`: a prompt that is the beginning of the next shares its forward pass.
+
+        For that the engine must read any position (`Task.TOKEN_CLASSIFY`).
+        """
         self._family = family
         self._weights = weights
         self._engine = engine
@@ -72,11 +75,11 @@ class HeadScorer:
         """The same on the engine's own loop."""
         prompts = [prompt for request in requests for prompt in request.prompts]
         runs = group_by_prefix(prompts) if self._one_pass else [[prompt] for prompt in prompts]
-        answers = itertools.chain.from_iterable(await gather(map(self._ask, runs)))
-        return [self._scores(request, [next(answers) for _ in request.prompts]) for request in requests]
+        answers = itertools.chain.from_iterable(await gather(map(self._read_run, runs)))
+        return [self._score_responses(request, [next(answers) for _ in request.prompts]) for request in requests]
 
-    async def _ask(self, run: Sequence[Prompt]) -> list[_Answer]:
-        """The answer to each prompt, by one forward pass of the last, which begins with all the others."""
+    async def _read_run(self, run: Sequence[Prompt]) -> list[_Answer]:
+        """The answer to each prompt of a run, by one forward pass of the last one, which begins with all others."""
         try:
             pooled = await self._engine.pool(run[-1].ids, next(self._ids), [at for prompt in run for at in prompt.reads])
         except EngineDead:
@@ -86,30 +89,34 @@ class HeadScorer:
         except EngineError:
             return [_Answer((), len(prompt.ids), Reason.ENGINE_REFUSED) for prompt in run]
         rows = iter(pooled.rows)
-        # What was cached is the last prompt's, which all others begin: only as much as each of them has.
+        # The engine counts cached tokens of the last prompt alone; a shorter one can't have had more than it is long.
         return [
             _Answer([next(rows) for _ in prompt.reads], len(prompt.ids), cached=min(pooled.cached_tokens, len(prompt.ids)))
             for prompt in run
         ]
 
-    def _scores(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
-        """A score for each response from the answers about it, beside the responses that were rejected before."""
+    def _score_responses(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
+        """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
         about: list[list[_Answer]] = [[] for _ in request.responses]
         for prompt, answer in zip(request.prompts, answers, strict=True):
             for position in prompt.judges:
                 about[position].append(answer)
         scores = [
-            response.refusal or replace(self._score(own), truncated=response.truncated, reasoned=response.reasoned)
-            for response, own in zip(request.responses, about, strict=True)
+            response.refusal
+            or replace(self._score_response(answers_about), truncated=response.truncated, reasoned=response.reasoned)
+            for response, answers_about in zip(request.responses, about, strict=True)
         ]
-        more = self._family.compared([score.scores for score in scores])
+        # Only now, with all responses of the request: some outputs compare a response with the best of the others.
+        additions = self._family.compared([score.scores for score in scores])
         return tuple(
-            replace(score, scores={**score.scores, **own}) if own else score for score, own in zip(scores, more, strict=True)
+            replace(score, scores={**score.scores, **outputs}) if outputs else score
+            for score, outputs in zip(scores, additions, strict=True)
         )
 
-    def _score(self, answers: Sequence[_Answer]) -> Score:
-        """The reward in all answers about a response; one that failed leaves none."""
+    def _score_response(self, answers: Sequence[_Answer]) -> Score:
+        """The score of a response from all answers about it. If one of them failed, the response has failed."""
         tokens = sum(answer.tokens for answer in answers)
+        # A response with several answers has one for each principle: without one of them the reward would be another one.
         for answer in answers:
             if answer.failure is not None:
                 return Score.failed(answer.failure, tokens)

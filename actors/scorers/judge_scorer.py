@@ -1,9 +1,9 @@
-"""From rendered requests to scores, by what a judge writes: same order, exactly one score per response. Knows no Ray.
+"""From rendered requests to scores by a judge's texts: in the same order, exactly one score per response. Knows no Ray.
 
-1. Each prompt is put to the judge as often as there are votes for it; a knock-out goes round by round.
-2. A text without a verdict is asked for again, sampled, as often as the settings say.
-3. A response has a reward if at least half of the votes of every question about it could be read. Otherwise it has failed,
-   for the reason of the first that couldn't. A text that was cut off is never read, whatever stands in it.
+1. A text is generated for each vote of each prompt; a knock-out generates round by round.
+2. A text without a verdict is generated again, sampled, up to `reask` times.
+3. A response has a reward if at least half of the votes on every question about it could be read. Otherwise it has failed,
+   with the reason of the first vote that couldn't be read. A text that was cut off is never read, whatever it contains.
 """
 
 import asyncio
@@ -24,12 +24,15 @@ from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 
 _AT_A_TIME = 512
-"""Requests of a block that are under way at a time; each may be hundreds of questions to the engine."""
+"""Requests of a block that are in progress at a time. Each may be hundreds of prompts, whose texts are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One text, or none, and the verdict in it, or why there is none."""
+    """One try at a vote: the text, and the verdict in it or the reason why there is none.
+
+    `finish_reason` is None if the engine gave no text.
+    """
 
     text: str
     finish_reason: str | None
@@ -39,25 +42,25 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A prompt and, for each vote, the attempts at it. Only the last can have a verdict."""
+class _PromptAnswers:
+    """A prompt and, for each vote, the attempts at it. Only the last attempt can have a verdict."""
 
     prompt: Prompt
     votes: tuple[tuple[_Attempt, ...], ...]
 
     @property
     def attempts(self) -> list[_Attempt]:
-        """Of all votes."""
+        """The attempts of all votes."""
         return list(itertools.chain.from_iterable(self.votes))
 
     @property
     def judgement(self) -> Judgement:
-        """What could be read."""
+        """The verdicts that could be read."""
         return Judgement(self.prompt, tuple(vote[-1].verdict for vote in self.votes if vote[-1].verdict is not None))
 
     @property
     def reasons(self) -> list[Reason | None]:
-        """Of each vote, why it couldn't be read, or None."""
+        """For each vote the reason why it couldn't be read, or None."""
         return [vote[-1].reason for vote in self.votes]
 
 
@@ -76,7 +79,7 @@ class JudgeScorer:
     ) -> None:
         """`answer_tokens` is the longest answer, `adapter` the folder of a LoRA adapter.
 
-        In a `rehearsal`, on the fake engine, verdicts are made up, whatever its words are.
+        In a `rehearsal`, on the fake engine, verdicts are random, whatever the texts are.
         """
         self._judge = judge
         self._weights = weights
@@ -94,131 +97,156 @@ class JudgeScorer:
         """The same on the engine's own loop."""
         places = asyncio.Semaphore(_AT_A_TIME)
 
-        async def one(request: RenderedRequest) -> Scores:
+        async def score_request(request: RenderedRequest) -> Scores:
             async with places:
-                return self._scores(request, await self._asked(request))
+                return self._score_responses(request, await self._answer_request(request))
 
-        return await gather(map(one, requests))
+        return await gather(map(score_request, requests))
 
-    async def _asked(self, request: RenderedRequest) -> list[_Asked]:
-        """All that is asked about a request: every prompt, or those of a knock-out as far as it goes."""
+    async def _answer_request(self, request: RenderedRequest) -> list[_PromptAnswers]:
+        """The answers to every prompt of a request, or, of a knock-out, to those that its rounds needed."""
         if self._judge.asks.pairs is not Pairs.ACTIVE or not self._judge.together:
-            return await gather(map(self._ask, request.prompts))
+            return await gather(map(self._answer_prompt, request.prompts))
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.judges))].append(prompt)
-        if any(len(shown) != 2 for shown in by_pair):  # a response alone, or lists, have nobody to knock out
-            return await gather(map(self._ask, request.prompts))
-        asked: list[_Asked] = []
+        if any(len(shown) != 2 for shown in by_pair):  # a single response, or lists: there are no pairs to knock out
+            return await gather(map(self._answer_prompt, request.prompts))
+        answers: list[_PromptAnswers] = []
         players = sorted(set(itertools.chain.from_iterable(by_pair)))
-        # Those that can't be shown together are none the wiser: as a tie, it puts nobody out.
+        # Pairs whose prompts were rejected count as ties: nobody is out by them, and they aren't tried again.
         shares: dict[Pair, float] = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
         while pairs := next_pairs(players, shares):
-            found = await gather(self._ask(prompt) for pair in pairs for prompt in by_pair[pair])
-            asked += found
-            shares |= {pair: self._share(pair, found) for pair in pairs}
-        return asked
+            # One round at a time: its results decide who meets in the next, and no pair is generated for twice.
+            round_answers = await gather(self._answer_prompt(prompt) for pair in pairs for prompt in by_pair[pair])
+            answers += round_answers
+            shares |= {pair: self._pair_share(pair, round_answers) for pair in pairs}
+        return answers
 
-    def _share(self, pair: Pair, asked: Sequence[_Asked]) -> float:
-        """How much of a comparison the first of a pair won: half, if nothing could be read."""
-        judgements = [one.judgement for one in asked if tuple(sorted(one.prompt.judges)) == pair]
+    def _pair_share(self, pair: Pair, answers: Sequence[_PromptAnswers]) -> float:
+        """The share of a comparison that the first of a pair won, 0 to 1; 0.5 if no vote could be read."""
+        judgements = [answer.judgement for answer in answers if tuple(sorted(answer.prompt.judges)) == pair]
         return self._judge.share(judgements, *pair)
 
-    async def _ask(self, prompt: Prompt) -> _Asked:
-        return _Asked(prompt, tuple(await gather(self._vote(prompt, vote) for vote in range(prompt.times))))
+    async def _answer_prompt(self, prompt: Prompt) -> _PromptAnswers:
+        """All votes of a prompt, at the same time."""
+        return _PromptAnswers(prompt, tuple(await gather(self._run_vote(prompt, vote) for vote in range(prompt.times))))
 
-    async def _vote(self, prompt: Prompt, vote: int) -> tuple[_Attempt, ...]:
+    async def _run_vote(self, prompt: Prompt, vote: int) -> tuple[_Attempt, ...]:
+        """The attempts at a vote, up to the first with a verdict, or to one that the engine refused."""
         attempts: list[_Attempt] = []
         for attempt in range(1 + self._judge.asks.reask):
-            attempts.append(await self._attempt(prompt, vote, attempt))
+            attempts.append(await self._run_attempt(prompt, vote, attempt))
             if attempts[-1].verdict is not None or attempts[-1].finish_reason is None:
-                break
+                break  # what the engine refused, or timed out on, would only take its deadline again
         return tuple(attempts)
 
-    async def _attempt(self, prompt: Prompt, vote: int, attempt: int) -> _Attempt:
+    async def _run_attempt(self, prompt: Prompt, vote: int, attempt: int) -> _Attempt:
+        """Generate one text and parse it. Raises `EngineDead` only: any other failure is this attempt's reason."""
         sampling = self._judge.sampling(prompt, vote, attempt, self._answer_tokens)
         try:
-            (said,) = await self._engine.generate(prompt.ids, replace(sampling, adapter=self._adapter), next(self._ids))
+            (generation,) = await self._engine.generate(
+                prompt.ids, replace(sampling, adapter=self._adapter), next(self._ids)
+            )
         except EngineDead:
             raise
         except EngineTimeout:
             return _Attempt("", None, 0, reason=Reason.ENGINE_TIMEOUT)
         except EngineError:
             return _Attempt("", None, 0, reason=Reason.ENGINE_REFUSED)
-        said = replace(said, text=prompt.opening + said.text)
-        told = _Attempt(said.text, said.finish_reason, len(said.token_ids))
-        if said.finish_reason != "stop":
-            return replace(told, reason=Reason.CUT_OFF)
+        # With the begin mark that the template has written, the parser sees where the reasoning begins.
+        generation = replace(generation, text=prompt.opening + generation.text)
+        result = _Attempt(generation.text, generation.finish_reason, len(generation.token_ids))
+        if generation.finish_reason != "stop":
+            return replace(result, reason=Reason.CUT_OFF)
         shown = len(prompt.judges)
         if self._rehearsal:
-            return replace(told, verdict=self._judge.made_up(Random(f"{vote} {attempt} {prompt.ids}"), shown))
+            return replace(result, verdict=self._judge.made_up(Random(f"{vote} {attempt} {prompt.ids}"), shown))
         try:
-            return replace(told, verdict=self._judge.verdict(said, shown))
+            return replace(result, verdict=self._judge.verdict(generation, shown))
         except Unreadable as unreadable:
-            return replace(told, reason=unreadable.reason)
+            return replace(result, reason=unreadable.reason)
 
-    def _scores(self, request: RenderedRequest, asked: Sequence[_Asked]) -> Scores:
-        """A score for each response from all that was asked about it, beside those that were rejected before."""
-        about = [[one for one in asked if at in one.prompt.judges] for at in range(len(request.responses))]
-        failures = {at: self._failure(own) for at, own in enumerate(about) if request.responses[at].reason is None}
-        judged = [at for at, failure in failures.items() if failure is None and about[at]]
-        readings = self._judge.readings([one.judgement for one in asked if one.judgement.verdicts], judged, self._weights)
+    def _score_responses(self, request: RenderedRequest, answers: Sequence[_PromptAnswers]) -> Scores:
+        """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
+        about = [
+            [answer for answer in answers if position in answer.prompt.judges] for position in range(len(request.responses))
+        ]
+        failures = {
+            position: self._failure_reason(about[position])
+            for position, response in enumerate(request.responses)
+            if response.reason is None
+        }
+        readable = [position for position, failure in failures.items() if failure is None and about[position]]
+        # All judgements together, those about failed responses as well: wins and strengths are relative to all of them.
+        judgements = [answer.judgement for answer in answers if answer.judgement.verdicts]
+        readings = self._judge.readings(judgements, readable, self._weights)
         scores: list[Score] = []
-        for at, response in enumerate(request.responses):
+        for position, response in enumerate(request.responses):
             if response.refusal is not None:
                 scores.append(response.refusal)
                 continue
-            tokens = sum(share(len(one.prompt.ids) * len(one.attempts), one.prompt, at) for one in about[at])
-            if not about[at]:  # all that it could be shown with were knocked out before its turn came
+            if not about[position]:  # all that it could be shown with were knocked out before its turn came
                 scores.append(
                     replace(Score.rejected(Reason.NO_OPPONENT), truncated=response.truncated, reasoned=response.reasoned)
                 )
                 continue
-            failure = failures[at]
+            tokens = sum(
+                share(len(answer.prompt.ids) * len(answer.attempts), answer.prompt, position) for answer in about[position]
+            )
+            failure = failures[position]
             if failure is not None:
                 score = Score.failed(failure, tokens)
-            elif at not in readings:
+            elif position not in readings:
                 score = Score.failed(Reason.NO_OPPONENT, tokens)
-            elif readings[at].finite:
-                score = Score.scored(readings[at], tokens)
+            elif readings[position].finite:
+                score = Score.scored(readings[position], tokens)
             else:
                 score = Score.failed(Reason.NOT_FINITE, tokens)
-            written = sum(share(sum(said.tokens for said in one.attempts), one.prompt, at) for one in about[at])
-            trace = self._trace(request, about[at], at) if self._judge.asks.trace else ()
+            written = sum(
+                share(sum(attempt.tokens for attempt in answer.attempts), answer.prompt, position)
+                for answer in about[position]
+            )
+            trace = self._trace(request, about[position], position) if self._judge.asks.trace else ()
             score = replace(score, truncated=response.truncated, reasoned=response.reasoned)
             scores.append(replace(score, completion_tokens=written, trace=trace))
         return tuple(scores)
 
-    def _failure(self, about: Sequence[_Asked]) -> Reason | None:
-        """Why a response has no reward: of some question about it fewer than half of the votes could be read.
+    def _failure_reason(self, about: Sequence[_PromptAnswers]) -> Reason | None:
+        """Why a response has no reward: fewer than half of the votes on a question about it could be read. None if it has.
 
-        Each order of a pair is a question of its own, or the order would decide. A list's orders are one together.
+        Each order of a pair is a question of its own: with one order alone, the judge's preference for a place would decide.
+        All orders of a list are one question together, since each is shown once or few times.
         """
         votes: dict[tuple[Any, ...], list[Reason | None]] = defaultdict(list)
-        for one in about:
-            shown = tuple(sorted(one.prompt.judges)) if self._judge.shows is Shows.ALL else one.prompt.judges
-            votes[shown, one.prompt.principle] += one.reasons
+        for answer in about:
+            shown = tuple(sorted(answer.prompt.judges)) if self._judge.shows is Shows.ALL else answer.prompt.judges
+            votes[shown, answer.prompt.principle] += answer.reasons
         for reasons in votes.values():
             unread = [reason for reason in reasons if reason is not None]
             if 2 * len(unread) > len(reasons):
                 return unread[0]
         return None
 
-    def _trace(self, request: RenderedRequest, asked: Sequence[_Asked], at: int) -> tuple[JudgeAnswer, ...]:
-        """Every text about a response, in the order in which they were asked for."""
+    def _trace(self, request: RenderedRequest, answers: Sequence[_PromptAnswers], position: int) -> tuple[JudgeAnswer, ...]:
+        """Every text about a response, in the order of its prompts, votes and attempts."""
         trace: list[JudgeAnswer] = []
-        for one in asked:
-            shown = tuple(request.responses[position].name for position in one.prompt.judges)
-            for said in one.attempts:
+        for answer in answers:
+            shown = tuple(request.responses[index].name for index in answer.prompt.judges)
+            for attempt in answer.attempts:
                 vote = None
-                if said.verdict is not None:
-                    given = said.verdict.scores[one.prompt.judges.index(at)]
-                    vote = self._judge.vote(given, self._weights) if self._judge.complete(given, self._weights) else None
-                trace.append(JudgeAnswer(shown, one.prompt.principle, said.text, said.finish_reason, vote, said.reason))
+                if attempt.verdict is not None:
+                    outputs = attempt.verdict.scores[answer.prompt.judges.index(position)]
+                    vote = (
+                        self._judge.vote(outputs, self._weights) if self._judge.is_complete(outputs, self._weights) else None
+                    )
+                trace.append(
+                    JudgeAnswer(shown, answer.prompt.principle, attempt.text, attempt.finish_reason, vote, attempt.reason)
+                )
         return tuple(trace)
 
 
-def share(tokens: int, prompt: Prompt, at: int) -> int:
-    """What of a prompt's tokens counts for one of the responses that it shows; together they have all of them."""
-    each, left = divmod(tokens, len(prompt.judges))
-    return each + (prompt.judges.index(at) < left)
+def share(tokens: int, prompt: Prompt, position: int) -> int:
+    """The part of a prompt's tokens that counts for one of the responses it shows. The parts add up to `tokens` exactly."""
+    each, remainder = divmod(tokens, len(prompt.judges))
+    return each + (prompt.judges.index(position) < remainder)

@@ -1,7 +1,8 @@
-"""Which prompts one forward pass answers: where no token sees a later one, a prompt's numbers are there inside a longer one.
+"""Which prompts share a forward pass: in a causal model, a prompt's outputs are also those at its place in a longer prompt.
 
-By token ids alone, so it is exact whatever a chat template does: one that changes an earlier turn when a later one follows
-shares nothing.
+Decided by token ids alone, so it is exact whatever a chat template does: prompts of a template that changes an earlier turn
+when a later one follows share nothing. A conversation whose n turns are all judged is then one pass over its tokens instead
+of n passes, whose lengths add up to about n / 2 times as many.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,8 @@ from actors.records import Prompt
 def group_by_prefix(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
     """Cut prompts into runs in which each is the beginning of the next. A run is one forward pass, of its last prompt.
 
-    Nothing changes places, and no token is compared twice: the turns of a conversation come one after the other, growing.
+    The order stays, and only neighbours are compared: a conversation's prompts follow each other, each longer than the last.
+    So a prompt's tokens are compared with the next one's alone, and not with those of every earlier prompt.
     """
     runs: list[list[Prompt]] = []
     for prompt in prompts:
@@ -24,5 +26,5 @@ def group_by_prefix(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
 
 
 def _begins(first: Sequence[int], ids: Sequence[int]) -> bool:
-    """Whether `ids` begin with `first`, which has a last token to be read at."""
+    """Whether `ids` begin with `first`, which mustn't be empty: the outputs are read at its last token."""
     return len(first) > 0 and ids[: len(first)] == first

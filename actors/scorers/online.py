@@ -1,8 +1,8 @@
-"""A model behind an endpoint: one engine, and all that a request from outside may ask of it. Knows no Ray.
+"""A model behind an endpoint: one engine, and everything that a request from outside can do with it. Knows no Ray.
 
-`score` is what the batch job does. `read` is for prompts that somebody else has rendered, whose control tokens are meant.
-`write` and `stream` give a judge's own text, for clients that read it themselves. All run on the caller's event loop; the
-engine has its own, and so have the tokenizers, in a thread, since they would keep that loop from everybody else.
+`score` does what the batch job does. `read` is for prompts that a client has rendered: their control tokens are intended.
+`write` and `stream` return a judge's text, for clients that parse it themselves. All run on the caller's event loop. The
+engine has a loop of its own, and rendering runs in a thread, since tokenizing a long prompt would block the caller's loop.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from actors.text.stems import GoOn
 T = TypeVar("T")
 
 
-class _Left(AssayError):
-    """Nobody waits for this work any more."""
+class _Abandoned(AssayError):
+    """The client has left: nothing awaits this work any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestScores:
-    """What became of a request: one score per response, in its order."""
+    """The result of a request: one score per response, in its order."""
 
     prompt_hash: str
     scores: Scores
@@ -47,9 +47,9 @@ class RequestScores:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt that somebody else has made: its text, or its token ids.
+    """A prompt that a client has rendered: its text, or its token ids.
 
-    `begin` puts the token for the beginning of a text before it, where the tokenizer has one and the text hasn't.
+    `begin` prepends BOS where the tokenizer has one and the text doesn't begin with it.
     """
 
     prompt: str | tuple[int, ...]
@@ -58,7 +58,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class RawOutputs:
-    """A head's raw outputs at each place where they are read, and what the model's authors make of them."""
+    """A head's raw outputs at each position where they are read, and the score that the family makes of them."""
 
     rows: Rows
     score: Score
@@ -66,17 +66,17 @@ class RawOutputs:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a judge wrote nothing. A value and no exception, since it goes from process to process."""
+    """Why a judge generated nothing. A value and no exception, since it is sent between processes."""
 
     reason: Reason
 
 
 class Unfit(StrEnum):
-    """Why a model can't choose between labels."""
+    """Why a model can't choose between the labels."""
 
     NOT_ONE_TOKEN = "label_not_one_token"
     IN_REASONING = "answer_in_reasoning"
-    """Its template begins a block of reasoning, whatever it is told."""
+    """Its template begins a block of reasoning although thinking is switched off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a judge wrote, so far or at its end, and how many tokens it was shown."""
+    """A judge's text, finished or so far, and how many tokens its prompt has."""
 
     said: Generation
     prompt_tokens: int
@@ -117,50 +117,52 @@ class OnlineScorer:
         self._tokenizing = ThreadPoolExecutor(1, "rendering")
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
         self.tokens_under_way = 0
-        """Of prompts that wait for the engine or are in it."""
+        """Prompt tokens that wait for the engine or are in it: the load of this replica."""
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
-        """Score requests, in their order. What can't be judged is in the scores."""
+        """Score requests, in their order. A response that can't be judged has a score with the reason."""
         rendered = await self._in_thread(lambda go_on: self._renderer.render(requests, go_on))
-        with self._under_way(prompt for one in rendered for prompt in one.prompts):
-            scores = await self._on_engine(self._scorer.score(rendered))
-        return [RequestScores(one.prompt_hash, own) for one, own in zip(rendered, scores, strict=True)]
+        with self._count_tokens(prompt for request in rendered for prompt in request.prompts):
+            all_scores = await self._on_engine(self._scorer.score(rendered))
+        return [RequestScores(request.prompt_hash, scores) for request, scores in zip(rendered, all_scores, strict=True)]
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
-        """A head's outputs for prompts as they are, or for conversations with one response. In their order."""
-        ready = await self._in_thread(lambda go_on: [self._ready(prompt, go_on) for prompt in prompts])
-        with self._under_way(prompt for one in ready for prompt in one.prompts):
-            return await self._on_engine(self._read_all(ready))
+        """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
+        ready = await self._in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
+        with self._count_tokens(prompt for request in ready for prompt in request.prompts):
+            return await self._on_engine(self._read_requests(ready))
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
-        """A judge's answers to its question about all responses of a request, `sampling.n` of them."""
-        prompt = await self._question(request)
+        """`sampling.n` texts of a judge, for the prompt that shows all responses of a request."""
+        prompt = await self._prompt_about_all(request)
         if isinstance(prompt, Refused):
             return prompt
         try:
-            with self._under_way([prompt]):
-                said = await self._on_engine(self._engine.generate(prompt.ids, self._adapted(sampling), next(self._ids)))
+            with self._count_tokens([prompt]):
+                generations = await self._on_engine(
+                    self._engine.generate(prompt.ids, self._with_adapter(sampling), next(self._ids))
+                )
         except EngineError as error:
             return _refused(error)
-        return [_written(prompt, one) for one in said]
+        return [_judge_text(prompt, generation) for generation in generations]
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
-        """One answer while it is being written, each time with all of the text so far. Closing it ends the writing."""
-        prompt = await self._question(request)
+        """One text while it is generated, each time with all of it so far. Closing the iterator aborts the generation."""
+        prompt = await self._prompt_about_all(request)
         if isinstance(prompt, Refused):
             yield prompt
             return
         try:
-            with self._under_way([prompt]):
-                states = self._engine.stream(prompt.ids, self._adapted(sampling), next(self._ids))
+            with self._count_tokens([prompt]):
+                states = self._engine.stream(prompt.ids, self._with_adapter(sampling), next(self._ids))
                 async with aclosing(states) as states:  # type: ignore[type-var]
-                    async for said in states:
-                        yield _written(prompt, said)
+                    async for generation in states:
+                        yield _judge_text(prompt, generation)
         except EngineError as error:
             yield _refused(error)
 
     async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
-        """How likely each of some labels is as a generative model's answer to a conversation."""
+        """The log-probability of each label as a generative model's next token after a conversation."""
         try:
             choosing = await self._in_thread(lambda go_on: self._renderer.choosing(messages, labels, go_on))
         except Rejected as rejected:
@@ -168,15 +170,15 @@ class OnlineScorer:
         ids = tuple(token for token in choosing.labels if token is not None)
         if choosing.reasoning:
             return Unfit.IN_REASONING
-        if len(set(ids)) < len(labels):
+        if len(set(ids)) < len(labels):  # a label of several tokens, or two labels with the same one
             return Unfit.NOT_ONE_TOKEN
-        sampling = self._adapted(Sampling(max_tokens=1, verdict_ids=ids))
+        sampling = self._with_adapter(Sampling(max_tokens=1, verdict_ids=ids))
         try:
-            with self._under_way([Prompt(choosing.ids, ())]):
-                (said,) = await self._on_engine(self._engine.generate(choosing.ids, sampling, next(self._ids)))
+            with self._count_tokens([Prompt(choosing.ids, ())]):
+                (generation,) = await self._on_engine(self._engine.generate(choosing.ids, sampling, next(self._ids)))
         except EngineError as error:
             return _refused(error)
-        return Choice(tuple(said.logprobs[0][token] for token in ids), ids, tuple(choosing.ids))
+        return Choice(tuple(generation.logprobs[0][token] for token in ids), ids, tuple(choosing.ids))
 
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
@@ -187,17 +189,17 @@ class OnlineScorer:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
-    def _ready(self, prompt: Rendered | ScoreRequest, go_on: GoOn) -> RenderedRequest:
+    def _render_one(self, prompt: Rendered | ScoreRequest, go_on: GoOn) -> RenderedRequest:
         go_on()
         if isinstance(prompt, Rendered):
             return self._renderer.as_it_is(prompt.prompt, prompt.begin)
         (rendered,) = self._renderer.render([prompt], go_on)
         return rendered
 
-    async def _read_all(self, ready: Sequence[RenderedRequest]) -> list[RawOutputs]:
-        return list(await asyncio.gather(*map(self._read_one, ready)))
+    async def _read_requests(self, ready: Sequence[RenderedRequest]) -> list[RawOutputs]:
+        return list(await asyncio.gather(*map(self._read_request, ready)))
 
-    async def _read_one(self, request: RenderedRequest) -> RawOutputs:
+    async def _read_request(self, request: RenderedRequest) -> RawOutputs:
         (response,) = request.responses
         if response.refusal is not None:
             return RawOutputs((), response.refusal)
@@ -216,39 +218,43 @@ class OnlineScorer:
         reading = self.model.family.reading(rows, self.model.weights)
         score = Score.scored(reading, tokens) if reading.finite else Score.failed(Reason.NOT_FINITE, tokens)
         return RawOutputs(
-            [row for own in rows for row in own], replace(score, truncated=response.truncated, reasoned=response.reasoned)
+            [row for prompt_rows in rows for row in prompt_rows],
+            replace(score, truncated=response.truncated, reasoned=response.reasoned),
         )
 
-    async def _question(self, request: ScoreRequest) -> Prompt | Refused:
-        """The one that shows all responses, in their order."""
+    async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Refused:
+        """The prompt that shows all responses, in their order."""
         (rendered,) = await self._in_thread(lambda go_on: self._renderer.render([request], go_on))
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
-        if reasons:  # that one has no opponent only follows from what is wrong with the other
+        if reasons:  # the cause first: that a response has no opponent only follows from the other one's rejection
             return Refused(min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT))
         everybody = tuple(range(len(request.responses)))
         return next((prompt for prompt in rendered.prompts if prompt.judges == everybody), Refused(Reason.TEMPLATE_REFUSED))
 
-    def _adapted(self, sampling: Sampling) -> Sampling:
+    def _with_adapter(self, sampling: Sampling) -> Sampling:
         return replace(sampling, adapter=self._adapter)
 
     async def _in_thread(self, work: Callable[[GoOn], T]) -> T:
-        """The work's result, from the tokenizers' thread. What nobody awaits any more ends before its next prompt."""
-        left = threading.Event()
+        """The result of `work`, run in the rendering thread. Once it is cancelled here, it ends before its next prompt.
+
+        A thread can't be cancelled from outside, and the only one mustn't render megabytes for a client that has left.
+        """
+        is_abandoned = threading.Event()
 
         def go_on() -> None:
-            if left.is_set():
-                raise _Left
+            if is_abandoned.is_set():
+                raise _Abandoned
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._tokenizing, work, go_on)
         finally:
-            left.set()
+            is_abandoned.set()
 
     async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self._engine.submit(work))
 
     @contextmanager
-    def _under_way(self, prompts: "Sequence[Prompt] | Iterator[Prompt]") -> Iterator[None]:
+    def _count_tokens(self, prompts: "Sequence[Prompt] | Iterator[Prompt]") -> Iterator[None]:
         tokens = sum(len(prompt.ids) for prompt in prompts)
         self.tokens_under_way += tokens
         try:
@@ -258,11 +264,11 @@ class OnlineScorer:
 
 
 def _refused(error: EngineError) -> Refused:
-    """An engine that is gone is nothing that a request has done."""
+    """The refusal for an engine's error. Raises `EngineDead`, which isn't the request's fault."""
     if isinstance(error, EngineDead):
         raise error
     return Refused(Reason.ENGINE_TIMEOUT if isinstance(error, EngineTimeout) else Reason.ENGINE_REFUSED)
 
 
-def _written(prompt: Prompt, said: Generation) -> Written:
-    return Written(replace(said, text=prompt.opening + said.text), len(prompt.ids))
+def _judge_text(prompt: Prompt, generation: Generation) -> Written:
+    return Written(replace(generation, text=prompt.opening + generation.text), len(prompt.ids))

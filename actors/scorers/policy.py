@@ -1,8 +1,8 @@
-"""A policy: the chat model that answers, whose answers are then judged. On an engine it draws candidates.
+"""A policy: the chat model that generates candidates, which are then judged. Here on an engine of ours.
 
-It is asked by its own chat template with a generation prompt, and by the rules that hold for reward models: token ids are
-made here, and nobody's text speaks for the template. Every candidate has a seed of its own, so the first four of sixteen are
-the four that would have been drawn alone.
+Its prompt is its chat template with a generation prompt, rendered as for reward models: token ids are made here, and no
+row's text may contain control tokens. Every candidate has a seed of its own, so the first four of sixteen candidates are
+those that a run of four generates.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ from actors.text.reasoning import is_in_marks, opened_by
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A candidate: its text, or the reason why there is none that can be judged.
+    """A candidate: its text, or the reason why it can't be judged.
 
-    `finish_reason` is `stop` if the model ended by itself. `cached_tokens` of the prompt came out of the prefix cache. One
-    that was made of another has that one's name for a `parent`, and the `feedback` that it was made by.
+    `finish_reason` is `stop` if the model ended by itself. `cached_tokens` of the prompt came out of the prefix cache. A
+    refined candidate has the name of the one it was made from as `parent`, and the `feedback` that it was made with.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Drawn:
 
     @property
     def unjudged(self) -> Score | None:
-        """What a candidate comes to that no judge is shown."""
+        """The score of a candidate that no judge is shown; None of one that can be judged."""
         if self.reason is None:
             return None
         return Score.rejected(self.reason) if self.finish_reason is not None else Score.failed(self.reason)
@@ -52,9 +52,9 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What is asked of a policy: a prompt's token ids, and a seed for each candidate.
+    """A prompt for a policy: its token ids, and a seed for each candidate.
 
-    `opening` is the mark of reasoning that the prompt has written already.
+    `opening` is the begin mark of reasoning with which the prompt ends, if it does.
     """
 
     ids: Sequence[int]
@@ -63,29 +63,31 @@ class Draw:
 
 
 def seed_of(base: int, row: str, number: int) -> int:
-    """The seed of a row's candidate: the same in every run, whatever else is drawn, 0 to 2^31 - 1."""
+    """The seed of candidate `number` of a row, 0 to 2^31 - 1: the same in every run, however many others are generated."""
     digest = hashlib.blake2b(f"{base} {number} {row}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
-def read_candidate(said: Generation) -> Drawn:
-    """A candidate from what was generated. One that was cut off is none: its author hadn't said all of it."""
+def read_candidate(generation: Generation) -> Drawn:
+    """A candidate from a generation. One that was cut off isn't judged: its text isn't complete."""
     reason = None
-    if said.finish_reason != "stop":
+    if generation.finish_reason != "stop":
         reason = Reason.UNFINISHED
-    elif not said.text.strip():
+    elif not generation.text.strip():
         reason = Reason.EMPTY_CONTENT
-    cached, computed = said.cached_tokens, said.computed_tokens
-    return Drawn(said.text, said.finish_reason or "", len(said.token_ids), cached + computed, cached, reason)
+    cached, computed = generation.cached_tokens, generation.computed_tokens
+    return Drawn(
+        generation.text, generation.finish_reason or "", len(generation.token_ids), cached + computed, cached, reason
+    )
 
 
 def failed_candidate(reason: Reason) -> Drawn:
-    """A candidate that the policy didn't give."""
+    """A candidate that the policy didn't generate, with the reason."""
     return Drawn("", None, 0, 0, 0, reason)
 
 
-class _Asked(Family):
-    """How a policy is asked: with the conversation alone."""
+class _PolicyFamily(Family):
+    """How a policy is prompted: with the conversation alone."""
 
     name = "policy"
     summary = "a chat model that answers"
@@ -99,7 +101,7 @@ class _Asked(Family):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return checkpoint.architecture.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
 
-    def check(self, checkpoint: Checkpoint, known: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """Nothing is read from its head."""
 
     def outputs(self) -> tuple[str, ...]:
@@ -121,28 +123,28 @@ class _Asked(Family):
         return tuple(message.content.strip() for message in question.context)
 
 
-_ASKED = _Asked()
+_POLICY_FAMILY = _PolicyFamily()
 
 
 @dataclass(frozen=True)
 class Policy(RewardModel):
-    """A policy with all that workers need to load and to ask it. Small and picklable."""
+    """A policy with everything that workers need to load it and to generate with it. Small and picklable."""
 
     settings: PolicySettings = field(default_factory=PolicySettings)
 
     @property
     def family(self) -> Family:
-        return _ASKED
+        return _POLICY_FAMILY
 
     @property
     def sampling(self) -> Sampling:
-        """How one candidate is drawn, but for its seed."""
-        own = self.settings
+        """How one candidate is sampled, without its seed."""
+        settings = self.settings
         return Sampling(
-            max_tokens=own.policy_max_tokens,
-            temperature=own.policy_temperature,
-            top_p=own.policy_top_p if own.policy_temperature else 1.0,
-            stop=own.policy_stop,
+            max_tokens=settings.policy_max_tokens,
+            temperature=settings.policy_temperature,
+            top_p=settings.policy_top_p if settings.policy_temperature else 1.0,
+            stop=settings.policy_stop,
             adapter=self.adapter and locate(self.adapter),
         )
 
@@ -154,7 +156,7 @@ class Policy(RewardModel):
         return "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
 
     def recorded(self) -> dict[str, Any]:
-        """All that decides what its candidates are, for a run's identity."""
+        """All settings that its candidates depend on, for a run's identity."""
         return {
             **self.settings.recorded(),
             "weights": self.fingerprint,
@@ -170,7 +172,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
     """Find a policy. Raises `ModelError` if it can't be one."""
     assert settings.policy is not None
     checkpoint = Checkpoint.find(settings.policy, settings.policy_revision)
-    if not _ASKED.fits(checkpoint):
+    if not _POLICY_FAMILY.fits(checkpoint):
         raise ModelError(
             f"--policy {settings.policy} is a {checkpoint.architecture or 'model without architectures'}, which writes "
             "nothing: give a language model with a chat template"
@@ -187,11 +189,11 @@ def resolve_policy(settings: PolicySettings) -> Policy:
     return Policy(
         model=settings.policy,
         revision=checkpoint.hub_commit,
-        family_name=_ASKED.name,
+        family_name=_POLICY_FAMILY.name,
         task=Task.GENERATE,
         labels=0,
         dtype=checkpoint.dtype if settings.policy_dtype is Dtype.AUTO else settings.policy_dtype.value,
-        max_model_len=limit - settings.policy_max_tokens,
+        max_model_len=limit - settings.policy_max_tokens,  # of the prompt: the longest answer must fit behind it
         weights={},
         fingerprint=fingerprint if adapter is None else f"{fingerprint} + {Adapter.find(adapter).fingerprint()}",
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
@@ -207,12 +209,12 @@ def resolve_policy(settings: PolicySettings) -> Policy:
 class PolicyWriter:
     """A policy on a live engine.
 
-    A candidate's text has the marks of reasoning in it, whether the prompt wrote them or the tokenizer calls them special:
-    without them nobody could tell the reasoning from the answer. Other special tokens are left out.
+    A candidate's text keeps the marks of reasoning, even if the prompt wrote them or the tokenizer calls them special:
+    without them the reasoning couldn't be told from the answer. Other special tokens are removed.
     """
 
     def __init__(self, sampling: Sampling, engine: Engine, special: Mapping[int, str] = MappingProxyType({})) -> None:
-        """`special` are the special tokens of its tokenizer: the text of each id."""
+        """`special` has the text of each special token id of the policy's tokenizer."""
         self._others = {token: text for token, text in special.items() if not is_in_marks(text)}
         self._marked = len(self._others) < len(special)
         self._sampling = replace(sampling, keep_special=self._marked)
@@ -220,32 +222,35 @@ class PolicyWriter:
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
     def draw_block(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
-        """Draw the candidates of many prompts from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
+        """The candidates of many prompts, from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
         return self._engine.submit(self.draw(draws)).result()
 
     async def draw(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
-        """The same on the engine's own loop. Candidates of a prompt are asked for together, which its cache is for."""
-        return await gather(map(self._candidates, draws))
+        """The same on the engine's loop. A prompt's candidates are generated together, so that they share its cache."""
+        return await gather(map(self._generate_all, draws))
 
-    async def _candidates(self, draw: Draw) -> tuple[Drawn, ...]:
-        return tuple(await gather(self._one(draw, seed) for seed in draw.seeds))
+    async def _generate_all(self, draw: Draw) -> tuple[Drawn, ...]:
+        return tuple(await gather(self._generate(draw, seed) for seed in draw.seeds))
 
-    async def _one(self, draw: Draw, seed: int) -> Drawn:
+    async def _generate(self, draw: Draw, seed: int) -> Drawn:
         sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
         try:
-            (said,) = await self._engine.generate(draw.ids, sampling, next(self._ids))
+            (generation,) = await self._engine.generate(draw.ids, sampling, next(self._ids))
         except EngineDead:
             raise
         except EngineTimeout:
             return failed_candidate(Reason.ENGINE_TIMEOUT)
         except EngineError:
             return failed_candidate(Reason.ENGINE_REFUSED)
-        text = self._without_others(said) if self._marked else said.text
-        return read_candidate(replace(said, text=f"{draw.opening}{text}" if text.strip() else text))
+        text = self._remove_special(generation) if self._marked else generation.text
+        return read_candidate(replace(generation, text=f"{draw.opening}{text}" if text.strip() else text))
 
-    def _without_others(self, said: Generation) -> str:
-        """The text without special tokens that are no marks of reasoning, but with characters that only spell one."""
-        text, ids = said.text, list(said.token_ids)
+    def _remove_special(self, generation: Generation) -> str:
+        """The text without special tokens that aren't marks of reasoning.
+
+        Only texts of ids that really occur are removed: an answer may spell a special token in ordinary characters.
+        """
+        text, ids = generation.text, list(generation.token_ids)
         while ids and ids[-1] in self._others:
             text = text.removesuffix(self._others[ids.pop()])
         inside = sorted({self._others[token] for token in ids if token in self._others}, key=len, reverse=True)

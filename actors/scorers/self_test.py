@@ -1,7 +1,7 @@
-"""What is checked of a model before its first row: is this checkpoint, on this engine, read as its authors read it?
+"""The self-test of a model before its first row: is this checkpoint, on this engine, read as its authors read it?
 
-`Renderer` has checked the tokenizer and the template when it is there. The rest needs the engine: the head gives as many
-outputs as the family reads, they are raw and finite, each token has its own, and conversations with a known reward have it.
+`Renderer` checks the tokenizer and the template when it is created. The rest needs the engine: the head has as many outputs
+as the family reads, they are raw and finite, each token has its own, and conversations with a known reward get that reward.
 """
 
 import math
@@ -26,44 +26,45 @@ _PROBES = tuple(
     for question, answer in (("What is 2 + 3?", "5"), ("Name a colour.", "Blue is a colour, and so is green."))
 )
 _SAME = 1e-3
+"""Outputs that differ by less are equal."""
 
 
 def self_test(
     model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None, *, must_read: bool = False
 ) -> None:
-    """Check a model on its engine; `passed` hears of each check. Raises `ModelError` that says which failed.
+    """Check a model on its engine; `passed` is called with the text of each passed check. Raises `ModelError` if one fails.
 
-    With `must_read` it fails, too, if no question at all was asked and read.
+    With `must_read` it also fails if no question was short enough to be asked, or none of the answers could be read.
     """
     mark("self-test")
-    known = model.family.knows(model.known_as)
-    # Again, because now the weights are here: of a hub model, the small files alone may have been before.
-    model.family.check(Checkpoint.find(model.model, model.revision), known)
+    published = model.family.knows(model.known_as)
+    # Checked before, but now with the weights: of a hub model only the small files may have been here then.
+    model.family.check(Checkpoint.find(model.model, model.revision), published)
     settings = RenderSettings(max_model_len=model.max_model_len)
     renderer = Renderer(model, settings)
     passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
-    # None, if the longest prompt may be shorter than these few words.
+    # Empty if `max_model_len` is shorter than these few words.
     probes = renderer.render(_PROBES) if model.task.pools else []
     if prompts := [list(prompt.ids) for request in probes for prompt in request.prompts]:
-        for check in (_head, _raw):
+        for check in (_check_head, _check_raw):
             passed(check(model, engine, prompts))
         if model.task.every_position:
             passed(rows_are_their_tokens(model, engine, max(prompts, key=len)))
     if model.verdict_ids:
-        asked = [prompt.ids for request in renderer.render(_PROBES) for prompt in request.prompts]
-        if asked:
-            passed(logprobs_are_their_tokens(model, engine, asked))
-    tests: list[_Found] = []
-    if not model.task.pools and not (known and known.golden):
-        tests.append(_tried(model, engine, renderer))
+        judge_prompts = [prompt.ids for request in renderer.render(_PROBES) for prompt in request.prompts]
+        if judge_prompts:
+            passed(logprobs_are_their_tokens(model, engine, judge_prompts))
+    tests: list[_TestResult] = []
+    if not model.task.pools and not (published and published.golden):
+        tests.append(_try_question(model, engine, renderer))
         if must_read and not tests[0].read:
-            raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].told}")
-        passed(tests[0].told)
-    published = _as_published(model)
-    as_published = Renderer(published, settings)
-    for number, golden in enumerate(known.golden if known else (), 1):
-        tests.append(_golden(published, engine, as_published, golden, number))
-        passed(tests[-1].told)
+            raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].text}")
+        passed(tests[0].text)
+    card_model = _as_published(model)
+    as_published = Renderer(card_model, settings)
+    for number, golden in enumerate(published.golden if published else (), 1):
+        tests.append(_check_golden(card_model, engine, as_published, golden, number))
+        passed(tests[-1].text)
     if must_read and not (prompts or any(test.read for test in tests)):
         raise ModelError(
             f"self-test of {model.model}: nothing could be asked: prompts may have {model.max_model_len} tokens, and every "
@@ -71,35 +72,35 @@ def self_test(
         )
 
 
-class _Found(NamedTuple):
-    """What came of a question, in words, and whether anything was read."""
+class _TestResult(NamedTuple):
+    """The result of a question as text, and whether a reward was read."""
 
-    told: str
+    text: str
     read: bool
 
 
-def _tried(model: RewardModel, engine: Engine, renderer: Renderer) -> _Found:
-    """What a judge makes of a question that nobody has asked it before; its user may tell whether that is right."""
+def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _TestResult:
+    """A judge's rewards for a right and a wrong answer, without a known reward: the user sees whether they make sense."""
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
     principles = (family.example_principle("correctness"),) if family.takes_principles else ()
-    asked = ScoreRequest(context, (right, wrong), principles)
+    request = ScoreRequest(context, (right, wrong), principles)
     traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
-    (scores,) = scorer_of(traced, engine).score_block(renderer.render([asked]))
-    told = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
-    wrote = next((f"; it wrote {said.text!r}" for score in scores for said in score.trace), "")
+    (scores,) = scorer_of(traced, engine).score_block(renderer.render([request]))
+    rewards = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
+    wrote = next((f"; it wrote {answer.text!r}" for score in scores for answer in score.trace), "")
     read = any(score.reward is not None for score in scores)
-    return _Found(f"asked about 2 + 3, it gave {' to 5 and '.join(told)} to 6{wrote}", read)
+    return _TestResult(f"asked about 2 + 3, it gave {' to 5 and '.join(rewards)} to 6{wrote}", read)
 
 
 def _as_published(model: RewardModel) -> RewardModel:
-    """Without the user's weights and ways: as its authors read it, and a judge asked once."""
+    """The model without the user's weights and settings: read as by its authors, and a judge with a single vote."""
     published = replace(model, read=AS_PUBLISHED, judge=JudgeSettings(rubric=model.judge.rubric))
     return replace(published, weights=published.family.card_weights())
 
 
-def _head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
-    for values in _asked(engine, prompts, activated=False):
+def _check_head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
+    for values in _pool_each(engine, prompts, activated=False):
         if len(values) != model.labels or not all(map(math.isfinite, values)):
             raise ModelError(
                 f"self-test of {model.model}: the head's outputs should be {model.labels} finite numbers, and are {values}"
@@ -107,15 +108,15 @@ def _head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) 
     return f"head: {model.labels} finite output{'s' * (model.labels != 1)}"
 
 
-def _raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
-    """An activation that was asked for must show: if it changes nothing, what we take for raw has it already."""
+def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
+    """Check that outputs are raw: an activation that is requested must change them as the activation does."""
     identity = Checkpoint.find(model.model, model.revision).config.get("problem_type") == "regression"
-    raw, activated = (list(_asked(engine, prompts, activated=way)) for way in (False, True))
+    raw, activated = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))
     expected = [values if identity else activation(values) for values in raw]
     if any(
-        abs(one - other) > _SAME
-        for mine, theirs in zip(expected, activated, strict=True)
-        for one, other in zip(mine, theirs, strict=True)
+        abs(value - engine_value) > _SAME
+        for values, engine_values in zip(expected, activated, strict=True)
+        for value, engine_value in zip(values, engine_values, strict=True)
     ):
         raise ModelError(
             f"self-test of {model.model}: the outputs aren't raw logits: {raw} would be {expected} after an activation, and "
@@ -124,26 +125,26 @@ def _raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -
     return "outputs: raw, without an activation"
 
 
-def _golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> _Found:
+def _check_golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> _TestResult:
     (scores,) = scorer_of(model, engine).score_block(renderer.render([golden.request]))
     if any(score.reason is Reason.TOO_LONG for score in scores):
-        return _Found(f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked", False)
+        return _TestResult(f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked", False)
     for score, reward in zip(scores, golden.rewards, strict=True):
         if score.status is not Status.SCORED or score.reward is None or abs(score.reward - reward) > golden.tolerance:
-            told = score.reward if score.status is Status.SCORED else f"{score.status}: {score.reason}"
+            outcome = score.reward if score.status is Status.SCORED else f"{score.status}: {score.reason}"
             raise ModelError(
                 f"self-test of {model.model}: conversation {number} should have the reward {reward:g} (give or take "
-                f"{golden.tolerance:g}), and has {told}"
+                f"{golden.tolerance:g}), and has {outcome}"
             )
-    found, known = (
+    actual, expected = (
         " and ".join(f"{reward:{form}}" for reward in rewards)
         for rewards, form in (([score.reward for score in scores], ".4f"), (golden.rewards, "g"))
     )
-    known = f"{known} (give or take {golden.tolerance:g})"
-    return _Found(f"conversation {number}: reward {found}, published or measured as {known}", True)
+    expected = f"{expected} (give or take {golden.tolerance:g})"
+    return _TestResult(f"conversation {number}: reward {actual}, published or measured as {expected}", True)
 
 
-def _asked(engine: Engine, prompts: Sequence[Sequence[int]], *, activated: bool) -> Iterator[tuple[float, ...]]:
+def _pool_each(engine: Engine, prompts: Sequence[Sequence[int]], *, activated: bool) -> Iterator[tuple[float, ...]]:
     for number, ids in enumerate(prompts):
         name = f"self-test-{number}-{activated}"
         yield engine.submit(engine.pool(ids, name, activated=activated)).result().values

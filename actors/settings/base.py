@@ -14,7 +14,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _hold_no_credentials(cls, given: Any) -> Any:
-        """Each checks its own; sections that are settings already did."""
-        check_no_credentials(given)
-        return given
+    def _hold_no_credentials(cls, values: Any) -> Any:
+        """Check the raw values; nested sections that are `Settings` objects have been checked already."""
+        check_no_credentials(values)
+        return values

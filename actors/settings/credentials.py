@@ -1,7 +1,7 @@
-"""Credentials are no settings: what a setting holds is written into manifests, recipes, parts and messages.
+"""Refuses credentials in settings, because settings are written into manifests, recipes, parts and messages.
 
-So one that holds any is refused as soon as it is given, wherever it comes from, by its place and never with its value. The
-environment is where they belong: it is written nowhere.
+A setting with a credential is an error wherever it comes from. The message names its place and never its value. Credentials
+belong into the environment, which is written nowhere.
 """
 
 import re
@@ -21,30 +21,30 @@ _URL = re.compile(r"(\w{1,20})://[^\s'\"<>]*")
 
 def check_no_credentials(value: Any, place: str = "") -> None:
     """Raise `ValueError`, which names the place and not the value, if a setting's raw value holds a credential anywhere."""
-    if problem := next(_problems(value, place), None):
+    if problem := next(_find_problems(value, place), None):
         raise ValueError(
             f"{problem}, and settings are written beside the results: give it in the environment instead, as HF_TOKEN, "
             "OPENAI_API_KEY for a policy's endpoint, or what the store's own client reads"
         )
 
 
-def _problems(value: Any, place: str) -> Iterator[str]:
+def _find_problems(value: Any, place: str) -> Iterator[str]:
     if isinstance(value, str):
         for url in _URL.finditer(value):
-            if problem := _problem_of_url(url[0]):
+            if problem := _find_problem_in_url(url[0]):
                 yield f"{place or 'a setting'} holds an address with {problem}"
     elif isinstance(value, Mapping):
-        for name, own in value.items():
+        for name, item in value.items():
             inside = f"{place}.{name}" if place else str(name)
-            if isinstance(own, str) and own.strip() and _NAME.fullmatch(_CAMEL.sub("_", str(name))):
+            if isinstance(item, str) and item.strip() and _NAME.fullmatch(_CAMEL.sub("_", str(name))):
                 yield f"{inside} is a credential"
-            yield from _problems(own, inside)
+            yield from _find_problems(item, inside)
     elif isinstance(value, list | tuple | set | frozenset):
-        for own in value:
-            yield from _problems(own, place)
+        for item in value:
+            yield from _find_problems(item, place)
 
 
-def _problem_of_url(url: str) -> str | None:
+def _find_problem_in_url(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         user, password = parts.username, parts.password
@@ -54,7 +54,7 @@ def _problem_of_url(url: str) -> str | None:
         user and parts.scheme.lower() in {"http", "https"}
     ):  # a user alone may be a container: abfs://box@account
         return "a user's name or password"
-    named = (name for name, given in (*parse_qsl(parts.query), *parse_qsl(parts.fragment)) if given)
+    named = (name for name, value in (*parse_qsl(parts.query), *parse_qsl(parts.fragment)) if value)
     if any(_IN_QUERY.fullmatch(_CAMEL.sub("_", name)) for name in named):
         return "a key in its query"
     return None

@@ -1,4 +1,4 @@
-"""YAML as people write settings in it: without dates, each key once, and mistakes told by the line that they are in."""
+"""YAML for settings: no dates, no duplicate keys, and errors with their line."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from yaml.reader import ReaderError
 
 
 class _Plain(yaml.SafeLoader):
-    """No setting is a date, and an engine's argument 2026-01-01 is text."""
+    """Without dates: no setting is one, so 2026-01-01 as an engine's argument is text."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """The mapping. Raises `yaml.YAMLError` for a key that is there twice: YAML would drop what the first one says."""

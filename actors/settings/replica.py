@@ -217,8 +217,8 @@ class PolicySettings(Settings):
 
     def recorded(self) -> dict[str, Any]:
         """What of these decides what candidates are, for a run's identity."""
-        own = self.model_dump(mode="json", exclude_none=True)
-        return {name.removeprefix("policy_"): value for name, value in own.items() if name != "policy_dtype"}
+        fields = self.model_dump(mode="json", exclude_none=True)
+        return {name.removeprefix("policy_"): value for name, value in fields.items() if name != "policy_dtype"}
 
 
 class PolicyEngineSettings(Settings):

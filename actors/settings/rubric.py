@@ -1,4 +1,4 @@
-"""A judge of the user's own, in YAML: a prompt for any chat model, and where in its text the verdict is."""
+"""The settings of a judge that the user defines in YAML: a prompt for any chat model, and how its text is parsed."""
 
 import re
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ _VALUES = frozenset({"enum", "const", "default", "examples"})
 _SIDE = re.compile(r"(\w+)_([12])")
 
 
-def _patterns(schema: Any) -> Iterator[tuple[str, Any]]:
+def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
     """The regular expressions anywhere in a JSON schema, by the keyword that they stand under."""
     if isinstance(schema, list):
-        for one in schema:
-            yield from _patterns(one)
+        for item in schema:
+            yield from _find_patterns(item)
     if not isinstance(schema, dict):
         return
     for name, value in schema.items():
         if name == "patternProperties" or (name == "pattern" and isinstance(value, str)):
             yield name, value
         elif name in _BY_NAME and isinstance(value, dict):  # whose keys are no keywords
-            yield from _patterns(list(value.values()))
+            yield from _find_patterns(list(value.values()))
         elif name not in _VALUES:
-            yield from _patterns(value)
+            yield from _find_patterns(value)
 
 
 class VerdictTokens(Settings):
@@ -73,20 +73,20 @@ class RubricSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, given: Any) -> Any:
-        """A path stands for the YAML file there."""
-        if not isinstance(given, str):
-            return given
+    def _read(cls, value: Any) -> Any:
+        """Replace a path by the content of the YAML file there."""
+        if not isinstance(value, str):
+            return value
         from actors.settings.plain_yaml import parse_yaml  # only who gives a file needs it
 
         try:
-            with open(given, encoding="utf-8") as file:
-                found = parse_yaml(file.read())
+            with open(value, encoding="utf-8") as file:
+                content = parse_yaml(file.read())
         except (OSError, ValueError) as error:
-            raise ValueError(f"the rubric {given} can't be read: {error}") from error
-        if not isinstance(found, dict):
-            raise ValueError(f"the rubric {given} is no mapping of settings")
-        return found
+            raise ValueError(f"the rubric {value} can't be read: {error}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"the rubric {value} is no mapping of settings")
+        return content
 
     @field_validator("system", "prompt")
     @classmethod
@@ -105,12 +105,12 @@ class RubricSettings(Settings):
     def _is_pattern(cls, text: str | None) -> str | None:
         if text is None:
             return None
-        found = linear(text)
-        if not found.groups:
+        compiled = linear(text)
+        if not compiled.groups:
             raise ValueError("it needs a group around the verdict, such as ([0-9]+)")
-        if found.groups > 1 and not found.groupindex:
+        if compiled.groups > 1 and not compiled.groupindex:
             raise ValueError(
-                f"it has {found.groups} groups, and none says which of them holds the verdict: name it, such as "
+                f"it has {compiled.groups} groups, and none says which of them holds the verdict: name it, such as "
                 "(?P<score>[0-9]+)"
             )
         return text
@@ -124,7 +124,7 @@ class RubricSettings(Settings):
             jsonschema.Draft202012Validator.check_schema(schema or {})
         except jsonschema.SchemaError as error:
             raise ValueError(f"it is no JSON schema: {error.message}") from error
-        for name, pattern in _patterns(schema or {}):
+        for name, pattern in _find_patterns(schema or {}):
             if name == "patternProperties":
                 raise ValueError("patternProperties can't be checked in linear time: name the properties")
             linear(pattern)
@@ -132,9 +132,9 @@ class RubricSettings(Settings):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        given = [name for name in ("pattern", "json_schema", "verdict") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"it needs one of pattern, json_schema and verdict, and has {' and '.join(given) or 'none'}")
+        readers = [name for name in ("pattern", "json_schema", "verdict") if getattr(self, name) is not None]
+        if len(readers) != 1:
+            raise ValueError(f"it needs one of pattern, json_schema and verdict, and has {' and '.join(readers) or 'none'}")
         if self.verdict is not None:
             if self.shows == "two":
                 raise ValueError("verdict reads an answer about one response; two are read by pattern or json_schema")
@@ -170,14 +170,14 @@ class RubricSettings(Settings):
 
         jinja = ImmutableSandboxedEnvironment()
         shown = ("response",) if self.shows == "one" else ("response_1", "response_2")
-        known = ("conversation", "turns", *shown, "principle")
+        variables = ("conversation", "turns", *shown, "principle")
         used = set[str]()
         for text in (self.system or "", self.prompt):
             used |= meta.find_undeclared_variables(jinja.parse(text)) - jinja.globals.keys()
-        if unknown := sorted(used - set(known)):
+        if unknown := sorted(used - set(variables)):
             raise ValueError(
                 f"the prompt has {', '.join(f'{{{{ {name} }}}}' for name in unknown)}, which isn't there where it shows "
-                f"{self.shows}: there are {', '.join(known)}"
+                f"{self.shows}: there are {', '.join(variables)}"
             )
         if lacking := [name for name in shown if name not in used]:
             raise ValueError(
@@ -186,13 +186,13 @@ class RubricSettings(Settings):
 
     @property
     def truths(self) -> set[str]:
-        """The names that are true or false, whatever the scale of the numbers is."""
+        """The names of boolean properties, to which the scale doesn't apply."""
         properties = (self.json_schema or {}).get("properties", {})
         return {name for name, kind in properties.items() if isinstance(kind, dict) and kind.get("type") == "boolean"}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is read: a pattern's groups, or a schema's properties that hold a number, a truth value or the winner."""
+        """The values that are read: a pattern's groups, or a schema's numbers, booleans and winner."""
         if self.verdict is not None:
             return ("score",)
         if self.pattern is not None:
@@ -204,7 +204,7 @@ class RubricSettings(Settings):
     @property
     def outputs(self) -> tuple[str, ...]:
         """The named outputs of a response."""
-        own = dict.fromkeys(
+        outputs = dict.fromkeys(
             match[1] if self.shows == "two" and (match := _SIDE.fullmatch(name)) else name for name in self.names
         )
-        return tuple("win" if name == WINNER else name for name in own)
+        return tuple("win" if name == WINNER else name for name in outputs)

@@ -1,8 +1,8 @@
-"""The delimiters of a prompt: texts, not tokens, that tell a judge where one response ends and the next begins.
+"""The delimiters of a judge's prompt: texts, not tokens, that show where one response ends and the next begins.
 
-A response that writes one forges the other's block. A family names its own; where the checkpoint's template, or a rubric of
-the user's, decides, they are what stands around texts that the prompt is tried out with. Only what nobody writes by chance
-counts: something in brackets or angle brackets, or a heading, of some length.
+A response that contains one could forge the other's block. A family names its own; where the checkpoint's template or the
+user's rubric decides, they are found around the texts of probe prompts. Only text that nobody writes by chance counts:
+something in brackets or angle brackets, or a heading, with at least eight letters and digits.
 """
 
 import re
@@ -25,7 +25,7 @@ _WIDTHLESS = {code: None for code in _UNSEEN if not chr(code).isspace()}
 
 
 class Delimiters:
-    """Those of a prompt. White space, characters of no width, case and compatible forms of characters make no difference."""
+    """Finds a prompt's delimiters in texts, ignoring case, white space, invisible characters and compatible forms (NFKD)."""
 
     def __init__(self, texts: Collection[str]) -> None:
         self.texts = frozenset(texts)
@@ -35,15 +35,15 @@ class Delimiters:
     def are_in(self, text: str) -> bool:
         """Whether a text holds one."""
         if not self._plain or (text.isascii() and not any(character in text for character in self._begin)):
-            return False  # which spares most texts the copy
+            return False  # most texts are ASCII without a bracket, and need no normalised copy
         plain = _plain(text)
         return any(delimiter in plain for delimiter in self._plain)
 
 
 def between(prompt: str, shown: Collection[str], tokens: Iterable[str]) -> set[str]:
-    """The delimiters in a prompt around texts that are shown in it, wherever and however often; `tokens` are no text in it.
+    """The delimiters in a prompt around the `shown` texts; the control `tokens` in it count as line ends.
 
-    Of what stands before the first and after the last, only what borders on them: the rest is instructions.
+    Only lines that border on a shown text are looked at, up to the first with words: the rest is instructions.
     """
     parts = re.split("|".join(map(re.escape, shown)), prompt)
     for token in tokens:
@@ -55,7 +55,7 @@ def between(prompt: str, shown: Collection[str], tokens: Iterable[str]) -> set[s
 
 
 def _bordering(lines: Iterable[str]) -> Iterator[str]:
-    """The marks in the first line, which may have words, too, and in those after it, up to one of words."""
+    """The marks in the first line, which may also have words, and in the lines after it, up to the first with words."""
     for number, line in enumerate(map(str.strip, lines)):
         marks = [line] if _HEADING.fullmatch(line) else _PIECE.findall(line)
         words = marks != [line] and re.search(r"\w", _PIECE.sub("", line))
@@ -75,5 +75,5 @@ def _is_distinctive(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """What is left of a text without all that a reader doesn't see."""
+    """A text without white space, invisible characters and case, in its compatible form."""
     return unicodedata.normalize("NFKD", text).casefold().translate(_UNSEEN)

@@ -1,7 +1,7 @@
-"""A user's regular expressions on texts that a model wrote: by RE2, whose time grows with the text alone.
+"""A user's regular expressions on generated texts: by RE2, in linear time of the text.
 
-Python's own engine tries every way that a pattern can match: with `(a+)+b` forty letters are enough for hours, and what is
-judged can steer a judge's text. RE2 has no lookaround and no backreferences; its \\d, \\w, \\s and \\b know ASCII alone.
+Python's engine backtracks: with `(a+)+b` forty letters take hours, and a response can make a judge write them. RE2 has no
+lookaround and no backreferences; its \\d, \\w, \\s and \\b match ASCII only.
 """
 
 import re
@@ -19,7 +19,7 @@ def linear(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(_with_pythons_ends(pattern), options)
+        return re2.compile(_translate_end_anchors(pattern), options)
     except re2.error as error:
         problem = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
         raise ValueError(
@@ -28,24 +28,29 @@ def linear(pattern: str) -> Any:
 
 
 def groups_of(pattern: str) -> dict[str, int]:
-    """The numbers of its named groups, in the order in which they stand in it."""
+    """The numbers of a pattern's named groups, in the order of the groups."""
     return dict(sorted(linear(pattern).groupindex.items(), key=lambda group: group[1]))
 
 
-def _with_pythons_ends(pattern: str) -> str:
-    r"""The pattern with `$` and `\Z` as Python means them: `$` is also before a line break that ends the text."""
+def _translate_end_anchors(pattern: str) -> str:
+    r"""The pattern with Python's meaning of `$` and `\Z` in RE2's syntax: `$` also matches before a final line break.
+
+    A scan over the pattern, since both are ordinary characters inside a class, and `$` is one after a backslash.
+    """
     if _MANY_LINES.search(pattern):
         return pattern.replace(r"\Z", r"\z")  # then it is the end of any line, as in RE2
     parts: list[str] = []
     at, in_class = 0, False
     while at < len(pattern):
-        one = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
-        at += len(one)
-        if one == "[" and not in_class:
+        piece = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        at += len(piece)
+        if piece == "[" and not in_class:
             in_class = True
-            one = pattern[at - 1 : at + 2] if pattern[at : at + 2] == "^]" else "[]" if pattern[at : at + 1] == "]" else one
-            at += len(one) - 1
-        elif one == "]":
+            piece = (
+                pattern[at - 1 : at + 2] if pattern[at : at + 2] == "^]" else "[]" if pattern[at : at + 1] == "]" else piece
+            )
+            at += len(piece) - 1
+        elif piece == "]":
             in_class = False
-        parts.append(one if in_class else {"$": r"(?:\n?\z)", r"\Z": r"\z"}.get(one, one))
+        parts.append(piece if in_class else {"$": r"(?:\n?\z)", r"\Z": r"\z"}.get(piece, piece))
     return "".join(parts)

@@ -1,10 +1,10 @@
-"""Reasoning in what is judged: a model's chain of thought before its final answer, and what becomes of it.
+"""Reasoning in responses and turns, a model's chain of thought before its final answer: finding, removing or keeping it.
 
-Reasoning is what stands at the beginning of a text, after white space, up to the first end mark; several such blocks in a
-row are one. A template that writes the begin mark into the prompt leaves a text that has the end mark alone: then all before
-it is reasoning, if no begin mark stands there and the end mark is no mention of itself (in code or quotes, or in the middle
-of a sentence). A mark anywhere else is text like any other. Reasoning that never ends has no answer after it, and so has one
-after which a lone end mark comes again: nobody can tell where its answer begins.
+Reasoning is the block at the beginning of a text, after white space, up to the first end mark; several such blocks in a row
+count as one. Where a template writes the begin mark into the prompt, a text has the end mark alone: then all before it is
+reasoning, unless a begin mark comes before it, or the end mark is only mentioned (in code or quotes, or inside a sentence).
+Marks anywhere else are ordinary text. There is no answer after reasoning that never ends, nor where a lone end mark follows
+a complete block: then nobody can tell where the answer begins.
 """
 
 import re
@@ -58,66 +58,71 @@ _BY_BEGIN = {mark.begin: mark for mark in MARKS if mark.prefilled}
 _BY_END = {mark.end: mark for mark in MARKS if mark.prefilled}
 _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BY_BEGIN, *_BY_END])]))
 _LOOKED_BACK = 80
+"""Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time."""
 _SENTENCE_ENDS = ".!?。！？…"
 _OPENS = "\"'“‘«([{<\\"
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
-    """A text without its reasoning. `answer` is None if the reasoning never ended, or nobody can tell where."""
+class SplitText:
+    """A text, split into reasoning and answer. `answer` is None if the reasoning never ended, or not at a certain place."""
 
     reasoned: bool
     answer: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
-    """A request as it is judged. `held` are the responses that had reasoning, in themselves or in turns before them.
+class HandledReasoning:
+    """A request as it is judged. `reasoned` are the positions of responses with reasoning, in them or in turns before them.
 
-    Those that are `refused` can't be judged, for their reasoning or that of turns before them; they are still there.
+    Those in `refused` can't be judged for that reasoning; the request still has them, so that positions don't change.
     """
 
     request: ScoreRequest
-    held: frozenset[int] = frozenset()
+    reasoned: frozenset[int] = frozenset()
     refused: frozenset[int] = frozenset()
 
 
-def split_reasoning(text: str) -> Parted:
-    """A text, and whether it begins with reasoning. Linear in its length."""
+def split_reasoning(text: str) -> SplitText:
+    """Split a text after the reasoning at its beginning. Linear time in its length."""
     at = 0
-    while (mark := _begun(text, at)) is not None:
+    while (mark := _opening_mark(text, at)) is not None:
         if (end := text.find(mark.end, at)) < 0:
-            return Parted(True, None)
+            return SplitText(True, None)
         at = end + len(mark.end)
-    if (lone_end := _lone_end(text, at)) is not None:
-        return Parted(True, None if at else _answer(text[lone_end:]))
-    return Parted(True, _answer(text[at:])) if at else Parted(False, text)
+    if (lone_end := _find_lone_end(text, at)) is not None:
+        return SplitText(True, None if at else _trim_answer(text[lone_end:]))
+    return SplitText(True, _trim_answer(text[at:])) if at else SplitText(False, text)
 
 
-def without_reasoning(request: ScoreRequest, how: Reasoning) -> Freed:
-    """A request with its reasoning dealt with as is asked: in its responses, and in the assistant's turns before them."""
+def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning:
+    """A request with the reasoning in its responses, and in the assistant's turns before them, rejected, removed or kept."""
     turns = [
-        split_reasoning(turn.content) if turn.role is Role.ASSISTANT else Parted(False, turn.content)
+        split_reasoning(turn.content) if turn.role is Role.ASSISTANT else SplitText(False, turn.content)
         for turn in request.context
     ]
     answers = [split_reasoning(response.content) for response in request.responses]
-    before = any(turn.reasoned for turn in turns)
-    held = frozenset(at for at, one in enumerate(answers) if before or one.reasoned)
-    if not held or how is Reasoning.KEEP:
-        return Freed(request, held)
+    # Reasoning in an earlier turn concerns every response: each is judged beside it.
+    is_in_context = any(turn.reasoned for turn in turns)
+    reasoned = frozenset(position for position, answer in enumerate(answers) if is_in_context or answer.reasoned)
+    if not reasoned or how is Reasoning.KEEP:
+        return HandledReasoning(request, reasoned)
     if how is Reasoning.REJECT or any(turn.answer is None for turn in turns):
-        return Freed(request, held, held)
-    context = tuple(Message(turn.role, _kept(turn.content, own)) for turn, own in zip(request.context, turns, strict=True))
-    responses = tuple(
-        Response(one.name, _kept(one.content, own)) for one, own in zip(request.responses, answers, strict=True)
+        return HandledReasoning(request, reasoned, reasoned)
+    context = tuple(
+        Message(turn.role, _answer_or_text(turn.content, split)) for turn, split in zip(request.context, turns, strict=True)
     )
-    refused = frozenset(at for at, one in enumerate(answers) if one.answer is None)
-    return Freed(replace(request, context=context, responses=responses), held, refused)
+    responses = tuple(
+        Response(response.name, _answer_or_text(response.content, split))
+        for response, split in zip(request.responses, answers, strict=True)
+    )
+    refused = frozenset(position for position, answer in enumerate(answers) if answer.answer is None)
+    return HandledReasoning(replace(request, context=context, responses=responses), reasoned, refused)
 
 
 def count_reasoning(requests: Sequence[ScoreRequest]) -> int:
     """How many responses of some requests hold reasoning, in themselves or in turns before them."""
-    return sum(len(without_reasoning(request, Reasoning.KEEP).held) for request in requests)
+    return sum(len(without_reasoning(request, Reasoning.KEEP).reasoned) for request in requests)
 
 
 def mark_in(template: str) -> str | None:
@@ -143,56 +148,62 @@ def is_in_marks(token: str) -> bool:
 
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
     """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does."""
-    told = next((own for name in FIELDS if isinstance(own := message.get(name), str) and own.strip()), None)
-    if told is None or split_reasoning(content).reasoned:
+    reasoning = next((value for name in FIELDS if isinstance(value := message.get(name), str) and value.strip()), None)
+    if reasoning is None or split_reasoning(content).reasoned:
         return content
-    return f"<think>\n{told.strip()}\n</think>\n\n{content}"
+    return f"<think>\n{reasoning.strip()}\n</think>\n\n{content}"
 
 
-def _kept(text: str, own: Parted) -> str:
-    return text if own.answer is None else own.answer
+def _answer_or_text(text: str, split: SplitText) -> str:
+    return text if split.answer is None else split.answer
 
 
-def _begun(text: str, at: int) -> Mark | None:
-    """The mark with which reasoning begins here, after white space."""
+def _opening_mark(text: str, at: int) -> Mark | None:
+    """The mark with which reasoning begins at a position, after white space; None if none does."""
     start = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
     mark = next((mark for mark in MARKS if text.startswith(mark.begin, start)), None)
     return None if mark is None or (mark.paired and text.find(mark.end, start) < 0) else mark
 
 
-def _answer(rest: str) -> str | None:
-    """What follows the reasoning, without the lines between them; None if it is nothing."""
+def _trim_answer(rest: str) -> str | None:
+    """The text after the reasoning, without the empty lines between them; None if nothing is left."""
     answer = _CLOSING.sub("", _ENDED.sub("", rest))
     return answer if answer.strip() else None
 
 
-def _lone_end(text: str, start: int) -> int | None:
-    """Where a reasoning ends that has no begin mark, because the template has written it; None if there is none."""
+def _find_lone_end(text: str, start: int) -> int | None:
+    """The position after an end mark whose begin mark the template has written; None if the text has none.
+
+    One pass with a small state machine: marks inside code, fenced or inline, are mentions and don't count.
+    """
     if all(text.find(end, start) < 0 for end in _BY_END):
         return None
     fenced = inline = False
     for match in _SCANNED.finditer(text, start):
-        found = match[0]
-        if found == "```":
+        token = match[0]
+        if token == "```":
             fenced, inline = not fenced, False
-        elif found == "`":
+        elif token == "`":
             inline = not inline and not fenced
-        elif found == "\n":
-            inline = False
+        elif token == "\n":
+            inline = False  # an unpaired back quote, as an apostrophe or in a text that was cut, ends with its line
         elif fenced or inline:
             continue
-        elif found in _BY_BEGIN:
+        elif token in _BY_BEGIN:
             return None
-        elif _ends(text, match.start()):
+        elif _is_real_end(text, match.start()):
             return match.end()
     return None
 
 
-def _ends(text: str, at: int) -> bool:
-    """Whether an end mark stands where reasoning ends: on a line of its own, after a sentence, or right after a word."""
+def _is_real_end(text: str, at: int) -> bool:
+    """Whether an end mark really ends reasoning: on a line of its own, after a sentence, or directly after a word.
+
+    After a space inside a sentence, or after an opening quote or bracket, it is a mention: "the `</think>` tag".
+    """
     before = text[max(0, at - _LOOKED_BACK) : at]
     line = before.rpartition("\n")[2]
-    said = line.rstrip()
-    if not said:
+    words = line.rstrip()
+    if not words:
         return True
-    return said[-1] in _SENTENCE_ENDS if said != line else said[-1] not in _OPENS
+    return words[-1] in _SENTENCE_ENDS if words != line else words[-1] not in _OPENS

@@ -1,4 +1,4 @@
-"""Which pairs a knock-out asks next: who loses a comparison is out, and when the winner is settled nothing more is asked.
+"""Which pairs a knock-out compares next: the loser of a comparison is out, and it ends when one player can't lose any more.
 
 N responses need N - 1 comparisons instead of N(N - 1)/2, in about log2 N rounds; a tie puts nobody out, and costs another.
 """
@@ -10,14 +10,18 @@ Pair = tuple[int, int]
 
 
 def next_pairs(players: Collection[int], shares: Mapping[Pair, float]) -> list[Pair]:
-    """The pairs of the next round, from the share of each comparison so far that its first player won; empty at the end."""
-    lost = {one if share < 0.5 else other for (one, other), share in shares.items() if share != 0.5}
-    left = [player for player in sorted(players) if player not in lost]
+    """The pairs of the next round, no player twice; empty when nothing is left to compare.
+
+    `shares` has, for each pair compared so far, the share of the comparison that the pair's first player won, 0 to 1.
+    """
+    losers = {first if share < 0.5 else second for (first, second), share in shares.items() if share != 0.5}
+    waiting = [player for player in sorted(players) if player not in losers]
     pairs: list[Pair] = []
-    while left:
-        one, *left = left
-        opponent = next((other for other in left if (one, other) not in shares), None)
+    while waiting:
+        player, *waiting = waiting
+        # A pair that tied stays in `shares`, so neither is out, and each meets another opponent in this or a later round.
+        opponent = next((other for other in waiting if (player, other) not in shares), None)
         if opponent is not None:
-            left.remove(opponent)
-            pairs.append((one, opponent))
+            waiting.remove(opponent)
+            pairs.append((player, opponent))
     return pairs

@@ -1,7 +1,7 @@
-"""What judges write, and the numbers in it: the ways of finding a verdict that several dialects share.
+"""Finding a verdict in a judge's text: the parts of parsers that several dialects share.
 
-The rule of all of them: a number comes out only if the text gives that number, once, in the place where the verdict belongs.
-Whatever is missing, doubled with another value or off the scale is `Unreadable`, never a guess, a default or a middle value.
+Their common rule: a number is read only if the text gives that number where the verdict belongs. What is missing, given
+twice with different values, or off the scale raises `Unreadable`; it is never a guess, a default or a middle value.
 """
 
 import ast
@@ -18,13 +18,14 @@ from actors.text.reasoning import MARKS
 T = TypeVar("T", bound=Hashable)
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_BEGINS = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
+_OBJECT_START = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
 def answer_of(text: str) -> str:
-    """What follows the reasoning: all after its last end mark. Reasoning that never ended has no answer after it."""
+    """The text after the last end mark of reasoning. Raises `Unreadable` for reasoning that never ended."""
+    # `paired` marks are ordinary words ("analysis"), so they count only at the very beginning and with their end.
     ends = (at + len(mark.end) for mark in MARKS if not mark.paired and (at := text.rfind(mark.end)) >= 0)
     answer = text[max(ends, default=0) :]
     if any(mark.begin in answer for mark in MARKS if not mark.paired):
@@ -36,31 +37,31 @@ def answer_of(text: str) -> str:
     return answer
 
 
-def number(given: object, low: float, high: float) -> float:
-    """A number from `low` to `high`, as JSON has it or in decimal digits."""
-    if isinstance(given, str):
-        if not _NUMBER.fullmatch(given.strip()):
+def number(value: object, low: float, high: float) -> float:
+    """A number from `low` to `high`: a JSON number, or a string of decimal digits. Raises `Unreadable`."""
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value.strip()):
             raise Unreadable(Reason.NO_VERDICT)
-        given = float(given)
-    if isinstance(given, bool) or not isinstance(given, int | float):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unreadable(Reason.NO_VERDICT)
-    if not low <= given <= high:  # neither is NaN
+    if not low <= value <= high:  # neither is NaN
         raise Unreadable(Reason.OUT_OF_RANGE)
-    return float(given)
+    return float(value)
 
 
-def the_only(found: Iterable[T]) -> T:
-    """What all of these are. None at all is no verdict, and several that differ are none either."""
-    different = set(found)
-    if len(different) > 1:
+def the_only(values: Iterable[T]) -> T:
+    """The value that all of these equal. Raises `Unreadable` if there is none, or if two differ."""
+    distinct = set(values)
+    if len(distinct) > 1:
         raise Unreadable(Reason.TWO_VERDICTS)
-    if not different:
+    if not distinct:
         raise Unreadable(Reason.NO_VERDICT)
-    return different.pop()
+    return distinct.pop()
 
 
 def between(text: str, begin: str, end: str) -> str:
-    """What stands between two marks, which must be there in this order; if several times, always with the same in it."""
+    """The text between two marks. Raises `Unreadable` unless every `begin` has its `end`, and all blocks are equal."""
     blocks = [rest.partition(end) for rest in text.split(begin)[1:]]
     if not all(ended for _, ended, _ in blocks):
         raise Unreadable(Reason.NO_VERDICT)
@@ -68,51 +69,51 @@ def between(text: str, begin: str, end: str) -> str:
 
 
 def objects(text: str, *names: str) -> list[Mapping[str, Any]]:
-    """The JSON objects in a text, wherever they stand, outermost first; also those that are written as Python writes them.
+    """The outermost JSON objects in a text, in its order; also those in Python's spelling.
 
-    A name that is there twice in an object makes it none: nobody can tell which value was meant. Raises `Unreadable` if one
-    of `names` has a value outside of all that can be read: then the verdict may be there, and what can be read a quotation.
+    An object with a duplicate name is left out: nobody can tell which value was meant. Raises `Unreadable` if one of `names`
+    has a value outside of all objects that parse: the verdict may be there, and the object that parses a quotation.
     """
-    found, rest = objects_and_rest(text)
+    parsed, rest = objects_and_rest(text)
     if names and re.search(rf"""(["'])(?:{"|".join(map(re.escape, names))})\1\s*:""", rest):
         raise Unreadable(Reason.NO_VERDICT)
-    return found
+    return parsed
 
 
 def objects_and_rest(text: str) -> tuple[list[Mapping[str, Any]], str]:
-    """The objects, and what is left of the text without them."""
+    """The objects, and the text without them."""
     objects, rest = [], []
     at = begin = 0
     while (begin := text.find("{", begin)) >= 0:
-        found, end = _object(text, begin)
-        if found is not None:
-            objects.append(found)
+        parsed, end = _parse_object(text, begin)
+        if parsed is not None:
+            objects.append(parsed)
             rest.append(text[at:begin])
             at = end
         begin = end
     return objects, " ".join((*rest, text[at:]))
 
 
-def _object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
-    """The object that begins here, and where the text goes on; None if none does.
+def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
+    """The object that begins at `at`, or None, and the position where to search on.
 
-    What begins like one and can't be read is passed over whole: an object inside it may be what one of its texts quotes.
+    A broken object is skipped as a whole: an object inside it may be a quotation in one of its strings.
     """
-    if _BEGINS.match(text, at) is None:
+    if _OBJECT_START.match(text, at) is None:
         return None, at + 1
     try:
         return _DECODER.raw_decode(text, at)
-    except RecursionError:  # nobody means what is nested that deep
+    except RecursionError:  # nested a thousand deep, so no verdict; skip the whole text
         return None, len(text)
-    except _Twice:
-        return None, _end(text, at)
+    except _DuplicateName:
+        return None, _find_end(text, at)
     except ValueError:
-        end = _end(text, at)
-        return _python(text[at:end]), end
+        end = _find_end(text, at)
+        return _parse_python(text[at:end]), end
 
 
-def _end(text: str, at: int) -> int:
-    """Where what begins with this brace ends, as far as braces alone can tell."""
+def _find_end(text: str, at: int) -> int:
+    """The position after the brace that closes the one at `at`, counting braces alone; the text's end if none does."""
     depth = 0
     for brace in _BRACE.finditer(text, at):
         depth += 1 if brace[0] == "{" else -1
@@ -121,36 +122,36 @@ def _end(text: str, at: int) -> int:
     return len(text)
 
 
-def _python(text: str) -> Mapping[str, Any] | None:
+def _parse_python(text: str) -> Mapping[str, Any] | None:
     """An object in Python's spelling: single quotes, True, a comma at the end."""
     if _NOT_DECIMAL.search(text):
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a backslash in a judge's text nobody needs to hear
+            warnings.simplefilter("ignore")  # a SyntaxWarning for each odd backslash in a judge's text
             tree = ast.parse(text, mode="eval").body
-            found = ast.literal_eval(tree)
+            value = ast.literal_eval(tree)
             whole = all(
                 len(ast.literal_eval(node)) == len(node.keys) for node in ast.walk(tree) if isinstance(node, ast.Dict)
             )
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-    return found if isinstance(found, dict) and whole else None
+    return value if isinstance(value, dict) and whole else None
 
 
-class _Twice(ValueError):
-    """A name that stands twice in one object."""
+class _DuplicateName(ValueError):
+    """One object has a name twice."""
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _Twice
-    return found
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise _DuplicateName
+    return mapping
 
 
-def _no_number(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_number)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)

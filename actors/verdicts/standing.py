@@ -1,4 +1,4 @@
-"""How a response stands among those that it was compared with: wins, agreement, what the order decided, and strength."""
+"""How a response did against those that it was compared with: wins, agreement, position bias, and Bradley-Terry strength."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -13,24 +13,29 @@ BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED = "both_orders", "order_decided", "f
 OUTPUTS = (WIN_RATE, LOSSES, AGREEMENT, BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
 """Named outputs of a response that was compared with others."""
 _STEPS = 50
+"""Newton steps at most. They converge quadratically near the solution; the bound is for what floats can't reach."""
 _CLOSE = 1e-10
+"""The largest change of a strength, in logits, with which the iteration ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """Comparisons of a response with another: 1 for each win, 0.5 for a tie, by whether it was shown first."""
+    """Comparisons of a response with one other: 1 for a win, 0.5 for a tie, 0 for a loss.
+
+    `first` are those in which the response was shown before the other, `second` those in which it was shown after it.
+    """
 
     first: tuple[float, ...]
     second: tuple[float, ...]
 
     @property
     def share(self) -> float:
-        """Of the comparisons won. Both orders count alike, however many votes each has."""
-        return _mean([_mean(side) for side in (self.first, self.second) if side])
+        """The share of the comparisons won, 0 to 1. Both orders count alike, however many votes each has."""
+        return _mean([_mean(results) for results in (self.first, self.second) if results])
 
     @property
     def agreement(self) -> float:
-        """The share of the comparisons that say the same as most: a win, a tie or a loss."""
+        """The share of the comparisons with the most frequent result: a win, a tie or a loss."""
         games = Counter((*self.first, *self.second))
         return max(games.values()) / self.games
 
@@ -42,23 +47,28 @@ class _Meeting:
 
 @dataclass(frozen=True, slots=True)
 class PairwiseRecord:
-    """A response among the others of its request, by its position and theirs."""
+    """The comparisons of a response with the others of its request, by the position of each other one."""
 
     meetings: Mapping[int, _Meeting]
 
     @classmethod
     def of(cls, compared: Sequence[tuple[Sequence[int], Sequence[float]]]) -> Mapping[int, Self]:
-        """From the positions that were shown, in that order, and the merit of each. Who was compared with none has none."""
-        outcomes: dict[tuple[int, int], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+        """The record of each response, by its position. A response that was compared with none is missing.
+
+        `compared` has, for each verdict, the positions that were shown, in that order, and the merit of each, or no merits.
+        """
+        # For each ordered pair (a, b) the results of a: those with a shown first, and those with b shown first.
+        results: dict[tuple[int, int], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
         for shown, merits in compared:
-            for (one, merit), (other, its) in itertools.combinations(zip(shown, merits, strict=False), 2):
-                won = 1.0 if merit > its else 0.0 if merit < its else 0.5
-                outcomes[one, other][0].append(won)
-                outcomes[other, one][1].append(1 - won)
-        found: dict[int, dict[int, _Meeting]] = defaultdict(dict)
-        for (one, other), (first, second) in outcomes.items():
-            found[one][other] = _Meeting(tuple(first), tuple(second))
-        return {at: cls(meetings) for at, meetings in found.items()}
+            # A list of n responses is n(n - 1)/2 comparisons. Not strict: a verdict that compares nothing has no merits.
+            for (first, merit), (second, other_merit) in itertools.combinations(zip(shown, merits, strict=False), 2):
+                won = 1.0 if merit > other_merit else 0.0 if merit < other_merit else 0.5
+                results[first, second][0].append(won)
+                results[second, first][1].append(1 - won)
+        meetings: dict[int, dict[int, _Meeting]] = defaultdict(dict)
+        for (position, other), (shown_first, shown_second) in results.items():
+            meetings[position][other] = _Meeting(tuple(shown_first), tuple(shown_second))
+        return {position: cls(by_other) for position, by_other in meetings.items()}
 
     @property
     def outcomes(self) -> tuple[float, ...]:
@@ -67,19 +77,20 @@ class PairwiseRecord:
 
     @property
     def win_rate(self) -> float:
-        """The mean of these."""
+        """The mean share of the comparisons won over all others, 0 to 1; each other one counts alike."""
         return _mean(self.outcomes)
 
     def as_scores(self) -> dict[str, float]:
-        """As named outputs.
+        """The record as named outputs.
 
-        `losses` are how many others won against it: of a knock-out, the winner has none. `agreement` is the share of
-        judgements that say the same as most. Of the `both_orders` others that it was compared with in both orders, the
-        order alone decided about `order_decided`, and for the first shown about `first_preferred`.
+        `losses`: how many others won against it; the winner of a knock-out has 0. `agreement`: the share of the judgements
+        with the most frequent result. `both_orders`: others that it was compared with in both orders; of these
+        `order_decided` have another winner in each order, and in `first_preferred` that winner was shown first.
         """
         both = [meeting for meeting in self.meetings.values() if meeting.first and meeting.second]
-        decided = [(_mean(one.first), _mean(one.second)) for one in both]
-        flipped = [(first, second) for first, second in decided if (first - 0.5) * (second - 0.5) < 0]
+        shares = [(_mean(meeting.first), _mean(meeting.second)) for meeting in both]
+        # One side above a half and the other below gives a negative product; a tie in either order doesn't count.
+        flipped = [(first, second) for first, second in shares if (first - 0.5) * (second - 0.5) < 0]
         return {
             WIN_RATE: self.win_rate,
             LOSSES: float(sum(share < 0.5 for share in self.outcomes)),
@@ -90,37 +101,43 @@ class PairwiseRecord:
         }
 
 
-def bradley_terry(standings: Mapping[int, PairwiseRecord]) -> dict[int, tuple[float, float]]:
-    """The strength of each response and its standard error, in units of the logit of winning (Bradley and Terry, 1952).
+def bradley_terry(records: Mapping[int, PairwiseRecord]) -> dict[int, tuple[float, float]]:
+    """The strength of each response and its standard error, in logits (Bradley and Terry, 1952).
 
-    Against the mean of them all, which is 0. The strengths are the most likely ones, with a drawn game of each against an
-    average response added: one that won everything has a finite strength, too. The error is that of the normal distribution
-    around them. Votes of one model count as games of their own, which they are the less, the more alike they are.
+    The odds that a response wins against another are exp(its strength - the other's); the mean of all strengths is 0. They
+    maximise the likelihood with one drawn game of each response against an average one added, so that the strength of one
+    that won everything is finite, too. The errors are those of the normal approximation. Votes of one model count as
+    independent games, so the more alike they are, the more these errors are too small.
     """
-    if not standings:
+    if not records:
         return {}
-    places = {at: place for place, at in enumerate(sorted(standings))}
+    places = {position: place for place, position in enumerate(sorted(records))}
     games = np.zeros((len(places), len(places)))
     wins = np.zeros(len(places))
-    for at, standing in standings.items():
-        for other, meeting in standing.meetings.items():
-            games[places[at], places[other]] = meeting.games
-            wins[places[at]] += meeting.share * meeting.games
+    for position, record in records.items():
+        for other, meeting in record.meetings.items():
+            games[places[position], places[other]] = meeting.games
+            # The share, and not the count of wins: orders with unequal numbers of readable votes count alike.
+            wins[places[position]] += meeting.share * meeting.games
+    # Newton's method on the log-likelihood, which is concave: each step solves curvature * step = slope.
     strengths = np.zeros(len(places))
     for _ in range(_STEPS):
-        odds = 1 / (1 + np.exp(strengths[None, :] - strengths[:, None]))  # of the one in the row against that in the column
-        alone = 1 / (1 + np.exp(-strengths))
+        odds = 1 / (1 + np.exp(strengths[None, :] - strengths[:, None]))  # P(row's response wins against column's)
+        alone = 1 / (1 + np.exp(-strengths))  # P(it wins against the average response, whose strength is 0)
+        # Wins less expected wins. The added draw is half a win out of one game: it pulls every strength towards 0.
         slope = wins - (games * odds).sum(axis=1) + 0.5 - alone
         weights = games * odds * (1 - odds)
+        # The added game also makes this matrix invertible: without it a constant could be added to all strengths.
         curvature = np.diag(weights.sum(axis=1) + alone * (1 - alone)) - weights
         step = np.linalg.solve(curvature, slope)
-        strengths += np.clip(step, -2, 2)
+        strengths += np.clip(step, -2, 2)  # at most 2 logits: a full step from far away overshoots to where all is flat
         if np.abs(step).max() < _CLOSE:
             break
+    # The errors, too, are of a strength less the mean of all: the covariance is centred on both sides.
     centred = np.eye(len(places)) - 1 / len(places)
     strengths = centred @ strengths
     errors = np.sqrt(np.diag(centred @ np.linalg.inv(curvature) @ centred))
-    return {at: (float(strengths[place]), float(errors[place])) for at, place in places.items()}
+    return {position: (float(strengths[place]), float(errors[place])) for position, place in places.items()}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
-"""A verdict that is one token: how much likelier one answer was than the other, where the model gave one of them.
+"""A verdict that is one token (Yes or No): its log-probability less the other answer's, where the model wrote it.
 
-The token is found by what stands before it, at the very end of a text that ended by itself; the position before the last is
-the same in the normal case, and a wrong one in every other.
+The token is searched for at the end of a text that ended by itself, behind a given text. Taking the last token but one would
+give the same for a text that ends right after the verdict, and the numbers of another token for every other text.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,16 @@ from actors.records import Reason
 from actors.verdicts.parsing import answer_of
 
 LEAST = -50.0
-"""What a log-probability counts as at least, so that one impossible answer has a finite reward (the card's)."""
+"""Smaller log-probabilities count as this, so that a reward stays finite where an answer was impossible (as the card)."""
 
 
 def difference(generation: Generation, after: str, marks: Sequence[str], ids: Sequence[int]) -> float:
-    """The log-probability of one token less that of another, each at least -50, at the token after the text `after`.
+    """The log-probability of `ids[0]` less that of `ids[1]`, each at least -50, at the token behind the text `after`.
 
-    `marks` and `ids` are the two: the one that counts, and the one that is subtracted. Raises `Unreadable` if the text
-    doesn't end with one of them there.
+    `marks` are the texts of these two tokens. Raises `Unreadable` if the text doesn't end with `after` and one of them.
     """
     yes, no = ids
-    rest = _after_the_answer(answer_of(generation.text), after, marks)
+    rest = _trailing_space(answer_of(generation.text), after, marks)
     if rest is None:
         raise Unreadable(Reason.NO_VERDICT)
     at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
@@ -34,10 +33,11 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
     return max(logprobs[yes], LEAST) - max(logprobs[no], LEAST)
 
 
-def _after_the_answer(text: str, after: str, marks: Sequence[str]) -> int | None:
-    """How much white space ends a text of `after`, spaces or tabs, and one of the marks; None if that isn't how it ends.
+def _trailing_space(text: str, after: str, marks: Sequence[str]) -> int | None:
+    """How many characters of white space follow the verdict at a text's end; None if the text doesn't end with a verdict.
 
-    Read from the end, so that a text of nothing but spaces is read once, and not from each of them.
+    A verdict is `after`, then spaces or tabs, then one of the marks. Read from the end with `rstrip`: a regular expression
+    would start again at every space, which takes quadratic time in a text of nothing but spaces.
     """
     written = text.rstrip()
     for mark in marks:
@@ -46,7 +46,7 @@ def _after_the_answer(text: str, after: str, marks: Sequence[str]) -> int | None
         if not written.endswith(word) or not rest.startswith(mark[len(word) :]):
             continue
         before = written[: len(written) - len(word)]
-        bare, wanted = before.rstrip(" \t"), after.rstrip(" \t")
-        if bare.endswith(wanted) and before.startswith(after[len(wanted) :], len(bare)):
+        bare, bare_after = before.rstrip(" \t"), after.rstrip(" \t")
+        if bare.endswith(bare_after) and before.startswith(after[len(bare_after) :], len(bare)):
             return len(rest) - (len(mark) - len(word))
     return None

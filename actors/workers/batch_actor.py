@@ -1,4 +1,4 @@
-"""A scorer in a Ray actor: starts the engine, tests it, and scores blocks."""
+"""A scorer in a Ray actor: starts the engine, runs the self-test, and scores blocks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,25 +19,25 @@ class BatchActor:
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
     def __init__(self, model: RewardModel, settings: EngineSettings, ledger: Any) -> None:
-        self._process = EngineProcess(ledger, lambda report: _tested(model, settings, report))
+        self._process = EngineProcess(ledger, lambda report: _start_tested(model, settings, report))
         self._scorer = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake")
 
     @property
     def runner(self) -> str:
-        """Which of vLLM's model runners the engine is on."""
+        """vLLM's model runner in this engine."""
         return self._process.engine.runner
 
     @property
     def is_restart(self) -> bool:
-        """Whether an earlier process of this actor died, so that some of its work may be done already."""
+        """Whether an earlier process of this actor died: then some of its work may be done already."""
         return self._process.is_restart
 
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block of work. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, requests, self._scorer.score_block, _killer)
+        return self._process.run(work, requests, self._scorer.score_block, _fail_killer)
 
 
-def _tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
+def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
     engine = start_engine(model, settings, report=report)
     if settings.engine != "fake":  # whose numbers are made up
         report(f"testing {model.model}")
@@ -45,7 +45,7 @@ def _tested(model: RewardModel, settings: EngineSettings, report: Report) -> Eng
     return engine
 
 
-def _killer(request: RenderedRequest) -> Scores:
+def _fail_killer(request: RenderedRequest) -> Scores:
     return tuple(
         response.refusal
         or replace(Score.failed(Reason.ENGINE_KILLER), truncated=response.truncated, reasoned=response.reasoned)

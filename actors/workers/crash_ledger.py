@@ -1,11 +1,11 @@
-"""The bound on crash loops. A ledger outside the engines' processes counts their deaths, and what they died of.
+"""The bound on crash loops: a ledger outside the engines' processes counts their deaths, and keeps the causes.
 
-A block of work is entered before an engine gets it and left when its scores are there. A block that is entered again
-without having been left has cost an engine its life. Twice, and it is a suspect: its requests run alone, one by one, until
-the one that kills is known. What they came to is kept here, so that the next engine begins with the request that the last
-one died of. And engines that die again and again without any work done in between end the run.
+A block of work is entered before an engine gets it, and left when its scores are returned. A block that is entered again
+without having been left has killed an engine. After two deaths it is a suspect: its requests run alone, one by one, until
+the killer is found. Their results are kept here, so that the engine after a death goes on with the request that killed the
+last one. Engines that die `max_deaths` times in a row, without any work done in between, end the run.
 
-An engine that went with its node is nobody's fault, and is not counted: spot nodes come and go.
+An engine that is lost with its node isn't counted, neither against its work nor in a row: spot nodes come and go.
 """
 
 import time
@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 from actors.errors import CrashLoop
 
 SUSPECT = 2
-"""Deaths that make work a suspect. One may be the machine's fault."""
+"""Deaths that make work a suspect. A single one may be the machine's fault."""
 
 _WORDLESS = "their processes ended without a word; the system may have killed them"
 
 
-class EngineStanding(NamedTuple):
-    """Of the engines that were started: those whose nodes are gone, and whether any other has something to do."""
+class EngineHealth(NamedTuple):
+    """Of the engines that were started: those whose nodes are gone, and whether any other one is starting or working."""
 
     lost: tuple[str, ...]
     busy: bool
 
 
 class Begun(NamedTuple):
-    """How many engines there have been, one that was started again being one; and when the first worked, as Unix time."""
+    """The number of engines, restarts not counted, and the Unix time at which the first of them was ready."""
 
     engines: int
     at: float | None
@@ -40,90 +40,93 @@ class Ledger:
 
     def __init__(self, max_deaths: int) -> None:
         self._max_deaths = max_deaths
-        self._open: dict[str, str] = {}  # whose each work is
+        self._work_holders: dict[str, str] = {}  # entered work, and not left yet: the engine that has it
         self._deaths: Counter[str] = Counter()
         self._nodes: dict[str, str] = {}
-        self._loading: dict[str, str] = {}  # at which step of its start each is
-        self._worked_at: float | None = None
+        self._start_steps: dict[str, str] = {}  # of engines that aren't ready yet
+        self._first_ready_at: float | None = None
         self._settled: dict[str, list[Any]] = {}
-        self._in_a_row = 0
+        self._deaths_in_row = 0
         self._restarts = 0
         self._last_error = ""
 
     def starting(self, holder: str, node: str, alive: Collection[str]) -> bool:
-        """An engine's process starts on a node; returns whether one of this holder did before, and so must have died.
+        """Note that an engine's process starts on a node; returns whether it is a restart, after a death.
 
-        `alive` are the nodes that there are. Raises `CrashLoop` if engines died too often without any work in between.
+        `alive` are the nodes of the cluster. Raises `CrashLoop` after `max_deaths` deaths without any work in between.
         """
         again = holder in self._nodes
         if again and self._nodes[holder] not in alive:
-            self._open = {work: whose for work, whose in self._open.items() if whose != holder}
+            # The node went away: its work is taken off the list, or entering it again would count as a death.
+            self._work_holders = {work: owner for work, owner in self._work_holders.items() if owner != holder}
             self._last_error = "its node went away"
         else:
-            self._in_a_row += again
+            self._deaths_in_row += again
         self._restarts += again
         self._nodes[holder] = node
-        self._loading[holder] = ""
-        if self._in_a_row >= self._max_deaths:
+        self._start_steps[holder] = ""
+        if self._deaths_in_row >= self._max_deaths:
             cause = self._last_error or _WORDLESS
-            self._last_error = f"engines died {self._in_a_row} times with no work done in between. The last error: {cause}"
+            self._last_error = (
+                f"engines died {self._deaths_in_row} times with no work done in between. The last error: {cause}"
+            )
             raise CrashLoop(self._last_error)
         return again
 
     def step(self, holder: str, step: str) -> None:
-        """The next step of an engine's start begins."""
-        self._loading[holder] = step
+        """Note that the next step of an engine's start begins."""
+        self._start_steps[holder] = step
 
     def loading(self) -> list[str]:
-        """The steps at which engines are that don't work yet, the longest started first."""
-        return [step for step in self._loading.values() if step]
+        """The current steps of engines that aren't ready yet, in the order of their starts."""
+        return [step for step in self._start_steps.values() if step]
 
     def ready(self, holder: str) -> None:
-        """The engine works."""
-        self._loading.pop(holder, None)
-        self._worked_at = self._worked_at or time.time()
+        """Note that an engine is ready."""
+        self._start_steps.pop(holder, None)
+        self._first_ready_at = self._first_ready_at or time.time()
 
-    def standing(self, alive: Collection[str]) -> EngineStanding:
-        """How engines stand, if `alive` are the nodes that there are."""
+    def standing(self, alive: Collection[str]) -> EngineHealth:
+        """Which engines are lost, and whether others are busy, if `alive` are the nodes of the cluster."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
-        return EngineStanding(tuple(sorted(lost)), bool((self._loading.keys() | set(self._open.values())) - lost))
+        return EngineHealth(tuple(sorted(lost)), bool((self._start_steps.keys() | set(self._work_holders.values())) - lost))
 
     def begun(self) -> Begun:
-        """What engines there have been."""
-        return Begun(len(self._nodes), self._worked_at)
+        """The number of engines so far, and when the first was ready."""
+        return Begun(len(self._nodes), self._first_ready_at)
 
     def deaths(self, work: str) -> int:
-        """How many engines this work has cost; asked before entering, when earlier work still open is dead work."""
-        return self._deaths[work] + (work in self._open)
+        """How many engines this work has killed. Called before it is entered: if it is still open, its engine has died."""
+        return self._deaths[work] + (work in self._work_holders)
 
     def enter(self, work: str, holder: str) -> None:
-        """An engine gets this work now."""
-        if work in self._open:
+        """Note that an engine gets this work now."""
+        if work in self._work_holders:
             self._deaths[work] += 1
-        self._open[work] = holder
+        self._work_holders[work] = holder
 
     def leave(self, work: str) -> None:
-        """The work is done, and the engine alive."""
-        self._open.pop(work, None)
+        """Note that the work is done: the engine lives, so the row of deaths ends."""
+        self._work_holders.pop(work, None)
         self._settled.pop(work, None)
-        self._in_a_row = 0
+        self._deaths_in_row = 0
 
     def settled(self, work: str) -> list[Any]:
-        """What the first requests of a suspect came to, one after another, in this or an earlier process."""
+        """The results of a suspect's first requests, in their order, from this or an earlier process."""
         return list(self._settled.get(work, []))
 
     def settle(self, work: str, outcome: Any) -> None:
-        """What the next request of a suspect came to: scores, or that it kills engines."""
+        """Add the result of a suspect's next request: its scores, or the failure of one that kills engines."""
         self._settled.setdefault(work, []).append(outcome)
 
     def died(self, error: str) -> None:
-        """The last words of an engine's process."""
+        """Note the error of which an engine's process dies."""
         self._last_error = error
 
     def restarts(self) -> tuple[int, str]:
-        """How many engines were started in the place of a dead one, and what the last of these died of."""
+        """How many engines were restarted after a death, and the last cause."""
         return self._restarts, self._last_error or _WORDLESS
 
     def last_error(self) -> str:
-        """What the last engine died of, as far as it could say."""
+        """The last cause of death that a process could report; empty if none could."""
         return self._last_error

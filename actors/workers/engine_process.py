@@ -25,24 +25,25 @@ Result = TypeVar("Result")
 class EngineProcess:
     """One engine. `run` may be called from several threads at a time.
 
-    `is_restart` tells that an earlier process of this actor died, so that some of its work may be done already.
+    `is_restart`: an earlier process of this actor died, so some of its work may be done already.
     """
 
     def __init__(self, ledger: Any, start: Callable[[Report], Engine]) -> None:
-        """`start` gives an engine that is ready and tested. Its steps, and what it raises, are told to the ledger."""
+        """`start` returns an engine that is ready and tested. Its steps, and its error, are reported to the ledger."""
         mark("engine's actor")
         self._ledger = ledger
         self._gate = _Gate()
-        own = ray.get_runtime_context()
-        self._holder = own.get_actor_id() or "driver"
-        self.is_restart: bool = self._call("starting", self._holder, own.get_node_id(), alive_nodes())
+        context = ray.get_runtime_context()
+        self._holder = context.get_actor_id() or "driver"
+        self.is_restart: bool = self._call("starting", self._holder, context.get_node_id(), alive_nodes())
         try:
             self.engine = start(lambda step: self._call("step", self._holder, step))
         except AssayError as error:
             self._call("died", str(error))
             raise
         self._call("ready", self._holder)
-        # Ray ends actors by ending their process. Later than here, the engine's thread would be frozen already.
+        # Ray ends an actor by ending its process. Later in the shutdown than `atexit`, in a destructor say, the engine's
+        # daemon thread would be frozen already.
         atexit.register(self.engine.close)
 
     def run(
@@ -54,7 +55,8 @@ class EngineProcess:
     ) -> list[Result]:
         """The result of each item. `work` names the block, the same in every process that ever gets it.
 
-        `do` raises `EngineDead` if the engine died of it; `killer` says what an item comes to that engines die of.
+        `do` does several items, and raises `EngineDead` if the engine dies; `killer` gives the result of an item that kills
+        engines.
         """
         if self._call("deaths", work) < SUSPECT:
             with self._gate.beside_others():
@@ -69,6 +71,7 @@ class EngineProcess:
         do: Callable[[Sequence[Item]], list[Result]],
         killer: Callable[[Item], Result],
     ) -> list[Result]:
+        """Each item by itself, from the first without a result: a suspect block whose killer has to be found."""
         settled: list[Result] = self._call("settled", work)
         for number, item in enumerate(items[len(settled) :], len(settled)):
             alone = f"{work}/{number}"
@@ -79,6 +82,7 @@ class EngineProcess:
         return settled
 
     def _enter(self, work: str, items: Sequence[Item], do: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
+        """Do items as one entered work. A death ends the process: Ray then starts the actor again and repeats the call."""
         self._call("enter", work, self._holder)
         try:
             results = do(items)
@@ -98,7 +102,7 @@ def alive_nodes() -> set[str]:
 
 
 class _Gate:
-    """Many beside each other, or one alone: a suspect that kills the engine must not take other work with it."""
+    """Lets many blocks run together, or one alone: other work must not die with a suspect, and be counted as a killer."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -1,4 +1,4 @@
-"""A policy in a Ray actor: starts the engine, and draws candidates for blocks of prompts."""
+"""A policy in a Ray actor: starts the engine, and generates candidates for blocks of prompts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +19,9 @@ class PolicyActor:
         self._writer = PolicyWriter(policy.sampling, self._process.engine, special_tokens(policy))
 
     def draw(self, work: str, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
-        """Draw candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, draws, self._writer.draw_block, _killer)
+        """Generate candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
+        return self._process.run(work, draws, self._writer.draw_block, _fail_killer)
 
 
-def _killer(draw: Draw) -> tuple[Drawn, ...]:
+def _fail_killer(draw: Draw) -> tuple[Drawn, ...]:
     return (failed_candidate(Reason.ENGINE_KILLER),) * len(draw.seeds)

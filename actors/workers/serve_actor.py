@@ -1,6 +1,6 @@
-"""A scorer in a Ray Serve replica: ends the process when the engine is dead, and says how much it has to do.
+"""A scorer in a Ray Serve replica: ends the process when the engine is dead, and reports its load.
 
-Serve then starts another replica. An engine is never mended: what it held is lost, and those who asked are told so.
+Serve then starts another replica. A dead engine is never repaired: its requests are lost, and their clients get an error.
 """
 
 import os
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class ServeActor:
-    """One engine and its scorer. The replica is ready when this is made: the self-test is part of it."""
+    """One engine and its scorer. The constructor includes the self-test; the replica is ready when it returns."""
 
     def __init__(self, model: RewardModel, render: RenderSettings, engine: EngineSettings) -> None:
         self._scorer = OnlineScorer(model, render, engine)
@@ -31,21 +31,21 @@ class ServeActor:
 
     async def answer(self, call: Call[T]) -> T:
         """The scorer's answer."""
-        return await _or_die(call.run(self._scorer))
+        return await _await_or_exit(call.run(self._scorer))
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
         """See `OnlineScorer.stream`."""
-        with _death():
+        with _exit_if_dead():
             async for written in self._scorer.stream(request, sampling):
                 yield written
 
     async def check_health(self) -> None:
-        """Serve asks from time to time."""
+        """Serve calls this periodically."""
         self._tokens.set(self._scorer.tokens_under_way)
-        await _or_die(self._scorer.health())
+        await _await_or_exit(self._scorer.health())
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the autoscaling policy goes by: tokens that wait for the engine or are in it."""
+        """The load that the autoscaling policy uses: prompt tokens that wait for the engine or are in it."""
         return {"tokens": float(self._scorer.tokens_under_way)}
 
     def __del__(self) -> None:
@@ -55,14 +55,14 @@ class ServeActor:
 
 
 @contextmanager
-def _death() -> Any:
+def _exit_if_dead() -> Any:
     try:
         yield
     except EngineDead:
         os._exit(1)
 
 
-async def _or_die(work: Awaitable[T]) -> T:
-    with _death():
+async def _await_or_exit(work: Awaitable[T]) -> T:
+    with _exit_if_dead():
         return await work
     raise AssertionError("unreachable")

@@ -20,7 +20,7 @@ import pytest
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.contracts.family import Question
-from actors.engine.process_reaper import VARIABLE, _marked
+from actors.engine.process_reaper import VARIABLE, _find_marked
 from actors.records import Message, Role
 from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
@@ -333,7 +333,7 @@ def cores_of_head(process: psutil.Process) -> list[psutil.Process]:
     """vLLM's engine cores of the head: they carry the mark of the tether that the first deployment's replica holds."""
     replicas = [below for below in family(process) if "model-0" in title(below)]
     arguments = [own.cmdline()[-1] for replica in replicas for own in replica.children() if VARIABLE in title(own)]
-    marked = [psutil.Process(int(entry.name)) for argument in arguments for entry in _marked(os.fsencode(argument))]
+    marked = [psutil.Process(int(entry.name)) for argument in arguments for entry in _find_marked(os.fsencode(argument))]
     return [own for own in marked if "EngineCore" in title(own)]
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from actors.engine import fork_server
-from actors.engine.process_reaper import VARIABLE, _marked
+from actors.engine.process_reaper import VARIABLE, _find_marked
 from tests.support.engines import running, until
 
 SLEEPER = """
@@ -117,7 +117,7 @@ def test_a_forked_process_carries_the_mark_by_which_the_tether_ends_it(monkeypat
     process = fork_server.ForkedProcess(target=signal.pause)
     process.start()
     try:
-        until(lambda: Path(f"/proc/{process.pid}") in set(_marked(f"{VARIABLE}=a-mark-of-this-test".encode())))
+        until(lambda: Path(f"/proc/{process.pid}") in set(_find_marked(f"{VARIABLE}=a-mark-of-this-test".encode())))
     finally:
         process.kill()
         process.join()

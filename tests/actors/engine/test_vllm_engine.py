@@ -17,7 +17,7 @@ import pytest
 
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
-from actors.engine.error_log import LastWords
+from actors.engine.error_log import ErrorLog
 from actors.engine.protocol import Generation, Pooled, Sampling, Task
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.records import Prompt, RenderedRequest, RenderedResponse
@@ -337,7 +337,7 @@ def test_a_pipeline_on_cpu_is_not_eager() -> None:
 
 
 def test_the_first_error_of_all_processes_is_the_last_word(tmp_path: Path) -> None:
-    words = LastWords({"version": 1, "handlers": {}, "loggers": {"vllm": {"handlers": []}}})
+    words = ErrorLog({"version": 1, "handlers": {}, "loggers": {"vllm": {"handlers": []}}})
     assert words.read() is None
     log = (
         "Something failed.\n"
@@ -391,7 +391,7 @@ def engine_at(step_s: float, cold: set[str | None]) -> "VllmEngine":
 
     engine = object.__new__(VllmEngine)
     engine._admission, engine._probe, engine._cold = Admission(1, 60.0), None, cold
-    engine._engine, engine._last_words = Core(step_s), LastWords({"handlers": {}, "loggers": {"vllm": {"handlers": []}}})
+    engine._engine, engine._error_log = Core(step_s), ErrorLog({"handlers": {}, "loggers": {"vllm": {"handlers": []}}})
     return engine
 
 
@@ -438,11 +438,11 @@ def test_a_card_reads_as_many_prompts_and_tokens_in_a_step_as_vllm_has_it_do(
 
     from actors.engine import vllm_engine
 
-    assert vllm_engine._usage(online) is UsageContext.ENGINE_CONTEXT, "of a CPU"
+    assert vllm_engine._usage_context(online) is UsageContext.ENGINE_CONTEXT, "of a CPU"
     for module in (arg_utils, vllm_engine):
         monkeypatch.setattr(module, "current_platform", Card())
     most_tokens, most_prompts = arg_utils.EngineArgs.get_batch_defaults(1)
-    context = vllm_engine._usage(online)
+    context = vllm_engine._usage_context(online)
     assert (most_tokens[context], most_prompts[context]) == (tokens, 1024)
 
 

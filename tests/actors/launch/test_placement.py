@@ -62,7 +62,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> RewardModel:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, *nodes: dict[str, float]) -> None:
-    monkeypatch.setattr(placement, "_totals", lambda: {str(at): node for at, node in enumerate(nodes)})
+    monkeypatch.setattr(placement, "_node_resources", lambda: {str(at): node for at, node in enumerate(nodes)})
 
 
 def test_weights_that_cant_fit_are_refused_with_the_arithmetic(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:

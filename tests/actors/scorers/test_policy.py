@@ -17,7 +17,7 @@ from actors.records import Reason
 from actors.rendering.renderer import special_tokens
 from actors.scorers.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
 from actors.settings.replica import ControlTokens, PolicySettings
-from actors.text.reasoning import MARKS, Parted, split_reasoning
+from actors.text.reasoning import MARKS, SplitText, split_reasoning
 from pipelines.formats import with_policy_system
 from pipelines.prepare.policy_prompts import PromptPreparation, PromptRow
 from pipelines.prepare.score_requests import Preparation
@@ -66,7 +66,7 @@ def drawn(text: str, special: Sequence[str], opening: str = "", spelt: Sequence[
 def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text(begin: str, end: str) -> None:
     found = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
     assert found.reason is None
-    assert split_reasoning(found.text) == Parted(True, "The answer.")
+    assert split_reasoning(found.text) == SplitText(True, "The answer.")
     assert "<|other|>" not in found.text
 
 
@@ -81,14 +81,14 @@ def test_parts_of_marks_that_are_special_tokens_stay_too() -> None:
     """gpt-oss's."""
     special = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>"]
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Seven."
-    assert split_reasoning(drawn(text, special).text) == Parted(True, "Seven.")
+    assert split_reasoning(drawn(text, special).text) == SplitText(True, "Seven.")
 
 
 def test_reasoning_that_never_ends_is_no_answer() -> None:
     begun = drawn("I guess that", (), "<think>")
-    assert (begun.reason, split_reasoning(begun.text)) == (None, Parted(True, None))
-    assert split_reasoning(drawn("<think> I guess that", ["<think>", "</think>"]).text) == Parted(True, None)
-    assert split_reasoning(drawn("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == Parted(True, None)
+    assert (begun.reason, split_reasoning(begun.text)) == (None, SplitText(True, None))
+    assert split_reasoning(drawn("<think> I guess that", ["<think>", "</think>"]).text) == SplitText(True, None)
+    assert split_reasoning(drawn("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == SplitText(True, None)
     assert drawn("I guess that", (), "<think>", max_tokens=2).reason is Reason.UNFINISHED
 
 

@@ -6,7 +6,7 @@ from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequ
 from actors.rendering.renderer import Renderer
 from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
-from actors.text.reasoning import MARKS, Parted, mark_in, split_reasoning, with_reasoning, without_reasoning
+from actors.text.reasoning import MARKS, SplitText, mark_in, split_reasoning, with_reasoning, without_reasoning
 from tests.support.models import SCALAR, assistant, request, user
 
 HELD = [
@@ -50,7 +50,7 @@ TEXT = [
 
 @pytest.mark.parametrize(("text", "answer"), HELD)
 def test_reasoning_stands_at_the_beginning_up_to_its_end(text: str, answer: str | None) -> None:
-    assert split_reasoning(text) == Parted(True, answer)
+    assert split_reasoning(text) == SplitText(True, answer)
 
 
 @pytest.mark.parametrize("text", TEXT)
@@ -79,14 +79,14 @@ def test_turns_before_a_response_are_treated_as_it_is() -> None:
     assert without_reasoning(asked, Reasoning.KEEP).request == asked
     stripped = without_reasoning(asked, Reasoning.STRIP)
     assert stripped.request.context[1] == assistant("7")
-    assert [set(stripped.held), set(stripped.refused)] == [{0, 1}, {1}]
+    assert [set(stripped.reasoned), set(stripped.refused)] == [{0, 1}, {1}]
     open_ended = ScoreRequest((user("3+4?"), assistant("<think>hm"), user("sure?")), (Response("final", "yes"),))
     assert without_reasoning(open_ended, Reasoning.STRIP).refused == {0}
 
 
 def test_what_the_user_writes_is_no_reasoning_of_the_assistants() -> None:
     asked = ScoreRequest((user("<think>hm</think>?"),), (Response("final", "yes"),))
-    assert without_reasoning(asked, Reasoning.STRIP).held == set()
+    assert without_reasoning(asked, Reasoning.STRIP).reasoned == set()
 
 
 def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:

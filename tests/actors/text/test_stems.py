@@ -196,7 +196,7 @@ def too_many(model: ModelSettings, responses: int, principles: int) -> list[Reas
 
 
 def test_a_row_of_too_many_prompts_is_rejected_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Renderer, "_text", _never_after_the_probe(Renderer._text))
+    monkeypatch.setattr(Renderer, "_render_text", _never_after_the_probe(Renderer._render_text))
     assert too_many(ModelSettings(model="tiny-principle"), 300, 300) == [Reason.TOO_MANY_PROMPTS]
     every = ModelSettings(model="tiny-genrm", judge=JudgeSettings(votes=2, pairs=Pairs.ALL))
     assert too_many(every, 300, 0) == [Reason.TOO_MANY_PROMPTS]

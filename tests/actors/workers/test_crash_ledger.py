@@ -14,7 +14,7 @@ from actors.errors import CrashLoop
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
 from actors.reward_model import families
 from actors.scorers.head_scorer import HeadScorer
-from actors.workers.batch_actor import BatchActor, _killer
+from actors.workers.batch_actor import BatchActor, _fail_killer
 from actors.workers.crash_ledger import SUSPECT, Ledger
 from actors.workers.engine_process import EngineProcess, _Gate
 
@@ -377,7 +377,7 @@ def test_the_responses_of_a_killer_that_were_rejected_before_stay_so() -> None:
 def test_what_a_response_was_before_it_killed_an_engine_is_kept() -> None:
     refused = RenderedResponse("reasons", Reason.REASONING, reasoned=True)
     killer = RenderedResponse("kills", truncated=True, reasoned=True)
-    found = _killer(RenderedRequest("hash", (refused, killer), ()))
+    found = _fail_killer(RenderedRequest("hash", (refused, killer), ()))
     assert [(one.reason, one.truncated, one.reasoned) for one in found] == [
         (Reason.REASONING, False, True),
         (Reason.ENGINE_KILLER, True, True),
