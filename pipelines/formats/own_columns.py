@@ -88,8 +88,8 @@ class OwnColumns:
 
     def _ask(self, row: Row) -> RowRequests:
         def read() -> tuple[Message, ...]:
-            asked = _at(row, self.prompt)
-            return self._context(row, open_end(asked) if isinstance(asked, list) else asked)
+            prompt = _at(row, self.prompt)
+            return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
         return prompt_request(read)
 
@@ -104,12 +104,14 @@ class OwnColumns:
         Raises `Rejected` if the only field isn't there, or a list in one has responses of another's name.
         """
         if isinstance(self.response, str):
-            said = _at(row, self.response)
-            several = {f"response[{at}]": partial(self._exchange, row, one) for at, one in enumerate(_listed(said))}
-            return gather(several or {ONLY_RESPONSE: partial(self._exchange, row, said)})
+            value = _at(row, self.response)
+            several = {f"response[{i}]": partial(self._exchange, row, response) for i, response in enumerate(_listed(value))}
+            return gather(several or {ONLY_RESPONSE: partial(self._exchange, row, value)})
         readers: dict[str, Callable[[], Exchange]] = {}
         for path in self.responses:
-            several = {f"{path}[{at}]": partial(self._exchange, row, one) for at, one in enumerate(_listed_at(row, path))}
+            several = {
+                f"{path}[{i}]": partial(self._exchange, row, response) for i, response in enumerate(_listed_at(row, path))
+            }
             named = several or {path: partial(self._exchange_at, row, path)}
             if readers.keys() & named.keys():
                 raise Rejected(Reason.WRONG_TYPE, path)
@@ -119,12 +121,12 @@ class OwnColumns:
     def _exchange_at(self, row: Row, path: str) -> Exchange:
         return self._exchange(row, _at(row, path))
 
-    def _exchange(self, row: Row, said: object) -> Exchange:
+    def _exchange(self, row: Row, response: object) -> Exchange:
         context = self._context(row, _at(row, self.prompt))
-        return reply(context, said) if _is_talk(said) else Exchange(refuse_answered(context), answer(said))
+        return reply(context, response) if _is_talk(response) else Exchange(refuse_answered(context), answer(response))
 
-    def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
-        turns = question(asked)
+    def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
+        turns = question(prompt)
         if self.system is None:
             return with_row_system({name: value for name, value in row.items() if name not in self.fields}, turns)
         if self.system == NO_SYSTEM:
@@ -139,14 +141,14 @@ def check_column(rows: Sequence[object], path: str) -> None:
         raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. Keys seen: {keys_seen(rows)}")
 
 
-def with_principles(asked: RowRequests, row: object, path: str) -> RowRequests:
+def with_principles(requests: RowRequests, row: object, path: str) -> RowRequests:
     """The same, judged by what a field of the row holds: a principle or a rubric, or a list of them. A row may lack it."""
-    if not isinstance(row, Mapping) or not _has(row, path) or (given := _at(row, path)) is None:
-        return asked
-    principles = tuple(given) if isinstance(given, list) else (given,)
+    if not isinstance(row, Mapping) or not _has(row, path) or (value := _at(row, path)) is None:
+        return requests
+    principles = tuple(value) if isinstance(value, list) else (value,)
     if not all(isinstance(principle, str) and principle.strip() for principle in principles):
-        return RowRequests(asked.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in asked.names))
-    return replace(asked, requests=tuple(replace(request, principles=principles) for request in asked.requests))
+        return RowRequests(requests.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in requests.names))
+    return replace(requests, requests=tuple(replace(request, principles=principles) for request in requests.requests))
 
 
 def without_principles(row: object, path: str, kept: Collection[str]) -> object:
@@ -163,15 +165,15 @@ def _first_field(path: str) -> str:
     return _FIELD_END.split(path)[0]
 
 
-def _listed(said: object) -> Sequence[object]:
-    return said if isinstance(said, list) and not _is_talk(said) else ()
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) and not _is_talk(value) else ()
 
 
-def _is_talk(said: object) -> bool:
+def _is_talk(value: object) -> bool:
     """Whether this is one response, of several turns: of turns that are all the assistant's, each is a response."""
-    if not isinstance(said, list) or not all(map(is_message, said)):
+    if not isinstance(value, list) or not all(map(is_message, value)):
         return False
-    return any(turn["role"] != Role.ASSISTANT.value for turn in said)
+    return any(turn["role"] != Role.ASSISTANT.value for turn in value)
 
 
 def _listed_at(row: Row, path: str) -> Sequence[object]:
@@ -191,12 +193,12 @@ def _at(row: Row, path: str) -> object:
         return row[path]
     if not _PATH.fullmatch(path):
         raise Rejected(Reason.MISSING_FIELD, path)
-    found: object = row
+    value: object = row
     for index, key in _STEP.findall(path):
-        if index and isinstance(found, list) and int(index) < len(found):
-            found = found[int(index)]
-        elif key and isinstance(found, Mapping) and key in found:
-            found = found[key]
+        if index and isinstance(value, list) and int(index) < len(value):
+            value = value[int(index)]
+        elif key and isinstance(value, Mapping) and key in value:
+            value = value[key]
         else:
             raise Rejected(Reason.MISSING_FIELD, path)
-    return found
+    return value
