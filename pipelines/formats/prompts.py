@@ -1,7 +1,7 @@
-"""Rows that ask and aren't answered: the shapes of prompts that a policy is to answer. Each row is one prompt.
+"""Shapes of rows without responses: prompts that a policy answers. Each row is one prompt.
 
-A conversation that ends with the assistant is asked again from the turn before: what it said there is left out. A prompt
-that has its trainer's template written out is taken apart, as in the shapes of scored rows.
+If a conversation ends with the assistant, that last turn is dropped and generated anew. A prompt with a trainer's template
+written out is parsed into turns, as in the shapes of scored rows.
 """
 
 from collections.abc import Callable
@@ -26,21 +26,21 @@ from pipelines.formats.shapes.alpaca import prompt_turns
 from pipelines.formats.shapes.sharegpt import is_talk, openai
 
 CANDIDATE = "candidate"
-"""The name of what a policy is going to answer."""
+"""The name of the placeholder for the response that a policy will generate."""
 
 PROMPT_READER = 4
-"""How prompts are read, for a run's identity: raise it whenever a row becomes another conversation than before."""
+"""Version of the prompt reader, part of a run's identity: increase it whenever a row yields another conversation."""
 
 _FIELDS = ("prompt", "question", "problem", "query", "input")
 
 
 def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
-    """A row that asks what `read` gives, and whose one response isn't there yet. `read` raises `Rejected`."""
+    """A request with the context that `read` returns and an empty response as a placeholder. `read` may raise `Rejected`."""
     return gather({CANDIDATE: lambda: Exchange(read(), "")})
 
 
 def open_end(turns: list[object]) -> list[object]:
-    """Without the assistant's last turn, which may be empty, or anything: it isn't read."""
+    """The turns without a last turn of the assistant, which isn't read and may hold anything."""
     last = turns[-1] if turns else None
     return turns[:-1] if isinstance(last, dict) and last.get("role") == Role.ASSISTANT.value else turns
 
@@ -61,18 +61,18 @@ def _sharegpt(row: Row) -> RowRequests:
 
 
 def _named(row: Row) -> RowRequests:
-    names = _prompts(row)
+    names = _prompt_fields(row)
 
     def read() -> tuple[Message, ...]:
         prompt = field(row, names[0] if names else _FIELDS[0])
-        turns = question(open_end(prompt)) if isinstance(prompt, list) else _take_apart(text(prompt))
+        turns = question(open_end(prompt)) if isinstance(prompt, list) else _parse_text(text(prompt))
         return with_row_system(row, turns)
 
     return prompt_request(read)
 
 
-def _take_apart(prompt: str) -> tuple[Message, ...]:
-    """The turns of a text. Raises `Rejected` for a template that isn't exactly of its form, and for what is left of one."""
+def _parse_text(prompt: str) -> tuple[Message, ...]:
+    """The turns of a prompt text. Raises `Rejected` for a template in another form, or with tokens left over."""
     if prompt.startswith(extra_ids.START):
         system, entries = extra_ids.split_prompt(prompt)
         turns = with_opening_system(system, conversation(entries))
@@ -85,14 +85,14 @@ def _take_apart(prompt: str) -> tuple[Message, ...]:
     return turns
 
 
-def _prompts(row: Row) -> list[str]:
+def _prompt_fields(row: Row) -> list[str]:
     return [name for name in _FIELDS if isinstance(row.get(name), str) or is_conversation(row.get(name))]
 
 
 def _is_named(row: Row) -> bool:
-    """One such field: of two, nobody could tell which is the prompt."""
+    """Whether the row has exactly one prompt field: with two, it would be ambiguous which is the prompt."""
     others = ("messages", "conversations", "instruction")
-    return len(_prompts(row)) == 1 and not any(row.get(name) is not None for name in others)
+    return len(_prompt_fields(row)) == 1 and not any(row.get(name) is not None for name in others)
 
 
 PROMPT_SHAPES: dict[str, Shape] = {

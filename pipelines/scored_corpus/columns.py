@@ -115,22 +115,22 @@ class Columns:
         self,
         carried: pa.Table,
         rows: Sequence[tuple[str, str, str | None, Score]],
-        drawn: Sequence[Drawn | None] = (),
+        candidates: Sequence[Drawn | None] = (),
     ) -> pa.Table:
         """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `carried`.
 
-        `drawn` has the candidates, None where a response isn't one; it is read if `self.drawn`.
+        `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`.
         """
         scores = [score for *_, score in rows]
         values: list[Sequence[Any]] = [
             [row for row, *_ in rows],
             [name for _, name, *_ in rows],
             [prompt_hash for *_, prompt_hash, _ in rows],
-            *(_candidate_columns(drawn) if self.drawn else []),
+            *(_candidate_columns(candidates) if self.drawn else []),
             *(
                 [
-                    [candidate and candidate.parent for candidate in drawn],
-                    [candidate and candidate.feedback for candidate in drawn],
+                    [candidate and candidate.parent for candidate in candidates],
+                    [candidate and candidate.feedback for candidate in candidates],
                 ]
                 if self.refined
                 else []
