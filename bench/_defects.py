@@ -238,14 +238,14 @@ DEFECTS = (
     Defect(
         "an audit that sees no gap",
         "pipelines/scored_corpus/parts.py",
-        "elif part.range.start > position:",
+        "elif part.range.start > covered:",
         "elif part.range.start < 0:",
         "tests/pipelines/scored_corpus/test_parts.py::test_anything_else_is_refused_by_name",
     ),
     Defect(
         "an audit that sees no missing end",
         "pipelines/scored_corpus/parts.py",
-        "    if position < extent:\n",
+        "    if covered < extent:\n",
         "    if not parts and extent:\n",
         "tests/pipelines/scored_corpus/test_parts.py::test_anything_else_is_refused_by_name",
     ),

@@ -1,8 +1,8 @@
-"""How an input row becomes requests: one file per shape, pure functions, nothing heavy imported.
+"""Turns an input row into requests to score: one file per shape, pure functions, no heavy imports.
 
 row = parse(line)                              # bytes -> dict, or Rejected
 shape = detect(sample)                         # or SHAPES["messages"]
-asked = requests(shape, row, turns="final")    # RowRequests: what to score, and what can't be
+row_requests = requests(shape, row, turns="final")   # RowRequests: what to score, and what is rejected
 """
 
 from pipelines.formats.content import with_policy_system

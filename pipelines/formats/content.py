@@ -1,6 +1,6 @@
-"""The rules that all shapes share: what counts as text, as a message, as a conversation and as a prompt.
+"""Rules that all shapes share: what counts as text, as a message, as a conversation and as a prompt.
 
-Each function takes a JSON value of any type and returns what it stands for, or raises `Rejected`.
+Most functions take a JSON value of any type and return what it means, or raise `Rejected` with a reason.
 """
 
 from actors.errors import Rejected
@@ -18,33 +18,33 @@ ROLES = {
 }
 
 SYSTEMS = ("system_prompt", "system")
-"""The fields that may hold a system prompt beside the turns."""
+"""The fields that may hold a system prompt outside the turns."""
 
 _CALLS = ("tool_calls", "function_call", "function_calls")
-"""Where a message has what it calls: OpenAI's, OpenAI's before, OLMo's and Dolci's."""
+"""The fields of tool calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci."""
 
 
 def field(row: Row, key: str) -> object:
-    """What the row holds under the key, null included."""
+    """The row's value under a key, which may be null. Raises `Rejected` if the key is missing."""
     if key not in row:
         raise Rejected(Reason.MISSING_FIELD, key)
     return row[key]
 
 
 def text(value: object) -> str:
-    """A string as it is; a list of text parts put end to end, with nothing between them."""
+    """A string as it is; a list of text parts concatenated without a separator."""
     if value is None:
         raise Rejected(Reason.EMPTY_CONTENT)
-    found = "".join(map(_part, value)) if isinstance(value, list) else value
-    if not isinstance(found, str):
+    joined = "".join(map(_part, value)) if isinstance(value, list) else value
+    if not isinstance(joined, str):
         raise Rejected(Reason.CONTENT_NOT_TEXT, type(value).__name__)
-    if not found.strip():
+    if not joined.strip():
         raise Rejected(Reason.EMPTY_CONTENT)
     try:
-        found.encode()
+        joined.encode()
     except UnicodeEncodeError:
         raise Rejected(Reason.LONE_SURROGATE) from None
-    return found
+    return joined
 
 
 def _part(part: object) -> str:
@@ -55,9 +55,9 @@ def _part(part: object) -> str:
 
 
 def message(value: object) -> Message:
-    """One turn, of text. A tool call is refused because no reward model's template here renders it.
+    """One turn with text. A tool call is rejected, because none of our reward models' templates renders it.
 
-    Reasoning that stands in a field of its own comes before the content, between marks.
+    Reasoning in a separate field is put before the content, between tags.
     """
     if not isinstance(value, dict):
         raise Rejected(Reason.WRONG_TYPE, "a message that isn't an object")
@@ -74,7 +74,7 @@ def message(value: object) -> Message:
 
 
 def entries(value: object) -> list[object]:
-    """A list of at least one thing that should be a message, or hold one."""
+    """A non-empty list, whose items should be messages or contain them."""
     if value is None or value == []:
         raise Rejected(Reason.NO_MESSAGES)
     if not isinstance(value, list):
@@ -83,31 +83,31 @@ def entries(value: object) -> list[object]:
 
 
 def conversation(value: object) -> tuple[Message, ...]:
-    """At least one turn; the first that is bad decides."""
+    """A conversation of at least one turn. The first unreadable turn decides the reason of `Rejected`."""
     return tuple(map(message, entries(value)))
 
 
 def final(turns: tuple[Message, ...]) -> Exchange:
-    """The last turn, which must be the assistant's, and all that goes before it."""
+    """The last turn, which must be the assistant's, as the response, and all turns before it as its context."""
     if turns[-1].role is not Role.ASSISTANT:
         raise Rejected(Reason.NO_FINAL_ASSISTANT)
     return Exchange(turns[:-1], turns[-1].content)
 
 
 def question(value: object) -> tuple[Message, ...]:
-    """A context: what the user says, or the messages so far."""
+    """A context: the user's text, or the messages so far."""
     return conversation(value) if isinstance(value, list) else (Message(Role.USER, text(value)),)
 
 
 def is_blank(value: object) -> bool:
-    """Whether an optional text isn't there: null, or nothing but white space."""
+    """Whether an optional text is absent: null, or only white space."""
     return value is None or (isinstance(value, str) and not value.strip())
 
 
 def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The turns after a system prompt that stands beside them, if there is one and they don't begin with it already.
+    """The turns with a separate system prompt put first, unless it is blank or they begin with it already.
 
-    They may not begin with another one.
+    Raises `Rejected` if they begin with a different one.
     """
     if is_blank(system):
         return turns
@@ -120,17 +120,17 @@ def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Mes
 
 
 def is_repeated(system: Message, turn: Message) -> bool:
-    """Whether a turn is the same system prompt again."""
+    """Whether a turn repeats the system prompt."""
     return turn.role is system.role and turn.content.strip() == system.content.strip()
 
 
 def systems(row: Row) -> tuple[object, ...]:
-    """What the row may have for a system prompt beside its turns."""
+    """The values of the row's system prompt fields, None where it has none."""
     return tuple(map(row.get, SYSTEMS))
 
 
 def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The turns after the row's `system` or `system_prompt`, where it has one that isn't null or blank."""
+    """The turns after the row's `system` or `system_prompt`, if that isn't blank."""
     for system in systems(row):
         turns = with_opening_system(system, turns)
     return turns
@@ -142,25 +142,25 @@ def prompt(row: Row) -> tuple[Message, ...]:
 
 
 def answer(value: object) -> str:
-    """A response: its text, or a message of the assistant's. Several texts are several responses, and rejected."""
+    """A response: its text, or an assistant message. A list of several texts is rejected, as it holds several responses."""
     if isinstance(value, list) and sum(isinstance(part, str) for part in value) > 1:
         raise Rejected(Reason.WRONG_TYPE, "a list of texts where one response is expected")
     return final((message(value),)).answer if isinstance(value, dict) else text(value)
 
 
 def reply(context: tuple[Message, ...], value: object) -> Exchange:
-    """A response in its context: its text, a message of the assistant's, or several turns that end with one."""
+    """A response in its context: its text, an assistant message, or several turns that end with one."""
     if not isinstance(value, list):
         return Exchange(refuse_answered(context), answer(value))
-    more, said = final(conversation(value))
-    return Exchange(refuse_answered(append_turns(context, more)), said)
+    earlier, response = final(conversation(value))
+    return Exchange(refuse_answered(append_turns(context, earlier)), response)
 
 
 def refuse_answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The turns, for a response that stands apart from them. Raises `Rejected` if the assistant has answered already.
+    """The turns, as the context of a separate response. Raises `Rejected` if they end with the assistant.
 
-    It may be one of the candidates, and nobody is judged in a context that they answered. In rows that are one list of
-    turns this isn't asked: there, an assistant who speaks twice has done so.
+    That last turn may be one of the candidates, and a response must not be judged in a context that is answered already.
+    Rows that are a single list of turns aren't checked: there the assistant really spoke twice in a row.
     """
     if turns and turns[-1].role is Role.ASSISTANT:
         raise Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant")
@@ -168,10 +168,10 @@ def refuse_answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def append_turns(context: tuple[Message, ...], turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The context and what follows it before the response.
+    """The context and the turns between it and the response.
 
-    Raises `Rejected` for turns that begin the conversation anew, as those of a row that has its prompt twice, in other
-    words: a system prompt after the context, or a user's turn after one of theirs.
+    Raises `Rejected` for turns that start the conversation again (a system prompt after the context, or a user's turn after
+    a user's turn): such a row has its prompt twice in different words.
     """
     if context and turns:
         if turns[0].role is Role.SYSTEM:
@@ -182,17 +182,17 @@ def append_turns(context: tuple[Message, ...], turns: tuple[Message, ...]) -> tu
 
 
 def is_message(value: object) -> bool:
-    """Whether this was meant as a message, readable or not: for telling shapes apart."""
+    """Whether a value was meant as a message, readable or not. Used to detect shapes."""
     return isinstance(value, dict) and "role" in value
 
 
 def is_conversation(value: object) -> bool:
-    """Whether this was meant as a list of messages: for telling shapes apart."""
+    """Whether a value was meant as a list of messages. Used to detect shapes."""
     return isinstance(value, list) and any(map(is_message, value))
 
 
 def with_policy_system(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
-    """A conversation with the policy's system prompt, unless it begins with one of its own."""
+    """A conversation after the policy's system prompt, unless it begins with a system prompt already."""
     if system is None or context[0].role is Role.SYSTEM:
         return context
     return (Message(Role.SYSTEM, system), *context)

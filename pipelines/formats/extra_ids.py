@@ -1,8 +1,8 @@
-"""NeMo's chat template where datasets have it written out, taken apart into turns again.
+"""Parses NeMo's chat template, where a dataset has it written out in a text, back into turns.
 
 <extra_id_0>System\\n{system}\\n<extra_id_1>User\\n{text}\\n<extra_id_1>Assistant\\n{text}\\n<extra_id_2>
 
-Only this exact form is taken apart. A token that is left over says that it was not, so it never stays inside a content.
+Only this exact form is parsed. A template token that is left inside a content shows another form, and rejects the text.
 """
 
 import re
@@ -13,7 +13,7 @@ from actors.records import Reason
 
 START = "<extra_id_0>System\n"
 _HEADER = re.compile(r"\n<extra_id_1>(User|Assistant)\n")
-_ASKING = "\n<extra_id_1>Assistant\n"
+_OPEN_END = "\n<extra_id_1>Assistant\n"
 _END = re.compile(r"(?<!<extra_id_1>Assistant)\n(?:<extra_id_[12]>)?\Z")
 _TOKEN = re.compile(r"<extra_id_\d+>")
 
@@ -26,59 +26,59 @@ class SystemAndTurns(NamedTuple):
 
 
 def is_template(text: str) -> bool:
-    """Whether the text has any token of the template."""
+    """Whether the text holds any token of the template."""
     return _TOKEN.search(text) is not None
 
 
 def split_conversation(text: str) -> SystemAndTurns:
     """A conversation. Its end token, and the line break before it, may be missing."""
-    return _apart(_END.sub("", text))
+    return _parse_template(_END.sub("", text))
 
 
 def split_prompt(prompt: str) -> SystemAndTurns:
-    """A prompt, which ends where the assistant is to answer."""
-    if not prompt.endswith(_ASKING):
+    """A prompt, which must end with the assistant's header."""
+    if not prompt.endswith(_OPEN_END):
         raise Rejected(Reason.NO_FINAL_ASSISTANT, "a prompt that doesn't end with the assistant's header")
-    return _apart(prompt.removesuffix(_ASKING))
+    return _parse_template(prompt.removesuffix(_OPEN_END))
 
 
 def without_end(text: str) -> str:
-    """A response, without the token that ends it. It may not hold turns of its own."""
-    return _clean(text.removesuffix("\n<extra_id_1>"))
+    """A response, without its end token. Raises `Rejected` if it holds further turns."""
+    return _without_tokens(text.removesuffix("\n<extra_id_1>"))
 
 
 def embedded(prompt: str) -> list[dict[str, str]]:
     """The turns of a HelpSteer2 prompt: the user's first words are bare, and the others follow under their headers.
 
-    They must alternate and end with the user. Any other prompt, with tokens or without, is one turn as it is: what
-    tokens it has are the user's words, and for rendering to judge.
+    They must alternate and end with the user. Any other prompt is a single turn, unchanged: tokens in it are the user's
+    text, and the renderer decides about them.
     """
     speakers, contents = _split("\n<extra_id_1>User\n" + prompt)
-    alternate = len(speakers) % 2 == 1 and all(name == ("User", "Assistant")[at % 2] for at, name in enumerate(speakers))
+    alternate = len(speakers) % 2 == 1 and all(name == ("User", "Assistant")[i % 2] for i, name in enumerate(speakers))
     if not alternate or any(map(is_template, contents)):
         speakers, contents = ["User"], [prompt]
     return _turns(speakers, contents)
 
 
-def _apart(text: str) -> SystemAndTurns:
+def _parse_template(text: str) -> SystemAndTurns:
     if not text.startswith(START):
         raise Rejected(Reason.NO_MESSAGES, "text that doesn't begin as NeMo's template does")
     body = text.removeprefix(START)
     system = _HEADER.split(body, maxsplit=1)[0]
     speakers, contents = _split(body[len(system) :])
-    return SystemAndTurns(_clean(system), _turns(speakers, [_clean(content) for content in contents]))
+    return SystemAndTurns(_without_tokens(system), _turns(speakers, [_without_tokens(content) for content in contents]))
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:
-    _, *found = _HEADER.split(text)
-    return found[::2], found[1::2]
+    _, *pieces = _HEADER.split(text)
+    return pieces[::2], pieces[1::2]
 
 
 def _turns(speakers: list[str], contents: list[str]) -> list[dict[str, str]]:
     return [{"role": name.lower(), "content": content} for name, content in zip(speakers, contents, strict=True)]
 
 
-def _clean(text: str) -> str:
+def _without_tokens(text: str) -> str:
     if is_template(text):
         raise Rejected(Reason.CONTROL_TOKEN, "a token of NeMo's template where none belongs")
     return text

@@ -1,4 +1,4 @@
-"""One line of a JSONL file, as bytes, to the object that it holds."""
+"""Parses one line of a JSONL file, as bytes, into an object."""
 
 import json
 
@@ -6,17 +6,17 @@ from actors.errors import Rejected
 from actors.records import Reason
 
 MAX_DEPTH = 100
-"""Objects and lists inside one another. Far below what Python's own stack bears (about 1,000, less where the caller
-is deep already), so that a row has the same outcome wherever it is read."""
+"""Maximum nesting of objects and lists. Far below the limit of Python's stack (about 1,000 levels, less in a deep caller),
+so that a row has the same outcome wherever it is read."""
 
 
 def parse(line: bytes) -> dict[str, object]:
     """The object on this line, or `Rejected`: not_utf8, broken_json, too_deep or not_an_object.
 
-    A byte-order mark at the start and a CR at the end are let pass. A blank line is broken JSON: skip it before.
+    A byte-order mark at the start and a CR at the end are accepted. A blank line is broken JSON, so callers must skip it.
     """
     try:
-        # Decoded here: given bytes, json.loads guesses at UTF-16 and UTF-32.
+        # Decoded here, because json.loads guesses UTF-16 and UTF-32 from bytes.
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Rejected(Reason.NOT_UTF8, f"at byte {error.start}") from None
@@ -31,7 +31,7 @@ def parse(line: bytes) -> dict[str, object]:
         raise Rejected(Reason.BROKEN_JSON, f"{error.msg} at character {error.pos}") from None
     except ValueError:  # an integer of more than 4,300 digits: Python's guard against quadratic time
         raise Rejected(Reason.BROKEN_JSON, "an integer too long to read") from None
-    # Counting brackets costs nothing and spares most rows the walk.
+    # An upper bound on the depth that costs almost nothing, and spares most rows the walk.
     if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels")
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A shape of the user's own: which fields of a row hold the prompt, the response and the system prompt."""
+"""A shape defined by the user: which fields of a row hold the prompt, the response and the system prompt."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Un
 from pipelines.formats.shape import Shape
 
 NO_SYSTEM = ""
-"""Stands for the system prompt's field where rows have none: what is called so there is something else."""
+"""The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""
 
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d{1,9}\])*")
 _FIELD_END = re.compile(r"[.\[]")
@@ -33,41 +33,43 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 @dataclass(frozen=True, slots=True)
 class OwnColumns:
-    """Names of fields, or JSON paths (`choices[0].message.content`); a field of exactly this name comes first."""
+    """Names of fields, or JSON paths such as `choices[0].message.content`. A field of exactly that name takes precedence."""
 
     prompt: str
     response: str | tuple[str, ...] | None
-    """Of several, each response has its field's name. None for prompts alone, which a policy is going to answer."""
+    """With several fields, each response has its field's name. None for rows with only a prompt."""
     system: str | None = None
-    """If None, a row's `system` or `system_prompt` is one, unless it is named for something else; if "", no field is."""
+    """None: a row's `system` or `system_prompt` is read, unless that field is named for something else. "": none is read."""
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
-        """What `recorded` gave."""
+        """The inverse of `recorded`."""
         response = recorded["response"]
         several = tuple(response) if isinstance(response, list) else response
         return cls(recorded["prompt"], several, recorded["system"])
 
     def recorded(self) -> dict[str, Any]:
-        """For the manifest, as JSON has it."""
+        """The value for the manifest, in JSON types."""
         response = list(self.response) if isinstance(self.response, tuple) else self.response
         return {"prompt": self.prompt, "response": response, "system": self.system}
 
     @property
     def responses(self) -> tuple[str, ...]:
-        """All fields with responses."""
+        """The fields with responses."""
         return (self.response,) if isinstance(self.response, str) else self.response or ()
 
     @property
     def fields(self) -> set[str]:
-        """The fields of a row that are named, or that a path begins with."""
+        """The top-level fields of a row that are named, or that a path begins with."""
         paths = [path for path in (self.prompt, *self.responses, self.system) if path is not None]
         return {name for path in paths for name in (path, _first_field(path))}
 
     def shape(self) -> Shape:
         """The shape that these columns make, named `columns`."""
         if self.response is None:
-            return Shape("columns", "a prompt in the column that you named", f"`{self.prompt}`", self._asks, self._ask)
+            return Shape(
+                "columns", "a prompt in the column that you named", f"`{self.prompt}`", self._has_prompt, self._read_prompt
+            )
         return Shape(
             "columns",
             "a prompt and its response, or responses, in the columns that you named",
@@ -77,39 +79,44 @@ class OwnColumns:
         )
 
     def check(self, rows: Sequence[object]) -> None:
-        """Raise `SourceError` if there is a column that none of the rows has: it must be a slip of the pen."""
+        """Raise `SourceError` if none of the rows has one of the columns, which must be a typing error."""
         system = (self.system,) if self.system else ()
         for path in (self.prompt, *self.responses, *system):
             if rows:
                 check_column(rows, path)
 
-    def _asks(self, row: Row) -> bool:
+    def _has_prompt(self, row: Row) -> bool:
         return _has(row, self.prompt)
 
-    def _ask(self, row: Row) -> RowRequests:
-        def read() -> tuple[Message, ...]:
-            asked = _at(row, self.prompt)
-            return self._context(row, open_end(asked) if isinstance(asked, list) else asked)
+    def _read_prompt(self, row: Row) -> RowRequests:
+        def read_context() -> tuple[Message, ...]:
+            prompt = _value_at(row, self.prompt)
+            return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
-        return prompt_request(read)
+        return prompt_request(read_context)
 
     def _looks_like(self, row: Row) -> bool:
         return _has(row, self.prompt) and any(_has(row, path) for path in self.responses)
 
     def _read(self, row: Row) -> RowRequests:
-        """The response as `final`, or `response[0]`, `response[1]`, ... of a list; of several fields, by their names.
+        """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
 
-        A list of turns that aren't all the assistant's is one response, with what goes before it.
+        A list of turns that aren't all the assistant's is a single response, with the turns before it.
 
-        Raises `Rejected` if the only field isn't there, or a list in one has responses of another's name.
+        Raises `Rejected` if the only field is missing, or if two fields give responses of the same name.
         """
         if isinstance(self.response, str):
-            said = _at(row, self.response)
-            several = {f"response[{at}]": partial(self._exchange, row, one) for at, one in enumerate(_listed(said))}
-            return gather(several or {ONLY_RESPONSE: partial(self._exchange, row, said)})
+            value = _value_at(row, self.response)
+            several = {
+                f"response[{i}]": partial(self._exchange, row, response) for i, response in enumerate(_response_list(value))
+            }
+            return gather(several or {ONLY_RESPONSE: partial(self._exchange, row, value)})
         readers: dict[str, Callable[[], Exchange]] = {}
         for path in self.responses:
-            several = {f"{path}[{at}]": partial(self._exchange, row, one) for at, one in enumerate(_listed_at(row, path))}
+            several = {
+                f"{path}[{i}]": partial(self._exchange, row, response)
+                for i, response in enumerate(_response_list_at(row, path))
+            }
             named = several or {path: partial(self._exchange_at, row, path)}
             if readers.keys() & named.keys():
                 raise Rejected(Reason.WRONG_TYPE, path)
@@ -117,20 +124,20 @@ class OwnColumns:
         return gather(readers)
 
     def _exchange_at(self, row: Row, path: str) -> Exchange:
-        return self._exchange(row, _at(row, path))
+        return self._exchange(row, _value_at(row, path))
 
-    def _exchange(self, row: Row, said: object) -> Exchange:
-        context = self._context(row, _at(row, self.prompt))
-        return reply(context, said) if _is_talk(said) else Exchange(refuse_answered(context), answer(said))
+    def _exchange(self, row: Row, response: object) -> Exchange:
+        context = self._context(row, _value_at(row, self.prompt))
+        return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
 
-    def _context(self, row: Row, asked: object) -> tuple[Message, ...]:
-        turns = question(asked)
+    def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
+        turns = question(prompt)
         if self.system is None:
             return with_row_system({name: value for name, value in row.items() if name not in self.fields}, turns)
         if self.system == NO_SYSTEM:
             return turns
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
-        return with_opening_system(_at(row, self.system) if _has(row, self.system) else None, turns)
+        return with_opening_system(_value_at(row, self.system) if _has(row, self.system) else None, turns)
 
 
 def check_column(rows: Sequence[object], path: str) -> None:
@@ -139,18 +146,21 @@ def check_column(rows: Sequence[object], path: str) -> None:
         raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. Keys seen: {keys_seen(rows)}")
 
 
-def with_principles(asked: RowRequests, row: object, path: str) -> RowRequests:
-    """The same, judged by what a field of the row holds: a principle or a rubric, or a list of them. A row may lack it."""
-    if not isinstance(row, Mapping) or not _has(row, path) or (given := _at(row, path)) is None:
-        return asked
-    principles = tuple(given) if isinstance(given, list) else (given,)
+def with_principles(requests: RowRequests, row: object, path: str) -> RowRequests:
+    """The requests with the principles in a field of the row: a principle or rubric, or a list of them.
+
+    Without the field, or with null in it, the requests are unchanged. Any other value rejects the row's responses.
+    """
+    if not isinstance(row, Mapping) or not _has(row, path) or (value := _value_at(row, path)) is None:
+        return requests
+    principles = tuple(value) if isinstance(value, list) else (value,)
     if not all(isinstance(principle, str) and principle.strip() for principle in principles):
-        return RowRequests(asked.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in asked.names))
-    return replace(asked, requests=tuple(replace(request, principles=principles) for request in asked.requests))
+        return RowRequests(requests.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in requests.names))
+    return replace(requests, requests=tuple(replace(request, principles=principles) for request in requests.requests))
 
 
 def without_principles(row: object, path: str, kept: Collection[str]) -> object:
-    """The row without the field that holds its principles, if it would be read as a system prompt, too, and isn't `kept`."""
+    """The row without its field of principles, if that would also be read as a system prompt and isn't in `kept`."""
     if not isinstance(row, Mapping):
         return row
     name = path if path in row else _first_field(path)
@@ -163,40 +173,41 @@ def _first_field(path: str) -> str:
     return _FIELD_END.split(path)[0]
 
 
-def _listed(said: object) -> Sequence[object]:
-    return said if isinstance(said, list) and not _is_talk(said) else ()
+def _response_list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) and not _is_multi_turn(value) else ()
 
 
-def _is_talk(said: object) -> bool:
-    """Whether this is one response, of several turns: of turns that are all the assistant's, each is a response."""
-    if not isinstance(said, list) or not all(map(is_message, said)):
+def _is_multi_turn(value: object) -> bool:
+    """Whether a list of messages is one response of several turns. If all are the assistant's, each is a response."""
+    if not isinstance(value, list) or not all(map(is_message, value)):
         return False
-    return any(turn["role"] != Role.ASSISTANT.value for turn in said)
+    return any(turn["role"] != Role.ASSISTANT.value for turn in value)
 
 
-def _listed_at(row: Row, path: str) -> Sequence[object]:
-    return _listed(_at(row, path)) if _has(row, path) else ()
+def _response_list_at(row: Row, path: str) -> Sequence[object]:
+    return _response_list(_value_at(row, path)) if _has(row, path) else ()
 
 
 def _has(row: Row, path: str) -> bool:
     try:
-        _at(row, path)
+        _value_at(row, path)
     except Rejected:
         return False
     return True
 
 
-def _at(row: Row, path: str) -> object:
+def _value_at(row: Row, path: str) -> object:
+    """The value at a name or path. Raises `Rejected` if a step of the path is missing."""
     if path in row:
         return row[path]
     if not _PATH.fullmatch(path):
         raise Rejected(Reason.MISSING_FIELD, path)
-    found: object = row
+    value: object = row
     for index, key in _STEP.findall(path):
-        if index and isinstance(found, list) and int(index) < len(found):
-            found = found[int(index)]
-        elif key and isinstance(found, Mapping) and key in found:
-            found = found[key]
+        if index and isinstance(value, list) and int(index) < len(value):
+            value = value[int(index)]
+        elif key and isinstance(value, Mapping) and key in value:
+            value = value[key]
         else:
             raise Rejected(Reason.MISSING_FIELD, path)
-    return found
+    return value

@@ -1,7 +1,7 @@
 """Rows that hold a prompt for a policy to answer: what the shapes of such rows have in common. Each row is one prompt.
 
-A conversation that ends with the assistant is asked again from the turn before: what it said there is left out. A prompt
-that has its trainer's template written out is taken apart, as in the shapes of scored rows.
+If a conversation ends with the assistant, that last turn is dropped and generated anew. A prompt with a trainer's template
+written out is parsed into turns, as in the shapes of scored rows.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ CANDIDATE = "candidate"
 """The name of the response that a policy will generate."""
 
 PROMPT_READER = 4
-"""How prompts are read, for a run's identity: raise it whenever a row becomes another conversation than before."""
+"""Version of the prompt reader, part of a run's identity: increase it whenever a row yields another conversation."""
 
 
 def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
@@ -22,6 +22,6 @@ def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
 
 
 def open_end(turns: list[object]) -> list[object]:
-    """Without the assistant's last turn, which may be empty, or anything: it isn't read."""
+    """The turns without a last turn of the assistant, which isn't read and may hold anything."""
     last = turns[-1] if turns else None
     return turns[:-1] if isinstance(last, dict) and last.get("role") == Role.ASSISTANT.value else turns

@@ -32,24 +32,24 @@ PROMPT_SHAPES = _find("PROMPT_SHAPE")
 Turns = Literal["final", "all"]
 
 ROW_READER = 2
-"""How scored rows are read, for a run's identity: raise it whenever a row becomes another request than before."""
+"""Version of the row reader, part of a run's identity: increase it whenever a row yields another request."""
 
 STRAY = 0.1
-"""The share of the rows with a shape that may have another one than the file's: they are rejected one by one."""
+"""Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
 
 KEYS_SHOWN = 20
 
 
 def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
-    """Everything that the row asks for. Never fails for what the row holds: a bad row is an outcome.
+    """The requests of a row. Never raises for the content of a row: a bad row yields a rejected response.
 
     With turns="all" each assistant turn of a conversation is judged, not the last one only; a shape that doesn't
     hold conversations raises `SettingsError`, so check `shape.read_turns` before the run.
     """
     read = shape.read if turns == "final" else shape.read_turns
     if read is None:
-        able = ", ".join(name for name, known in SHAPES.items() if known.read_turns)
-        raise SettingsError(f"turns='all' needs rows that hold a conversation ({able}), these are {shape.name!r}")
+        conversational = ", ".join(name for name, candidate in SHAPES.items() if candidate.read_turns)
+        raise SettingsError(f"turns='all' needs rows that hold a conversation ({conversational}), these are {shape.name!r}")
     if not isinstance(row, dict):
         return RowRequests.broken(Reason.NOT_AN_OBJECT)
     try:
@@ -61,15 +61,15 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
 def detect(rows: Sequence[object], known: Mapping[str, Shape] = SHAPES) -> Shape:
     """The one shape of a sample of rows, of those of scored rows or of `known`, or `SourceError`.
 
-    It must fit at least half of the sample, so that a few broken rows don't matter but a file of another kind isn't
-    read for the sake of them; and of the rows with any shape at least nine in ten, with no other shape fitting more
-    than one in ten: below that the file is a mixture, or holds its responses twice, and the user must choose.
+    Rows with any shape must be at least half of the sample: a few broken rows don't matter, but a file of another kind isn't
+    read for the sake of a few fitting rows. Of those rows the shape must fit at least nine in ten, and no other shape more
+    than one in ten: otherwise the file is a mixture, or holds its responses twice, and the user must choose.
     """
     fits = [[shape for shape in known.values() if isinstance(row, dict) and shape.looks_like(row)] for row in rows]
     fitting = sum(map(bool, fits))
-    votes = Counter(shape.name for found in fits for shape in found).most_common()
+    votes = Counter(shape.name for fitting_shapes in fits for shape in fitting_shapes).most_common()
     if not votes or 2 * fitting < len(rows):
-        raise SourceError(_none_fits(rows, fitting, known))
+        raise SourceError(_no_shape_message(rows, fitting, known))
     rivals = [name for name, count in votes[1:] if count > STRAY * fitting]
     if rivals or votes[0][1] < (1 - STRAY) * fitting:
         counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
@@ -78,7 +78,7 @@ def detect(rows: Sequence[object], known: Mapping[str, Shape] = SHAPES) -> Shape
 
 
 def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
-    """What speaks for the shape, in a sentence for the user: `messages: 50 of 50 rows have ...`."""
+    """The evidence for a shape, as a sentence for the user: `messages: 50 of 50 rows have ...`."""
     if not rows:
         return f"{shape.name}: there are no rows to look at"
     fitting = sum(isinstance(row, dict) and shape.looks_like(row) for row in rows)
@@ -92,7 +92,7 @@ def keys_seen(rows: Sequence[object]) -> str:
     return seen + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
-def _none_fits(rows: Sequence[object], fitting: int, known: Mapping[str, Shape]) -> str:
+def _no_shape_message(rows: Sequence[object], fitting: int, known: Mapping[str, Shape]) -> str:
     needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in known.values())
     columns = "--prompt-column and --response-column" if known is SHAPES else "--prompt-column"
     return (

@@ -1,4 +1,4 @@
-"""How the rows of one corpus are read, settled once: the shape, or the user's own columns, and what else was asked for."""
+"""How the rows of a corpus are read, fixed once per run: a shape or the user's own columns, and further options."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ from pipelines.formats.rows import RowRequests
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """A shape by its name, for which `own_columns` stand if there are any. Small and picklable.
+    """A shape by its name, replaced by `own_columns` if given. Small and picklable.
 
-    Rows are `unanswered` if they are prompts that a policy answers: each is a request with a response that isn't there yet.
+    `unanswered`: the rows are prompts for a policy, each of which yields a request with an empty response.
     """
 
     name: str
@@ -21,12 +21,12 @@ class RowShape:
     unanswered: bool = False
 
     def requests(self, row: object) -> RowRequests:
-        """What a row asks for."""
-        known = (PROMPT_SHAPES if self.unanswered else SHAPES).get(self.name)
-        shape = self.own_columns.shape() if self.own_columns else known
+        """The requests of a row."""
+        registered = (PROMPT_SHAPES if self.unanswered else SHAPES).get(self.name)
+        shape = self.own_columns.shape() if self.own_columns else registered
         assert shape is not None
         if self.principle_column is None:
             return requests(shape, row, self.turns)
         kept = self.own_columns.fields if self.own_columns else ()
-        asked = requests(shape, without_principles(row, self.principle_column, kept), self.turns)
-        return with_principles(asked, row, self.principle_column)
+        row_requests = requests(shape, without_principles(row, self.principle_column, kept), self.turns)
+        return with_principles(row_requests, row, self.principle_column)

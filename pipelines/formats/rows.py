@@ -1,7 +1,7 @@
-"""What a row becomes: requests to score, and the responses that can't be judged. No response of a row may vanish.
+"""The result of reading a row: requests to score, and rejected responses. No response of a row may be lost.
 
-A shape names every response of its row and says how to read each; `gather` does the rest, so that one bad response
-never takes another with it.
+A shape names every response of its row and gives a reader for each. `gather` calls them, so that one bad response never
+rejects another.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ ONLY_RESPONSE = "final"
 
 
 def response_keys(row: Row, single: str, sides: Mapping[str, str]) -> dict[str, str]:
-    """Names and keys of a row's responses: the single one, named `final`, or the sides, or all if it has all."""
+    """Names and keys of a row's responses: the single one, named `final`, or the sides, or all if the row has all."""
     sided = any(key in row for key in sides.values())
     only = {ONLY_RESPONSE: single} if single in row or not sided else {}
     return {**only, **sides} if sided else only
 
 
 class Exchange(NamedTuple):
-    """A response, and the turns that it answers."""
+    """A response and its context."""
 
     context: tuple[Message, ...]
     answer: str
@@ -33,7 +33,7 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unjudgeable:
-    """A response of the row that can't be judged as it is."""
+    """A rejected response of a row, with the reason."""
 
     name: str
     reason: Reason
@@ -41,7 +41,7 @@ class Unjudgeable:
 
 @dataclass(frozen=True, slots=True)
 class RowRequests:
-    """All that a row asks for.
+    """The responses of a row, as requests or rejections.
 
     `names` are its responses in row order, at least one and each once; every one of them is either a response of one
     of the `requests` or in `rejected`.
@@ -53,7 +53,7 @@ class RowRequests:
 
     @classmethod
     def broken(cls, reason: Reason) -> Self:
-        """A row that tells not even what its responses are called: one outcome, named `final`."""
+        """A row whose responses can't even be named: one rejected response, named `final`."""
         return cls((ONLY_RESPONSE,), (), (Unjudgeable(ONLY_RESPONSE, reason),))
 
 

@@ -1,4 +1,4 @@
-"""What a shape of input rows is."""
+"""The definition of a shape of input rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from pipelines.formats.rows import Row, RowRequests
 class Shape:
     """One way in which a row holds a context and its responses.
 
-    `looks_like` tells from keys and types whether a row was meant to have this shape, and never fails. `read` gives
-    all responses of the row, or raises `Rejected` where it can't even name them. `read_turns` gives one response per
-    assistant turn; only shapes that hold a single conversation have it. `needs` goes on from "rows have".
+    `looks_like` decides from keys and types whether a row was meant to have this shape, and never raises. `read` returns
+    all responses of the row, or raises `Rejected` if it can't even name them. `read_turns` returns one response per
+    assistant turn; only shapes of a single conversation have it. `needs` completes the sentence "rows have ...".
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A conversation that a row holds: its last turn is judged, or several of them, each by its position."""
+"""Reads a conversation: its last turn as a response, or several turns, each named by its position."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,21 +10,21 @@ from pipelines.formats.content import final, is_blank, is_repeated, message
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, RowRequests, gather
 
 MAX_TURNS = 4096
-"""Assistant turns after this many messages aren't judged one by one: their contexts grow with the square of the
-number of turns (at 4,096 messages 34 MB of pointers, at a million 2 TB)."""
+"""Maximum messages for judging turns one by one: all contexts together grow with the square of the number of turns
+(34 MB of pointers at 4,096 messages, 2 TB at a million)."""
 
 
 class RowTurn(NamedTuple):
-    """A turn in OpenAI's form, readable or not, and its position in the row's own list; None if it isn't from there."""
+    """A turn in OpenAI's form, readable or not, and its position in the row's list; None for a turn from another field."""
 
     at: int | None
     value: object
 
 
 def numbered(entries: Sequence[object], systems: Sequence[object] = ()) -> list[RowTurn]:
-    """The turns of a row's list, after the system prompts that stand beside it, if it doesn't begin with them.
+    """The turns of a row's list, after the system prompts from other fields, unless it begins with them already.
 
-    One that differs from the next makes every response unreadable, which is found when the turns are read.
+    Two different system prompts reject every response, which is detected when the turns are read.
     """
     turns = [RowTurn(at, entry) for at, entry in enumerate(entries)]
     for system in systems:
@@ -43,7 +43,7 @@ def _repeats(first: object, value: object) -> bool:
 
 def final_turn(turns: Sequence[RowTurn]) -> RowRequests:
     """The last turn, named `final`."""
-    readable, spoiled = _readable(turns)
+    readable, spoiled = _read_messages(turns)
 
     def read() -> Exchange:
         if spoiled is not None:
@@ -61,9 +61,9 @@ def assistant_turns(turns: Sequence[RowTurn]) -> RowRequests:
 def turns_at(turns: Sequence[RowTurn], positions: Sequence[int]) -> RowRequests:
     """The turns at these positions, each in the context of all before it.
 
-    A turn that can't be read spoils itself and all that follow, for it is in their context; those before it stand.
+    An unreadable turn rejects itself and all later ones, whose context it is in. Earlier ones aren't affected.
     """
-    readable, spoiled = _readable(turns)
+    readable, spoiled = _read_messages(turns)
     if not positions:
         raise spoiled or Rejected(Reason.NO_FINAL_ASSISTANT)
     places = {turn.at: place for place, turn in enumerate(turns)}
@@ -74,17 +74,18 @@ def _is_answer(value: object) -> bool:
     return isinstance(value, dict) and value.get("role") == "assistant"
 
 
-def _readable(turns: Sequence[RowTurn]) -> tuple[tuple[Message, ...], Rejected | None]:
-    found: list[Message] = []
+def _read_messages(turns: Sequence[RowTurn]) -> tuple[tuple[Message, ...], Rejected | None]:
+    """The messages before the first unreadable turn, and its error; None if all are readable."""
+    messages: list[Message] = []
     for place, turn in enumerate(turns):
         try:
-            found.append(message(turn.value))
+            messages.append(message(turn.value))
         except Rejected as error:
-            return tuple(found), error
-        beside = found[-2] if place and turns[place - 1].at is None else None
-        if beside is not None and beside.role is found[-1].role is Role.SYSTEM:
-            return tuple(found[:-1]), Rejected(Reason.TWO_SYSTEM_PROMPTS)
-    return tuple(found), None
+            return tuple(messages), error
+        system_beside = messages[-2] if place and turns[place - 1].at is None else None
+        if system_beside is not None and system_beside.role is messages[-1].role is Role.SYSTEM:
+            return tuple(messages[:-1]), Rejected(Reason.TWO_SYSTEM_PROMPTS)
+    return tuple(messages), None
 
 
 def _turn(turns: tuple[Message, ...], spoiled: Rejected | None, place: int) -> Exchange:

@@ -1,4 +1,4 @@
-"""From settings to a resolved run, and from raw rows to rendered requests and policy prompts.
+"""Turns settings into a resolved run, and raw rows into rendered requests or policy prompts.
 
-Decides everything that decides a number (`identity`), before the first engine starts; writes nothing.
+Everything that decides a number (`identity`) is fixed here, before the first engine starts. Writes no files.
 """

@@ -1,4 +1,4 @@
-"""The manifest of a run that is about to start: every setting and file of the model that decides its numbers."""
+"""The identity of a run: every setting and model file that decides its numbers."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +15,11 @@ from pipelines.settings.run_settings import JudgingSettings
 
 
 def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
-    """The manifest of a run that is about to start; `more` decides its numbers, too."""
+    """The manifest of a run that is about to start. `more` are further entries of the identity.
+
+    A value that is added here makes runs with another value incompatible, and lets no older run be resumed; entries that are
+    left out at their defaults don't.
+    """
     model, rows = plan.preparation.model, plan.preparation.row_shape
     identity = {
         "model": model.model,
@@ -48,7 +52,7 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
 
 
 def _judge(model: RewardModel) -> dict[str, Any]:
-    """How a judge is asked and read, of which a reward head has nothing."""
+    """How a judge is prompted and its text read, and its adapter; empty for a reward head."""
     if model.task.pools or not isinstance(model.family, Judge):
         return {}
     adapter = {"adapter": model.adapter} if model.adapter else {}

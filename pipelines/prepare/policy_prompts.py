@@ -16,9 +16,9 @@ from pipelines.prepare.score_requests import Preparation, append_prepared, parse
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """A row's prompt: what is asked, as messages and as token ids; or why it can't be.
+    """A row's prompt as messages and token ids, or the reason why it was rejected.
 
-    An endpoint makes the ids itself, so there are none for one. `opening` is the mark of reasoning that they end with.
+    `ids` is empty for an endpoint, which tokenises by itself. `opening` is the opening reasoning tag that the ids end with.
     """
 
     request: ScoreRequest
@@ -29,28 +29,30 @@ class PromptRow:
 
 @dataclass(frozen=True)
 class PromptPreparation:
-    """Everything that decides how a row becomes a prompt. `policy` is None for an endpoint."""
+    """Every setting that decides how a row becomes a prompt. `policy` is None for an endpoint."""
 
     preparation: Preparation
     policy: Policy | None
     system: str | None
     control_tokens: ControlTokens
 
-    def rows(self, asked: Sequence[RowRequests | None]) -> list[PromptRow | None]:
-        """The prompts of rows."""
-        found = [None if row is None else self._row(row) for row in asked]
-        rendered = iter(self.rendered([row for row in found if row is not None]))
-        return [row and next(rendered) for row in found]
+    def rows(self, requests: Sequence[RowRequests | None]) -> list[PromptRow | None]:
+        """The prompt of each row; None stays None."""
+        prompt_rows = [None if row is None else self._row(row) for row in requests]
+        rendered = iter(self.rendered([row for row in prompt_rows if row is not None]))
+        return [row and next(rendered) for row in prompt_rows]
 
-    def rendered(self, asked: Sequence[PromptRow]) -> list[PromptRow]:
-        """Prompts with their token ids, or with the reason why they can't be asked."""
+    def rendered(self, prompt_rows: Sequence[PromptRow]) -> list[PromptRow]:
+        """The prompts with token ids, or with the reason why rendering rejected them. All are rendered in one batch."""
         if self.policy is None:
-            return list(asked)
-        how = RenderSettings(control_tokens=self.control_tokens, reasoning=Reasoning.KEEP)  # its template knows what to do
-        own = renderer(self.policy, how)
-        able = [_answerable(row.request) for row in asked if row.reason is None]
-        prompts = iter(own.render(able))
-        return [row if row.reason else _with_ids(row, next(prompts)) for row in asked]
+            return list(prompt_rows)
+        settings = RenderSettings(
+            control_tokens=self.control_tokens, reasoning=Reasoning.KEEP
+        )  # the policy's template treats reasoning itself
+        prompt_renderer = renderer(self.policy, settings)
+        renderable = [_with_placeholder(row.request) for row in prompt_rows if row.reason is None]
+        prompts = iter(prompt_renderer.render(renderable))
+        return [row if row.reason else _with_ids(row, next(prompts)) for row in prompt_rows]
 
     def _row(self, row: RowRequests) -> PromptRow:
         if not row.requests:
@@ -63,8 +65,8 @@ _NOTHING = ScoreRequest((), ())
 _UNANSWERED = (Response(CANDIDATE, ""),)
 
 
-def _answerable(request: ScoreRequest) -> ScoreRequest:
-    """The request with a response that isn't there yet, about which it may be rejected."""
+def _with_placeholder(request: ScoreRequest) -> ScoreRequest:
+    """The request with an empty response as a placeholder, since the renderer reports rejections per response."""
     return replace(request, responses=_UNANSWERED)
 
 
@@ -84,5 +86,5 @@ def prepare_prompts(table: pa.Table, asking: PromptPreparation) -> pa.Table:
 
 
 def read_prompt_rows(table: pa.Table) -> list[PromptRow | None]:
-    """The rows of a table that `prepare_prompts` made; None stands for a stretch without a row."""
+    """The rows of a table that `prepare_prompts` returned; None for a range without a row."""
     return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]

@@ -1,4 +1,4 @@
-"""What a run is going to do, settled before the first row: the files, their shape, the columns, the model."""
+"""Resolves a run before the first row is scored: its files, their shape, its columns, its model, its part size."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,32 +37,35 @@ SAY_REASONING = (
 
 _SAMPLE_ROWS = 1000
 _SAMPLE_ROWS_PER_FILE = 50
-_FILES_MEASURED = 10
-_FEWEST_PART_ROWS, _MOST_PART_ROWS = 64, 4096  # about 200 parts in between: progress shows, and they are few to list
-_FEWEST_ROWS_OF_WRITERS = 8  # each of which may take minutes
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 64 * 1024, 64 * 2**20  # a worker holds a few of them, and several times that of Python's
-_PREPARED_GROWTH = 3  # a prepared row is its record, its flat columns, and four bytes per token, of three to four bytes
+_MEASURED_FILES = 10
+# Between these limits a corpus is cut into about 200 parts: enough to show progress, few enough to list quickly.
+_MIN_PART_ROWS, _MAX_PART_ROWS = 64, 4096
+_MIN_PART_ROWS_GENERATING = 8  # rows for a judge or a policy, which generate text: a row may take minutes
+# A worker holds a few blocks, and several times their size in Python objects.
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 64 * 1024, 64 * 2**20
+# A prepared row holds its record, its flat columns, and four bytes per token; a token is three to four bytes of text.
+_PREPARED_GROWTH = 3
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run, settled."""
+    """A resolved run."""
 
     files: tuple[InputFile, ...]
     preparation: Preparation
     part_rows: int
     block_bytes: int
     shape_found: str = ""
-    """Which shape the rows have, and what speaks for it, for the user."""
+    """A sentence for the user: the shape of the rows, and how many of the sample have it."""
     left_out: Sequence[str] = ()
-    """Files in the input's folders that aren't read."""
+    """Paths in the input's folders that aren't read."""
 
 
 def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswered: bool = False) -> ResolvedRun:
-    """Settle a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
+    """Resolve a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
 
-    `reserved` are names of columns that the input may not have, beside ours. The rows are `unanswered` if a policy is going
-    to answer them.
+    `reserved` are column names that the input may not have, beside ours. `unanswered`: the rows are prompts, which a policy
+    will answer.
     """
     corpus = settings.corpus
     if settings.append and corpus.limit is not None:
@@ -87,15 +90,15 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     if not unanswered:
         check_comparable(preparation, sample)
     rows, row_bytes = rows_and_bytes(files, corpus)
-    fewest = _FEWEST_PART_ROWS if model.task.pools and not unanswered else _FEWEST_ROWS_OF_WRITERS
-    part_rows = settings.work.part_rows or max(fewest, min(_MOST_PART_ROWS, int(rows / 200)))
+    min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
+    part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
     return ResolvedRun(tuple(files), preparation, part_rows, blocks, explain_detection(shape, sample), tuple(left_out))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
-    """How large blocks are: about a part each, and of large rows fewer than that."""
-    return min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, int(part_rows * row_bytes * _PREPARED_GROWTH)))
+    """The target size of a block in bytes: about one part of prepared rows, and less where rows are large."""
+    return min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, int(part_rows * row_bytes * _PREPARED_GROWTH)))
 
 
 def columns_of(
@@ -107,17 +110,17 @@ def columns_of(
     drawn: bool = False,
     reasoning: Reasoning | None = None,
 ) -> Columns:
-    """The columns of what a model scores, and of what was `drawn` for it; `reasoning` is what becomes of that."""
+    """The columns of a run. `drawn`: a policy generates the responses; `reasoning`: how reasoning is treated."""
     family = model.family
-    judges = isinstance(family, Judge)
+    is_judge = isinstance(family, Judge)
     return Columns(
         carried,
         family.outputs(),
         prefix,
         family.steps,
         reserved=reserved,
-        votes=judges,
-        trace=judges and model.judge.trace,
+        votes=is_judge,
+        trace=is_judge and model.judge.trace,
         drawn=drawn,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else (),
@@ -125,12 +128,12 @@ def columns_of(
 
 
 def check_comparable(preparation: Preparation, sample: Sequence[object]) -> None:
-    """Raise `SettingsError` if the model only compares responses, and no row has two of them: all would be rejected."""
+    """Raise `SettingsError` if the model only compares responses and no sampled row has two: all would be rejected."""
     family = preparation.model.family
     if not isinstance(family, Judge) or min(family.counts) == 1 or not sample:
         return
-    asked = (request for row in sample for request in preparation.requests(row).requests)
-    if not any(len(request.responses) > 1 for request in asked):
+    requests = (request for row in sample for request in preparation.requests(row).requests)
+    if not any(len(request.responses) > 1 for request in requests):
         raise SettingsError(
             f"{preparation.model.model} compares the responses of a row, and none of the {len(sample)} rows looked at has "
             "two; --response-column takes a list of them"
@@ -138,20 +141,20 @@ def check_comparable(preparation: Preparation, sample: Sequence[object]) -> None
 
 
 def check_reasoning(preparation: Preparation, sample: Sequence[object]) -> None:
-    """Raise `SettingsError` if responses hold reasoning, and nobody says what becomes of it."""
+    """Raise `SettingsError` if sampled responses hold reasoning and neither settings nor family say how to treat it."""
     if preparation.model.reasoning_by(preparation.render) is not None:
         return
-    asked = [request for row in sample for request in preparation.requests(row).requests]
-    if held := count_reasoning(asked):
-        responses = sum(len(request.responses) for request in asked)
+    requests = [request for row in sample for request in preparation.requests(row).requests]
+    if count := count_reasoning(requests):
+        responses = sum(len(request.responses) for request in requests)
         raise SettingsError(
-            f"{held} of the {responses} responses in the {len(sample)} rows looked at hold reasoning (<think>...</think>, "
+            f"{count} of the {responses} responses in the {len(sample)} rows looked at hold reasoning (<think>...</think>, "
             f"reasoning_content or the like), in themselves or in turns before them. {SAY_REASONING}"
         )
 
 
 def check_principles(preparation: Preparation, sample: Sequence[object]) -> None:
-    """Raise `SettingsError` if the model goes by principles, and none of the rows has one: all would be rejected."""
+    """Raise `SettingsError` if the model needs principles and no sampled row has one, or has a column it wouldn't read."""
     principle_column = preparation.row_shape.principle_column
     if principle_column is not None and not preparation.model.family.takes_principles:
         raise SettingsError(
@@ -164,8 +167,8 @@ def check_principles(preparation: Preparation, sample: Sequence[object]) -> None
         check_column(sample, principle_column)
     if not preparation.model.family.needs_principles:
         return
-    asked = (request for row in sample for request in preparation.requests(row).requests)
-    if not any(request.principles for request in asked):
+    requests = (request for row in sample for request in preparation.requests(row).requests)
+    if not any(request.principles for request in requests):
         raise SettingsError(
             f"{preparation.model.model} judges responses by a principle, and none of the {len(sample)} rows looked at has "
             "one; give --principles NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --principle-column"
@@ -173,16 +176,16 @@ def check_principles(preparation: Preparation, sample: Sequence[object]) -> None
 
 
 def rows_and_bytes(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:
-    """About how many rows there are, and how many bytes a row has."""
+    """Estimates of the number of rows and of the bytes per row. Exact for Parquet; else from up to 50 rows of 10 files."""
     if files and files[0].kind is FileKind.PARQUET:
         rows = sum(file.extent or 0 for file in files)
         return rows, sum(file.size for file in files) / max(rows, 1)
-    first = (
+    record_sizes = (
         len(row.record or b"")
-        for file in files[:_FILES_MEASURED]
+        for file in files[:_MEASURED_FILES]
         for row in itertools.islice(raw_rows(Unit(file, None), corpus.max_record_bytes), _SAMPLE_ROWS_PER_FILE)
     )
-    sizes = [size for size in first if size] or [1]
+    sizes = [size for size in record_sizes if size] or [1]
     mean = sum(sizes) / len(sizes)
     return sum(file.size for file in files) / mean, mean
 
@@ -195,7 +198,7 @@ def row_shape_of(rows: RowSettings, sample: Sequence[object], *, unanswered: boo
 
 
 def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns | None:
-    """The shape of the user's own that the settings name, if any. Raises `SettingsError` if they name half of one."""
+    """The user's own columns, if the settings name any. Raises `SettingsError` if they name only prompt or response."""
     if unanswered and rows.response_column is not None:
         raise SettingsError("--response-column names candidates that are there, so it doesn't go with --policy")
     if rows.prompt_column is None and rows.response_column is None and rows.system_column is None:
@@ -216,7 +219,7 @@ def shape_of(
     sample: Sequence[object],
     shapes: Mapping[str, Shape] = SHAPES,
 ) -> Shape:
-    """The shape of the rows, as it is named or as a sample shows it. Raises a `UserError` if there is none."""
+    """The shape of the rows: the named one, or else detected from a sample. Raises a `UserError` if there is none."""
     if rows.format is not None and rows.format not in shapes:
         raise SettingsError(f"--format {rows.format} is no shape that Assay knows here; it knows {', '.join(shapes)}")
     if own_columns is not None:
@@ -227,7 +230,7 @@ def shape_of(
     elif sample:
         shape = detect(sample, shapes)
     else:
-        shape = shapes["messages"]  # an empty corpus has every shape
+        shape = shapes["messages"]  # an empty corpus fits every shape
     if rows.turns is Turns.ALL and shape.read_turns is None:
         raise SettingsError(f"--turns all is for rows that hold a conversation, and these are {shape.name}")
     return shape
@@ -251,24 +254,24 @@ def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
         groups = (group for group in range(parquet.num_row_groups) if parquet.metadata.row_group(group).num_rows)
         if (first := next(groups, None)) is None:
             return []
-        # From a single group: pyarrow can't join nested dictionaries of two in a batch.
+        # Only from the first row group that has rows: pyarrow can't concatenate nested dictionary columns of two groups.
         batch = next(parquet.iter_batches(_SAMPLE_ROWS_PER_FILE, row_groups=[first]))
         rows: list[dict[str, Any]] = batch.to_pylist()
         return rows
 
 
 def _ends(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iterator[int | None]:
-    """Where each file ends if only the first `limit` rows of the corpus count; None for a file that counts whole."""
-    left = limit
+    """The extent of each file if only the first `limit` rows of the corpus count; None for a file that counts whole."""
+    remaining = limit
     for file in files:
-        if left == 0:
+        if remaining == 0:
             yield 0
         elif file.kind is FileKind.PARQUET:
-            taken = min(left, file.extent or 0)
-            left -= taken
-            yield taken
+            counted = min(remaining, file.extent or 0)
+            remaining -= counted
+            yield counted
         else:
             rows = (row for row in raw_rows(Unit(file, None), max_record_bytes) if row.note != BLANK)
-            first = list(itertools.islice(((row.start, row.end) for row in rows), left))
-            left -= len(first)
-            yield first[-1][1] if first and left == 0 else None
+            first = list(itertools.islice(((row.start, row.end) for row in rows), remaining))
+            remaining -= len(first)
+            yield first[-1][1] if first and remaining == 0 else None

@@ -21,7 +21,7 @@ from pipelines.scored_corpus.columns import Columns, scalar_column
 
 @dataclass(frozen=True)
 class Preparation:
-    """Everything that decides how a row becomes prompts: how it is read, and how it is rendered. Travels to every worker."""
+    """Every setting that decides how a row becomes prompts: how it is read, and how it is rendered. Sent to every worker."""
 
     model: RewardModel
     render: RenderSettings
@@ -29,12 +29,12 @@ class Preparation:
     columns: Columns
 
     def requests(self, row: object) -> RowRequests:
-        """The requests of a row; of a prompt, a request with a response that isn't there yet."""
+        """The requests of a row; for a prompt, one request with an empty response as a placeholder."""
         return self.row_shape.requests(row)
 
 
 class Outcome(NamedTuple):
-    """What one response of a row came to; `prompt_hash` is None if not even its context could be read."""
+    """The score of one response of a row; `prompt_hash` is None if its context couldn't be read."""
 
     response: str
     prompt_hash: str | None
@@ -51,29 +51,29 @@ class PreparedRow:
 
     def outcomes(self, scores: Sequence[Scores]) -> list[Outcome]:
         """One outcome per response, in row order; `scores` are those of `requests`."""
-        found = {name: Outcome(name, None, Score.rejected(reason)) for name, reason in self.rejected.items()}
-        for request, own in zip(self.requests, scores, strict=True):
-            for response, score in zip(request.responses, own, strict=True):
-                found[response.name] = Outcome(response.name, request.prompt_hash, score)
-        return [found[name] for name in self.names]
+        by_name = {name: Outcome(name, None, Score.rejected(reason)) for name, reason in self.rejected.items()}
+        for request, request_scores in zip(self.requests, scores, strict=True):
+            for response, score in zip(request.responses, request_scores, strict=True):
+                by_name[response.name] = Outcome(response.name, request.prompt_hash, score)
+        return [by_name[name] for name in self.names]
 
 
 def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
     """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `PreparedRow`, pickled.
 
-    The pickle is ours alone, written and read within one run; Arrow would need three levels of nested lists for it.
+    The pickle is written and read within one run, and never stored. As Arrow columns it would be lists nested three deep.
     """
     rows, carried = parse_rows(table, preparation)
     return append_prepared(table, render_table(rows, preparation), carried)
 
 
 def parse_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
-    """What raw rows ask for, None for a stretch without a row; and the carried columns."""
+    """The requests of raw rows, None for a range without a row; and the carried columns."""
     return (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
 
 
 def append_prepared(table: pa.Table, prepared: pa.Array, carried: pa.Table) -> pa.Table:
-    """The ranges of raw rows, their carried columns, and what was prepared of each."""
+    """The ranges of raw rows, their carried columns, and the pickled row of each."""
     columns = {name: table.column(name) for name in (FILE, START, END)} | {PREPARED: prepared}
     return pa.table(columns | dict(zip(carried.column_names, carried.columns, strict=True)))
 
@@ -86,30 +86,31 @@ def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -
 
 
 def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest]) -> PreparedRow:
-    rejected = {bad.name: bad.reason for bad in row.rejected}
+    rejected = {response.name: response.reason for response in row.rejected}
     return PreparedRow(row.names, rejected, tuple(next(rendered) for _ in row.requests))
 
 
 def prepared_rows(table: pa.Table) -> list[PreparedRow | None]:
-    """The rows of a table that `prepare` made; None stands for a stretch without a row."""
+    """The rows of a table that `prepare` returned; None for a range without a row."""
     return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]
 
 
 def reasoning_of(preparation: Preparation) -> Reasoning:
-    """What becomes of reasoning in what is judged. Where nobody says, it has no reward."""
+    """How reasoning in judged texts is treated. By default such responses are rejected."""
     return preparation.model.reasoning_by(preparation.render) or Reasoning.REJECT
 
 
 def strips_reasoning(preparation: Preparation) -> bool:
-    """Whether rewards are of the answers alone."""
+    """Whether only final answers are judged, without reasoning."""
     return reasoning_of(preparation) is Reasoning.STRIP
 
 
 def renderer(model: RewardModel, render: RenderSettings) -> Renderer:
-    """One renderer per process and model: a tokenizer takes seconds to load."""
+    """The renderer, one per process and model: a tokenizer takes seconds to load."""
     return _renderer_of(pickle.dumps((model, render)))
 
 
+# Keyed by the pickle, since models and settings hold dicts and aren't hashable.
 @lru_cache(maxsize=4)
 def _renderer_of(settings: bytes) -> Renderer:
     return Renderer(*pickle.loads(settings))
@@ -124,8 +125,8 @@ def _json_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowReque
         _object(note, record)
         for note, record in zip(table.column(NOTE).to_pylist(), table.column(RECORD).to_pylist(), strict=True)
     ]
-    rows = [_json_requests(found, preparation) for found in objects]
-    fields = [found if isinstance(found, dict) else {} for found in objects]
+    rows = [_json_requests(value, preparation) for value in objects]
+    fields = [value if isinstance(value, dict) else {} for value in objects]
     columns = [table.column(RECORD).combine_chunks()]
     for field in list(preparation.columns.carried)[1:]:
         columns.append(scalar_column([row.get(field.name) for row in fields], field.type))
@@ -133,7 +134,7 @@ def _json_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowReque
 
 
 def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason | None:
-    """The row as an object, the reason why it is none, or None for a stretch without a row."""
+    """The row as an object, the reason why it has none, or None for a range without a row."""
     if note == BLANK:
         return None
     if note is not None or record is None:
@@ -144,24 +145,26 @@ def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason |
         return rejected.reason
 
 
-def _json_requests(found: dict[str, Any] | Reason | None, preparation: Preparation) -> RowRequests | None:
-    if found is None:
+def _json_requests(value: dict[str, Any] | Reason | None, preparation: Preparation) -> RowRequests | None:
+    if value is None:
         return None
-    if isinstance(found, Reason):
-        return RowRequests.broken(found)
-    asked = preparation.requests(found)
-    if preparation.columns.collision(found):
-        # With two fields of one name in the output, whoever reads it would take either.
-        return RowRequests(asked.names, (), tuple(Unjudgeable(name, Reason.COLUMN_COLLISION) for name in asked.names))
-    return asked
+    if isinstance(value, Reason):
+        return RowRequests.broken(value)
+    requests = preparation.requests(value)
+    if preparation.columns.collision(value):
+        # Two fields of one name in an output row would be ambiguous for its readers.
+        return RowRequests(requests.names, (), tuple(Unjudgeable(name, Reason.COLUMN_COLLISION) for name in requests.names))
+    return requests
 
 
 def _parquet_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
     carried = preparation.columns.carried
-    own = table.select([name for name in table.column_names if name in carried.names])
-    rows: list[RowRequests | None] = [preparation.requests(row) for row in own.to_pylist()]
+    input_columns = table.select([name for name in table.column_names if name in carried.names])
+    rows: list[RowRequests | None] = [preparation.requests(row) for row in input_columns.to_pylist()]
     columns = [
-        own.column(field.name).cast(field.type) if field.name in own.column_names else pa.nulls(len(own), field.type)
+        input_columns.column(field.name).cast(field.type)
+        if field.name in input_columns.column_names
+        else pa.nulls(len(input_columns), field.type)
         for field in carried
     ]
     return rows, pa.table(columns, carried)

@@ -1,4 +1,4 @@
-"""What surrounds a run: Ray's start and workers, pools of engines, progress, timing, jobs on a cluster.
+"""The surroundings of a run: Ray's start and workers, engine pools, progress, timing, and jobs on a cluster.
 
-Knows parts and units of work only to count them, and nothing of what a step does with them.
+Counts parts and units of work, and doesn't know what a step does with them.
 """

@@ -1,4 +1,4 @@
-"""How Ray Data runs a step that holds an engine: how many there are, what each takes, and where their deaths are counted."""
+"""Sizes Ray Data's actor pool for a step that holds an engine, and starts the ledger that counts engine deaths."""
 
 import math
 from typing import Any
@@ -12,57 +12,59 @@ from actors.settings.replica import EngineSettings
 from actors.workers.crash_ledger import Ledger
 from pipelines.settings.run_settings import PoolSettings
 
-_FEWEST_CALLS, _MOST_CALLS = 4, 32  # batches at a time in an actor, each of which is a thread
-_ON_CARDS, _ELSEWHERE = 1024, 512
-"""Prompts that an engine works on at a time, where these are the most."""
+_MIN_CALLS, _MAX_CALLS = 4, 32  # concurrent batches in an actor, one thread each
+_GPU_PROMPTS, _CPU_PROMPTS = 1024, 512
+"""Maximum concurrent prompts of an engine with and without GPUs, unless max_num_seqs is set."""
 
 
 def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
-    """How `map_batches` runs a step that holds an engine, on batches of so many rows."""
-    # Twice what the engine takes at a time: it stays busy while some of the batches begin, end and are written.
-    batches = math.ceil(2 * (engine.max_in_flight or _most_at_a_time(engine)) / batch_rows)
+    """Options of `map_batches` for a step that holds an engine, on batches of `batch_rows` rows."""
+    # Batches in flight hold twice the prompts that the engine takes, so that it stays busy while some of them start, end and
+    # are written.
+    batches = math.ceil(2 * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
     return {
-        # Half a CPU: Ray Data would run reading inside the actor if both asked for the same, and on two CPUs an
-        # actor that took a whole one would leave too few to read with.
+        # Half a CPU. With as many as a read task takes, Ray Data would fuse reading into the actor; and on a machine with
+        # two CPUs, an actor that takes a whole one would leave too few for reading.
         "num_cpus": 0.5,
         **placement.actor_options(engine),
         "compute": ActorPoolStrategy(
             **_bounds(engine, pool),
-            max_concurrent_calls_per_actor=min(max(_FEWEST_CALLS, batches), _MOST_CALLS),
+            max_concurrent_calls_per_actor=min(max(_MIN_CALLS, batches), _MAX_CALLS),
             enable_true_multi_threading=True,
         ),
     }
 
 
-def _most_at_a_time(engine: EngineSettings) -> int:
-    """Prompts that an engine works on at a time, before there is one: as it was told, or the most that any does."""
-    told = engine.engine_args.get("max_num_seqs")
-    if isinstance(told, int) and told > 0:
-        return told
-    return _ON_CARDS if placement.engine_gpus(engine) else _ELSEWHERE
+def _max_prompts(engine: EngineSettings) -> int:
+    """Maximum concurrent prompts of an engine, known before it starts: its max_num_seqs, or else the largest default."""
+    configured = engine.engine_args.get("max_num_seqs")
+    if isinstance(configured, int) and configured > 0:
+        return configured
+    return _GPU_PROMPTS if placement.engine_gpus(engine) else _CPU_PROMPTS
 
 
 def engines_that_stay(engine: EngineSettings, pool: PoolSettings) -> int | None:
-    """How many engines there are from beginning to end: as asked, or as the GPUs carry. None if their number changes."""
+    """The number of engines if it is constant: --replicas, or as many as fit on the GPUs. None with --max-replicas."""
     return None if pool.max_replicas is not None else pool.replicas or _room(engine)
 
 
 def _bounds(engine: EngineSettings, pool: PoolSettings) -> dict[str, int]:
-    """A number that stays, or one that Ray Data changes as work waits and GPUs come and go."""
+    """Arguments of `ActorPoolStrategy`: a fixed size, or bounds between which Ray Data scales with the waiting work."""
     if pool.max_replicas is None:
         return {"size": pool.replicas or _room(engine)}
-    least = pool.min_replicas or 1
-    start = max(least, min(_room(engine), pool.max_replicas))
-    return {"min_size": least, "max_size": pool.max_replicas, "initial_size": start}
+    min_size = pool.min_replicas or 1
+    initial_size = max(min_size, min(_room(engine), pool.max_replicas))
+    return {"min_size": min_size, "max_size": pool.max_replicas, "initial_size": initial_size}
 
 
 def _room(engine: EngineSettings) -> int:
+    """How many engines fit on the cluster's GPUs, at least one; one without GPUs."""
     gpus = placement.engine_gpus(engine)
     return max(1, placement.cluster_gpus() // gpus) if gpus else 1
 
 
 def ledger(settings: PoolSettings) -> Any:
-    """A ledger of engines' deaths, for a pool of them. It is where the driver is, and ends with nothing else."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    """A new ledger actor for the engine deaths of a pool. On the driver's node, so that no other node's loss ends it."""
+    on_this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor: Any = ray.remote(Ledger)
-    return actor.options(num_cpus=0, scheduling_strategy=here).remote(settings.max_engine_deaths)
+    return actor.options(num_cpus=0, scheduling_strategy=on_this_node).remote(settings.max_engine_deaths)

@@ -1,7 +1,7 @@
-"""What a recipe needs on a cluster, in one archive: our packages, the built-in models that it names, and the recipe.
+"""Packs a recipe for a cluster into one archive: our packages, the built-in models that it names, and the recipe.
 
-A job runs in a folder that Ray unpacks for it and deletes again, so a path of the recipe must not depend on where it runs:
-what is relative is made absolute, as seen from here, and small texts travel along.
+A job runs in a folder that Ray unpacks for it and later deletes, so the recipe's paths mustn't depend on the current folder:
+relative paths are made absolute, as seen from this machine, and small text files are packed along.
 """
 
 import os
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=Settings)
 FOLDERS = frozenset({"inputs", "output", "scored", "rest"})
 """Settings that name files and folders."""
 MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
-"""Settings that name a model: a folder, a built-in one, or what isn't on this machine."""
+"""Settings that name a model: a local folder, a built-in model, or a hub id."""
 TEXTS = frozenset({"feedback_prompt", "edit_prompt", "plan"})
 """Settings that name a small file that the job reads once, at its start."""
 
@@ -34,38 +34,41 @@ _PACKAGES = {"actors": Path(actors.__file__).parent, "pipelines": Path(__file__)
 
 @dataclass(frozen=True)
 class JobPackage:
-    """What a job is sent. `moved` are the recipe's relative paths, and what they are now."""
+    """The content of a job's archive. `moved` maps the recipe's relative paths to the absolute ones that replace them."""
 
     recipe: Recipe
     moved: Mapping[str, str]
     files: Mapping[str, Path]
 
     def write(self, archive: Path) -> int:
-        """Write it as a zip, and the same bytes each time: what a cluster has isn't sent again. Returns its size."""
+        """Write the zip; returns its size in bytes.
+
+        The bytes are reproducible (fixed order, dates and rights), so a cluster that has the archive doesn't get it again.
+        """
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for name, file in sorted(self.files.items()):
                 packed.writestr(_entry(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
-            asked = self.recipe.model_dump(mode="json", exclude_unset=True)
-            packed.writestr(_entry(NAME), yaml.safe_dump(asked, sort_keys=False), zipfile.ZIP_DEFLATED)
+            settings = self.recipe.model_dump(mode="json", exclude_unset=True)
+            packed.writestr(_entry(NAME), yaml.safe_dump(settings, sort_keys=False), zipfile.ZIP_DEFLATED)
         return archive.stat().st_size
 
 
 def job_package(recipe: Recipe) -> JobPackage:
-    """What a recipe needs. Raises `UserError` for a text that isn't there, or a built-in model that there isn't."""
-    found = _Found()
-    settled = _mapped(recipe, found.as_sent)
-    return JobPackage(settled, found.moved, _code() | found.files)
+    """The package of a recipe. Raises `UserError` if a text file or a built-in model that it names doesn't exist."""
+    collector = _Collector()
+    sent_recipe = _mapped(recipe, collector.as_sent)
+    return JobPackage(sent_recipe, collector.moved, _code() | collector.files)
 
 
 @dataclass
-class _Found:
-    """What was come across in a recipe."""
+class _Collector:
+    """Replaces the paths of a recipe, and collects the files to be sent along."""
 
     moved: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
 
     def as_sent(self, name: str, value: str) -> str:
-        """What a setting is in the job."""
+        """The value of a setting in the job. Collects the file that the setting names, if it is sent along."""
         if name in FOLDERS or (name in MODELS and _is_here(value)):
             return self._absolute(value)
         if name in MODELS and (place := Path(locate(value))).is_relative_to(BUILT_IN):
@@ -83,7 +86,7 @@ class _Found:
 
 
 def _is_here(model: str) -> bool:
-    """Whether a model is meant as a folder of this machine, as `locate` sees it."""
+    """Whether a model names a folder of this machine, by the rules of `locate`."""
     return model.startswith((".", "~")) or Path(model).exists()
 
 
@@ -95,7 +98,7 @@ def _readable(name: str, path: str) -> Path:
 
 
 def _mapped(settings: S, change: Callable[[str, str], str]) -> S:
-    """The settings with each of their texts, which are known by their names, as `change` has it."""
+    """The settings with `change(name, text)` applied to each of their texts, at any depth."""
     changed = {name: _changed(name, getattr(settings, name), change) for name in type(settings).model_fields}
     return settings.model_copy(update={name: new for name, new in changed.items() if new != getattr(settings, name)})
 
@@ -105,7 +108,7 @@ def _changed(name: str, value: object, change: Callable[[str, str], str]) -> obj
         case Settings():
             return _mapped(value, change)
         case tuple():
-            return tuple(_changed(name, one, change) for one in value)
+            return tuple(_changed(name, item, change) for item in value)
         case str():
             return change(name, value)
         case _:
@@ -117,13 +120,17 @@ def _code() -> dict[str, Path]:
 
 
 def _files(folder: Path, name: str) -> dict[str, Path]:
-    """All files of a folder, less what Python made of them, by their names in the archive."""
-    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    return {f"{name}/{own.as_posix()}": path for own, path in found.items() if "__pycache__" not in own.parts}
+    """All files of a folder by their names in the archive, without `__pycache__`."""
+    relative_paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {
+        f"{name}/{relative.as_posix()}": path
+        for relative, path in relative_paths.items()
+        if "__pycache__" not in relative.parts
+    }
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """With the same date and rights whenever and by whomever it is packed."""
+    """A zip entry with a fixed date and fixed rights, so that the archive is reproducible."""
     entry = zipfile.ZipInfo(name)
     entry.external_attr = 0o644 << 16
     return entry

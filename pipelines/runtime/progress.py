@@ -1,4 +1,4 @@
-"""What a person sees while a run works: done and left, responses and tokens per second, failures by reason."""
+"""Progress of a run on the terminal or in a log: share done, ETA, responses and tokens per second, reasons."""
 
 import bisect
 import json
@@ -14,35 +14,37 @@ from pipelines.corpus.corpus_files import InputFile
 from pipelines.corpus.readers import bytes_per_position
 from pipelines.scored_corpus.parts import Part
 
-_LINE_EVERY_S = 10.0
-_FILES_MEASURED = 10
-_FEWEST_SAMPLES, _FEWEST_RECENT, _MOST_SAMPLES = 8, 50, 1000
+_LINE_EVERY_S = 10.0  # in a log; a terminal shows every part
+_MEASURED_FILES = 10
+_MIN_SAMPLES = 8  # parts before a speed is shown
+_MIN_RECENT = 50  # parts that the speed is measured over, if there are as many
+_MAX_SAMPLES = 1000  # beyond, every second one is dropped: a run may have a million parts
 
 
 class Progress(Protocol):
-    """Told of the run's steps as they happen."""
+    """Receives the events of a run as they happen."""
 
     def planned(self, shape_found: str) -> None:
-        """The input was looked at; which shape its rows have, and why."""
+        """The shape of the rows was determined: a sentence with the shape and the evidence for it."""
 
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
-        """A context for the time of the run; `done` are the parts of earlier ones."""
+        """A context for the duration of the run; `done` are the parts of earlier sessions."""
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
 
     def noted(self, text: str) -> None:
-        """Something that a person should know: what is waited for, engines that died or went away."""
+        """A message for a person, such as what is waited for, or engines that died."""
 
 
 class EnsembleProgress(Progress, Protocol):
-    """Told of the steps of an ensemble; in between, of those of its members' runs."""
+    """Receives the events of an ensemble and, in between, those of its members' runs."""
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
-        """The run of a member begins: its name and model, and which of how many it is, from 1."""
+        """The run of member `number` (from 1) of `count` begins."""
 
     def combined(self, done: int, count: int) -> None:
-        """So many of the responses are combined."""
+        """`done` of `count` responses are combined."""
 
 
 class Silent:
@@ -70,7 +72,7 @@ class Silent:
 
 
 class PassedOn:
-    """Told of what another is told of too, which it passes that on to."""
+    """Forwards all events to another progress; a base for classes that also record some."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -93,7 +95,7 @@ class PassedOn:
 
 
 class _Speed(NamedTuple):
-    """What was done per second, for so many seconds."""
+    """Mean amounts per second, over `seconds`."""
 
     seconds: float
     bytes: float
@@ -102,7 +104,7 @@ class _Speed(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """How far the work was at a moment."""
+    """The totals at a moment: `at` in seconds of a monotonic clock."""
 
     at: float
     bytes: float
@@ -110,7 +112,7 @@ class _Sample(NamedTuple):
     tokens: float
 
     def speed_since(self, other: "_Sample") -> _Speed:
-        """From then to now."""
+        """The mean speed between the other sample and this one."""
         seconds = max(self.at - other.at, 1e-9)
         return _Speed(seconds, *((now - before) / seconds for now, before in zip(self[1:], other[1:], strict=True)))
 
@@ -118,16 +120,18 @@ class _Sample(NamedTuple):
 class Meter:
     """The figures behind every display. Work is measured in positions of the input, scaled to bytes of its files.
 
-    Its speed is that of the later half of the time in which parts have come in, and of at least so many parts as tell one:
-    engines take minutes to start. Parts come in bursts, so it is taken between the middle of the earlier of these parts and
-    the middle of the later ones.
+    The speed is that of the later half of the time since the first part, extended to at least `_MIN_RECENT` parts. It leaves
+    out the start of the engines, which takes minutes, and follows changes in the number of engines. Parts come in bursts, so
+    it is measured from the mean sample of the earlier half of these parts to the mean sample of the later half.
     """
 
     def __init__(self, files: Sequence[InputFile], done: Sequence[Part], now: float) -> None:
+        # Bytes on disk per position, by file: Parquet positions are rows, others are bytes (decompressed) or elements.
         self._weights = {file.index: file.size / file.extent for file in files if file.extent}
         for kind in {file.kind for file in files if file.extent is None}:
+            # Where the extent is unknown, the weight is measured at the start of up to 10 files of the kind.
             unknown = [file for file in files if file.extent is None and file.kind is kind]
-            guess = statistics.fmean(map(bytes_per_position, unknown[:_FILES_MEASURED]))
+            guess = statistics.fmean(map(bytes_per_position, unknown[:_MEASURED_FILES]))
             self._weights |= {file.index: guess for file in unknown}
         self._total = sum(file.size for file in files if file.extent != 0)
         self._first = self._share_of((part.file, part.range.start, part.range.end) for part in done)
@@ -139,21 +143,21 @@ class Meter:
         self._samples: list[_Sample] = []
 
     def add(self, part: Mapping[str, Any], now: float) -> None:
-        """Count a part in that was committed now."""
+        """Add a part that was committed at `now`."""
         self._bytes += self._share_of([(part["file"], part["start"], part["end"])])
         self.responses += part["scored"] + part["rejected"] + part["failed"]
         self.tokens += part["tokens"]
         self.reasons.update(json.loads(part["reasons"]))
         self._samples.append(_Sample(now, self._bytes, self.responses, self.tokens))
-        if len(self._samples) > _MOST_SAMPLES:
+        if len(self._samples) > _MAX_SAMPLES:
             del self._samples[1::2]
 
     def share(self) -> float:
-        """How much of the input is done, 0 to 1. Where only reading a file tells its end, it is an estimate."""
+        """The fraction of the input that is done, 0 to 1. An estimate where a file's extent is unknown."""
         return min(1.0, self._bytes / self._total) if self._total else 1.0
 
     def line(self, now: float, over: bool = False) -> str:
-        """All of it in a line; when it is over, the speed is that of the whole time."""
+        """All figures in one line. With `over`, the mean speed of the whole session, and its duration instead of an ETA."""
         now_done = _Sample(now, self._bytes, self.responses, self.tokens)
         recent = None if over else self._recent_speed(now)
         speed = recent or now_done.speed_since(self._start)
@@ -169,12 +173,13 @@ class Meter:
         return "  ".join(pieces)
 
     def _recent_speed(self, now: float) -> _Speed | None:
-        """None as long as there are few parts, or all of them came at once."""
+        """The recent speed; None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""
         samples = self._samples
-        if len(samples) < _FEWEST_SAMPLES:
+        if len(samples) < _MIN_SAMPLES:
             return None
         middle = bisect.bisect_right(samples, (samples[0].at + now) / 2, key=lambda sample: sample.at)
-        recent = samples[min(middle, max(0, len(samples) - _FEWEST_RECENT)) :]
+        # The later half of the time, but no fewer than _MIN_RECENT parts: the index of the earlier of both starts.
+        recent = samples[min(middle, max(0, len(samples) - _MIN_RECENT)) :]
         earlier, later = recent[: len(recent) // 2], recent[-(len(recent) // 2) :]
         first, last = (_Sample(*map(statistics.fmean, zip(*half, strict=True))) for half in (earlier, later))
         return last.speed_since(first) if last.at > first.at else None
@@ -185,15 +190,15 @@ class Meter:
             return duration(0)
         if speed is not None and speed.bytes > 0:
             return duration(left / speed.bytes)
-        few = len(self._samples) < _FEWEST_SAMPLES
-        return f"after {_FEWEST_SAMPLES} parts" if few else "when parts come one after another"
+        few = len(self._samples) < _MIN_SAMPLES
+        return f"after {_MIN_SAMPLES} parts" if few else "when parts come one after another"
 
     def _share_of(self, ranges: Any) -> float:
         return float(sum((end - start) * self._weights.get(file, 0.0) for file, start, end in ranges))
 
 
 class Lines:
-    """A line of text now and then: for logs, and for terminals too, where it stays in its place."""
+    """Writes lines of text: to a log every 10 s, to a terminal for every part, rewriting the same line."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self._stream = stream
@@ -203,7 +208,7 @@ class Lines:
         self._planned: str | None = None
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
-        """See `EnsembleProgress`. From here on every line says which member it is about."""
+        """See `EnsembleProgress`. Every later line begins with the member's name."""
         self._about = f"{name}: "
         self._say(f"{model}, model {number} of {count}")
         if self._stream.isatty():
@@ -220,7 +225,7 @@ class Lines:
             self._stream.write("\n")
 
     def planned(self, shape_found: str) -> None:
-        """See `Progress`. The members of an ensemble find the same."""
+        """See `Progress`. Printed once for an ensemble, whose members all report the same."""
         if shape_found != self._planned:
             self._stream.write(f"{self._about}{shape_found}\n")
         self._planned = shape_found
@@ -262,6 +267,6 @@ class Lines:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as hours, minutes and seconds."""
+    """Seconds as h:mm:ss, rounded down."""
     left = max(0, int(seconds))
     return f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"

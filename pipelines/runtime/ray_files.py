@@ -1,7 +1,7 @@
-"""The folder of a private Ray, which Ray leaves in its temporary folder for ever: ours go, and nobody else's.
+"""Deletes the session folders of private Rays, which Ray leaves in its temporary folder for ever.
 
-A note in the folder says which process it is of. It is deleted when that process is done with it, or by the next of ours on
-the same machine if that process is gone.
+A note in the folder names the process that it belongs to. The folder is deleted when that process is done with it, or by the
+next of our processes on the same machine if that process has ended. Folders without a note are never touched.
 """
 
 import shutil
@@ -13,12 +13,12 @@ from pathlib import Path
 from pipelines.storage.lease import Holder
 
 _NOTE = "assay.json"
-_TRIES, _PAUSE_S = 20, 0.1  # workers that end write their last lines meanwhile
+_TRIES, _PAUSE_S = 20, 0.1  # for 2 s, in which ending workers still write to their logs
 
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder of a Ray for the length of the block, at whose end nothing of that Ray runs any more."""
+    """Mark a Ray's session folder during the block, and delete it at the end, when nothing of that Ray may run any more."""
     with suppress(OSError):
         for note in folder.parent.glob(f"session_*/{_NOTE}"):
             if Holder.read(note.read_bytes()).is_gone:

@@ -1,8 +1,8 @@
-"""How Ray is started for a run: more than once where a machine is busy, and, on this machine alone, with less around it.
+"""Starts Ray for a run: with retries on a busy machine, and, if the Ray is private, without processes that aren't needed.
 
-A Ray of our own is for one driver, has no dashboard, and its log goes nowhere. Of the five Python processes that Ray starts
-beside its two in C++ three would be for that: the dashboard's server (1.3 s of CPU before Ray stands), the monitor of an
-autoscaler and that of logs (0.6 s each). They stay away. `ray.init` has no options for this, so that its own parts are
+A private Ray serves one driver, has no dashboard, and forwards no logs. Of the five Python processes that Ray starts beside
+its two in C++, three are only for these: the dashboard's server (1.3 s of CPU during the start), the autoscaler's monitor
+and the log monitor (0.6 s each). They aren't started. `ray.init` has no options for this, so some of Ray's attributes are
 replaced while it runs.
 """
 
@@ -23,9 +23,9 @@ _ATTEMPTS = 3
 
 
 def start_ray(**options: Any) -> Any:
-    """`ray.init`, more than once: it gives a new cluster 30 s to start, and a busy machine takes longer.
+    """`ray.init` with up to three attempts: it gives a new cluster 30 s to start, and a busy machine takes longer.
 
-    Returns what Ray says of it. Raises `RunStopped` if Ray doesn't start.
+    Returns Ray's context. Raises `RunStopped` if Ray doesn't start.
     """
     mark("Ray")
     for attempt in range(1, _ATTEMPTS + 1):
@@ -41,25 +41,27 @@ def start_ray(**options: Any) -> Any:
 
 @contextlib.contextmanager
 def _adapted(with_dashboard: bool) -> Iterator[None]:
-    """What is started in this block is a Ray of our own; a cluster that is there is joined as ever.
+    """Adapt a private Ray that is started in this block; joining an existing cluster isn't affected.
 
-    The program that starts workers is joined to a folder of Ray's; joined to any folder, an absolute path is itself.
+    Ray joins `SETUP_WORKER_FILENAME` to a folder of its own; joining an absolute path to a folder gives the absolute path.
     """
     program = str(Path(ray_worker.__file__).resolve())
-    less: dict[str, Any] = {"include_log_monitor": False, "no_monitor": True}
-    with contextlib.ExitStack() as replaced:
-        replaced.enter_context(_replaced(ray_constants, "SETUP_WORKER_FILENAME", program))
-        replaced.enter_context(_replaced(parameter, "RayParams", functools.partial(parameter.RayParams, **less)))
+    without_monitors: dict[str, Any] = {"include_log_monitor": False, "no_monitor": True}
+    with contextlib.ExitStack() as replacements:
+        replacements.enter_context(_replaced(ray_constants, "SETUP_WORKER_FILENAME", program))
+        replacements.enter_context(
+            _replaced(parameter, "RayParams", functools.partial(parameter.RayParams, **without_monitors))
+        )
         if not with_dashboard:
-            replaced.enter_context(_replaced(node.Node, "start_api_server", lambda *_, **__: None))
+            replacements.enter_context(_replaced(node.Node, "start_api_server", lambda *_, **__: None))
         yield
 
 
 @contextlib.contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
+    original = getattr(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        setattr(owner, name, original)

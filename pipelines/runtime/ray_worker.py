@@ -1,20 +1,21 @@
-"""The program that a private Ray starts its workers with: a worker is a fork of a process that has imported already.
+"""The worker program of a private Ray: a worker is forked from a process that has already imported its modules.
 
-Ray starts an interpreter that imports Ray, which executes another that imports it again: 0.9 s of CPU for a worker, and 1 to
-2 s more for what our steps import. Forked, it takes 0.3 s. The first worker of a raylet leaves a server behind. It imports
-what workers need, one module after another, and forks the workers that are asked for in between. It has no threads and no
-connection to Ray, doesn't initialise CUDA, and ends with its raylet. Ray knows a worker by the worker's own connection,
-whoever its parent is.
+By itself Ray starts an interpreter that imports Ray, which executes another one that imports it again: 0.9 s of CPU per
+worker, and 1 to 2 s more for the imports of our steps. A forked worker takes 0.3 s. The first worker of a raylet leaves a
+server process behind, which imports the modules that workers need one after another, and between imports forks the workers
+that are requested. The server has no threads and no connection to Ray, doesn't initialise CUDA, and ends with its raylet.
+Ray recognises a worker by the connection that it opens, so its parent process doesn't matter.
 
-What may not be shared by forks:
+Three things must not be shared by forks:
 
-- Ray's identifiers, which C++ makes from a generator that begins at its first use: nothing may use it before the fork.
-  Workers that make equal ones end each other (`_without_identifiers`).
-- Process groups: the raylet ends the whole group of a worker that ended, so that each is in the group made for it.
-- The state of random generators in Python.
+- Ray's identifiers: C++ draws them from a generator that is seeded at its first use, so nothing may use it before the fork.
+  Workers with equal identifiers end each other (`_without_identifiers`).
+- Process groups: the raylet kills the whole group of a worker that ended, so each worker joins the group made for it.
+- The state of Python's random generators.
 
-A worker that is to be unlike the others (another interpreter, variables of its own) is started as Ray does, and so is each
-one where the server doesn't answer. Linux only. At the top only the standard library is imported: this runs for each worker.
+A worker that must differ from the others (another interpreter, its own environment variables) is started in Ray's way, and
+so is every worker if the server doesn't answer. Linux only. Only the standard library is imported at the top, because this
+module runs for each worker.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SWITCH = "ASSAY_RAY_WORKERS"
-"""The environment variable: 0 starts workers as Ray does."""
+"""An environment variable; 0 starts workers in Ray's way."""
 
 MODULES = (
     "ray._private.workers.default_worker",
@@ -51,34 +52,36 @@ MODULES = (
     "pipelines.filtering.filter_step",
     "pipelines.ensembles.combine_step",
 )
-"""What workers of ours import sooner or later, the most urgent first. None of it may bring torch or vLLM."""
+"""Modules that our workers import, the most urgent first. None may import torch or vLLM."""
 
-_ANSWER_S = 60.0  # in which a busy machine imports the slowest of them
-_MOST_BYTES = 2**20  # of a request: arguments and environment
+_ANSWER_S = 60.0  # longer than a busy machine takes to import the slowest module, during which the server can't answer
+_MAX_BYTES = 2**20  # of a request: arguments and environment
 _CREDENTIALS = struct.Struct("3i")
 _JOB = {"RAY_JOB_ID": "ffffffff"}
-"""No job, as for the workers that Ray starts before there is any: it gives each its job with the first task. Ray's library
-reads this when it is loaded, so that forks can't differ in it."""
+"""The null job, as in workers that Ray starts before any job: a worker gets its job with its first task. Ray's library reads
+the variable when it is loaded, which is before the fork, so all forks must have the same value."""
 
 
 class Request(NamedTuple):
-    """What a worker begins with."""
+    """What a worker starts with: the raylet's arguments and environment, the current folder and the process group."""
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
     group: int
-    """The process group that the raylet has made for it."""
+    """The process group that the raylet created for the worker."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Start a worker with these arguments of the raylet, and return; in the worker itself, when it has done its work."""
+    """Start a worker with the raylet's arguments. Returns at once here, and in the worker itself when its work is done."""
+    # `request` stays None in the process that Ray started; in a forked worker it is that worker's request. Without forking
+    # this function doesn't return: `_start_as_ray_does` replaces the process.
     request, forked = None, _may_be_forked(arguments)
     if forked:
         try:
             request = _begin_server()
             if request is None:
-                _ask(Request(list(arguments), dict(os.environ), os.getcwd(), os.getpgrp()))
+                _request_worker(Request(list(arguments), dict(os.environ), os.getcwd(), os.getpgrp()))
         except OSError:
             forked = False
     if not forked:
@@ -94,10 +97,11 @@ def _start_as_ray_does(arguments: Sequence[str]) -> None:
 
 
 def _may_be_forked(arguments: Sequence[str]) -> bool:
+    """Whether the worker is an ordinary Python worker without a runtime environment of its own."""
     context = json.loads(_value(arguments, "--serialized-runtime-env-context") or "{}")
-    special = [name for name, value in context.items() if value and (name, value) != ("py_executable", sys.executable)]
+    changes = [name for name, value in context.items() if value and (name, value) != ("py_executable", sys.executable)]
     return (
-        not special
+        not changes
         and sys.platform == "linux"
         and os.environ.get(SWITCH) != "0"
         and bool(os.environ.get("RAY_RAYLET_PID"))
@@ -114,12 +118,15 @@ def _value(arguments: Sequence[str], name: str) -> str | None:
 
 
 def _address() -> str:
-    """Where the server listens: it is for one raylet, whose process Ray's library looks for when it is loaded."""
+    """The server's address, in the abstract namespace: one server per user and raylet.
+
+    Ray's library reads the raylet's process id when it is loaded, so a server can't serve workers of another raylet.
+    """
     return f"\0assay-{os.getuid()}-{os.environ['RAY_RAYLET_PID']}"
 
 
-def _ask(request: Request) -> None:
-    """Have the server start the worker. Raises `OSError` if it doesn't."""
+def _request_worker(request: Request) -> None:
+    """Request a worker from the server, with this process' standard streams. Raises `OSError` if it starts none."""
     with _socket() as connection:
         connection.settimeout(_ANSWER_S)
         connection.connect(_address())
@@ -131,26 +138,30 @@ def _ask(request: Request) -> None:
 
 def _socket() -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # a request is one packet
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_BYTES)
     return connection
 
 
 def _check_peer(connection: socket.socket) -> None:
-    """Raise `PermissionError` unless the process at the other end is of the same user."""
+    """Raise `PermissionError` unless the process at the other end belongs to the same user.
+
+    Anyone may connect to an address in the abstract namespace, and a request carries an environment.
+    """
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     if _CREDENTIALS.unpack(credentials)[1] != os.getuid():
         raise PermissionError("another user's process")
 
 
 def _begin_server() -> Request | None:
-    """Leave a server behind, unless there is one. Returns in the process that asks and, with its request, in each worker."""
+    """Start a server, unless one is listening. Returns None in this process, and in each forked worker its request."""
     listener = _socket()
     try:
         listener.bind(_address())
-    except OSError:  # there is one
+    except OSError:  # a server is listening already
         listener.close()
         return None
     listener.listen(64)
+    # Forked twice, so that the server isn't a child of this process, which ends with its worker's start.
     if (child := os.fork()) != 0:
         listener.close()
         os.waitpid(child, 0)
@@ -160,31 +171,34 @@ def _begin_server() -> Request | None:
     request = None
     try:
         request = _serve(listener)
-    finally:  # neither the server nor a worker that can't begin may go on as the process that asked
+    finally:  # in the server's process, also after an exception: it must not go on as a worker of Ray
         if request is None:
             os._exit(1)
     return request
 
 
 def _serve(listener: socket.socket) -> Request | None:
-    """Import and fork until the raylet ends. Returns a request in the worker that is to do it, None in the server."""
+    """Import modules and fork workers until the raylet ends. Returns the request in a worker, None in the server."""
     import gc
     import importlib
     import select
 
-    os.setpgid(0, 0)
+    os.setpgid(0, 0)  # out of the first worker's group, which the raylet kills when that worker ends
     raylet = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    devnull = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
-        os.dup2(nowhere, number)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks what the workers ended with
+        os.dup2(devnull, number)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers: nobody waits for them
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     os.environ.update(_JOB)
+    # With `gc.freeze` below: a collection in a worker would write to the headers of all inherited objects, and so copy the
+    # pages that it shares with the server.
     gc.disable()
     with _without_identifiers():
         importlib.import_module(MODULES[0])
         remaining = list(MODULES[1:])
         while True:
+            # Without a timeout only when everything is imported; before, a look for requests between two imports.
             ready, _, _ = select.select([listener.fileno(), raylet], [], [], 0 if remaining else None)
             if raylet in ready:
                 return None
@@ -192,7 +206,7 @@ def _serve(listener: socket.socket) -> Request | None:
                 gc.freeze()
                 if request := _fork(listener):
                     os.close(raylet)
-                    os.close(nowhere)
+                    os.close(devnull)
                     break
             elif remaining:
                 with contextlib.suppress(ImportError):
@@ -203,7 +217,7 @@ def _serve(listener: socket.socket) -> Request | None:
 
 @contextlib.contextmanager
 def _without_identifiers() -> Iterator[None]:
-    """A block in which classes become actors' classes without an identifier from Ray's generator."""
+    """A block in which `@ray.remote` classes get their identifiers from `os.urandom` instead of Ray's generator."""
     import types
 
     from ray import actor
@@ -218,12 +232,12 @@ def _without_identifiers() -> Iterator[None]:
 
 
 def _fork(listener: socket.socket) -> Request | None:
-    """Fork the worker that is asked for. Returns its request in the worker, None in the server."""
+    """Accept a request and fork its worker. Returns the request in the worker, None in the server."""
     connection, _ = listener.accept()
     with connection:
         try:
             _check_peer(connection)
-            content, outputs, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
+            content, outputs, _, _ = socket.recv_fds(connection, _MAX_BYTES, 3)
         except OSError:
             return None
         worker = bool(content) and os.fork() == 0
@@ -236,13 +250,13 @@ def _fork(listener: socket.socket) -> Request | None:
         if not worker:
             return None
         request = Request(*json.loads(content))
-        os.setpgid(0, request.group)
+        os.setpgid(0, request.group)  # before the answer, at which the requester exits and its group would vanish
         connection.send(b"+")
     return request
 
 
 def _work(request: Request) -> None:
-    """In the forked process: take over what the program was started with, and be Ray's worker."""
+    """In the forked process: restore the requester's environment, folder and arguments, and run Ray's worker program."""
     import random
     import runpy
 

@@ -1,9 +1,9 @@
-"""How long the work of a run took: each session notes its time beside the parts, and all of them together are the run's.
+"""Measures the time of a run: each session writes a note with its time beside the parts, and the run's time is their sum.
 
-    scored/sessions/<when>-<run>.json     seconds, parts, engines of one session, written when it ends, however it ends
+    scored/sessions/<when>-<run>.json     seconds, parts and engines of one session, written at its end, also after an error
 
-A session that was killed notes nothing. Then there are more parts than were noted, and the time isn't known: no number is
-made up for it.
+A session that was killed writes no note. The run then has more parts than its notes count, and its time is reported as
+unknown instead of too small.
 """
 
 import contextlib
@@ -24,16 +24,22 @@ from pipelines.scored_corpus.parts import Parts
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 
 _WHEN = re.compile(r"\d{20}")
-_NOTED = {"seconds": int | float, "starting": int | float | None, "parts": int, "engines": int | None, "gpus": int | None}
+_NOTE_FIELDS = {
+    "seconds": int | float,
+    "starting": int | float | None,
+    "parts": int,
+    "engines": int | None,
+    "gpus": int | None,
+}
 
 
 @dataclass(frozen=True)
 class RunWork:
-    """What the sessions of a run did; None where it isn't known, for the reason `why`.
+    """The work of all sessions of a run; None where it is unknown, for the reason `why`.
 
-    Seconds are from when engines began to start to the end; `starting` are those in which no engine worked yet, and `start`
-    how many of these a session had, on average. Engines and GPU-hours are known if the number of engines stays. Of a run in
-    turns it is the judging.
+    `seconds` run from the start of the engines to the end of the session. `starting` are those of them before the first
+    engine was ready, summed over sessions, and `start` is their mean per session that committed a part. Engines and
+    GPU-hours are known only if the number of engines is constant. For a run in turns all of it covers the judging only.
     """
 
     seconds: float | None = None
@@ -48,8 +54,8 @@ class RunWork:
         return asdict(self)
 
 
-class _Watched(PassedOn):
-    """Knows the parts it was told of. An actor that was started again tells those anew that its forerunner committed."""
+class _PartRecorder(PassedOn):
+    """Forwards progress and collects the parts: as a set, since a restarted actor reports committed parts again."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)
@@ -63,70 +69,78 @@ class _Watched(PassedOn):
 
 @contextlib.contextmanager
 def time_session(
-    parts: Parts, settings: JudgingSettings, progress: Progress, begun: Callable[[], Begun | None]
+    parts: Parts, settings: JudgingSettings, progress: Progress, engine_starts: Callable[[], Begun | None]
 ) -> Iterator[Progress]:
-    """Note the time of a session's work, on a Ray that has room for it. It hears of parts by the progress that this gives.
+    """Time the work in the block and write the session's note at its end. Yields the progress that the work must report to.
 
-    `begun` tells what engines there have been, None if nobody knows.
+    `engine_starts` returns the engine starts so far, None if unknown.
     """
-    watched, planned, gpus = _Watched(progress), _engines(settings), placement.engine_gpus(settings.engine)
-    start, stayed = time.time(), True
+    recorder, expected, gpus = (
+        _PartRecorder(progress),
+        _planned_engines(settings),
+        placement.engine_gpus(settings.engine),
+    )
+    start, constant = time.time(), True
     try:
-        yield watched
-        stayed = _engines(settings) == planned
+        yield recorder
+        constant = _planned_engines(settings) == expected
     except EnginesLost:
-        stayed = False
+        constant = False
         raise
     finally:
-        end, found = time.time(), begun()
-        # Others may have had GPUs, so that not all could begin.
-        engines = planned if planned is not None and stayed and found and found.engines == planned else None
+        end, starts = time.time(), engine_starts()
+        # Known only if exactly the planned engines started: GPUs may have been in use by others.
+        engines = expected if expected is not None and constant and starts and starts.engines == expected else None
         note = {
             "seconds": end - start,
-            "starting": found and (found.at or end) - start,
-            "parts": len(watched.parts),
+            "starting": starts and (starts.at or end) - start,
+            "parts": len(recorder.parts),
             "engines": engines,
             "gpus": engines and engines * gpus if gpus else 0,
         }
-        # If this fails, too, fewer parts are noted than there are, and that is what will be said.
+        # If this write fails, the notes count fewer parts than there are, and the time is reported as unknown.
         with contextlib.suppress(OSError):
             name = parts.note_name(f"{time.time_ns():020d}", ".json")
             parts.sessions_folder.replace(name, json.dumps(note).encode())
 
 
 def read_run_work(parts: Parts) -> RunWork:
-    """What all sessions of a run did."""
+    """The work of all sessions of a run, from their notes."""
     folder, ending = parts.sessions_folder, parts.note_name("", ".json")
     names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
     read = {name: _note(folder.read(name)) for name in names}
-    if bad := [name for name, note in read.items() if note is None]:
-        return RunWork(why=f"a session's note can't be read ({folder.file(bad[0])}): nobody knows how long it took")
+    if unreadable := [name for name, note in read.items() if note is None]:
+        return RunWork(why=f"a session's note can't be read ({folder.file(unreadable[0])}): nobody knows how long it took")
     notes = [note for note in read.values() if note is not None]
-    there, known = len(parts.listing()), sum(note["parts"] for note in notes)
-    if known < there:
-        return RunWork(why=f"a session was killed: nobody knows how long {there - known:,} of {there:,} parts took")
-    worked = [note for note in notes if note["parts"]]
-    engines = {note["engines"] for note in worked}
+    part_count, noted_parts = len(parts.listing()), sum(note["parts"] for note in notes)
+    if noted_parts < part_count:
+        return RunWork(
+            why=f"a session was killed: nobody knows how long {part_count - noted_parts:,} of {part_count:,} parts took"
+        )
+    working = [note for note in notes if note["parts"]]
+    engines = {note["engines"] for note in working}
     starting, gpus = [note["starting"] for note in notes], [note["gpus"] for note in notes]
     return RunWork(
         seconds=sum(note["seconds"] for note in notes),
         starting=None if None in starting else sum(starting),
-        start=None if None in starting or not worked else statistics.fmean(note["starting"] for note in worked),
+        start=None if None in starting or not working else statistics.fmean(note["starting"] for note in working),
         engines=engines.pop() if len(engines) == 1 else None,
         gpu_hours=None if None in gpus else sum(note["seconds"] * note["gpus"] for note in notes) / 3600,
     )
 
 
-def _engines(settings: JudgingSettings) -> int | None:
-    """How many engines are to work, if their number stays."""
+def _planned_engines(settings: JudgingSettings) -> int | None:
+    """The number of engines, if it is constant."""
     return engines_that_stay(settings.engine, settings.work) if isinstance(settings, ScoreSettings) else None
 
 
 def _note(text: bytes) -> dict[str, Any] | None:
-    """A session's note; None if a power cut or a full disk left only some of it."""
+    """A session's note; None if it is truncated or lacks a field, as after a power cut or on a full disk."""
     try:
         note = json.loads(text)
     except ValueError:
         return None
-    whole = isinstance(note, dict) and all(name in note and isinstance(note[name], kind) for name, kind in _NOTED.items())
-    return note if whole else None
+    is_complete = isinstance(note, dict) and all(
+        name in note and isinstance(note[name], kind) for name, kind in _NOTE_FIELDS.items()
+    )
+    return note if is_complete else None

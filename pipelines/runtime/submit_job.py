@@ -1,7 +1,7 @@
-"""A recipe as a job on a cluster, through Ray's own client: submitted, and followed to its end.
+"""Submits a recipe as a job to a cluster, through Ray's own client, and follows it to its end.
 
-What a connection does says nothing about the job: one that breaks, or is silent, is made anew, and only the cluster's word
-ends the following.
+The state of a connection says nothing about the job: a connection that breaks or is silent is opened again, and only a final
+status from the cluster ends the following.
 """
 
 import asyncio
@@ -25,40 +25,40 @@ from pipelines.settings.recipe import NAME
 ENTRYPOINT = f"python -m pipelines run {NAME}"
 
 _STOP_WAIT_S = 30
-"""How long a job has to stop by itself, instead of Ray's 3 s: its engines and placement groups are to go, too."""
+"""Time for a job to stop by itself, instead of Ray's 3 s: it must end its engines and remove its placement groups."""
 _QUIET_S = 60.0
-"""A log that was silent for so long may be a connection that nobody told us is gone."""
-_AGAIN_S = 2.0
+"""Silence of the log after which the connection is opened again: it may be gone without a notice."""
+_RETRY_S = 2.0
 _PATIENCE_S = 600.0
-"""How long a cluster may not answer."""
+"""Time without an answer from the cluster after which following ends."""
 
 _BROKEN = (OSError, RuntimeError, RayError, aiohttp.ClientError)
-"""What Ray's client and its libraries raise, of a connection and of an answer that isn't one. A timeout is an OSError."""
+"""What Ray's client and its libraries raise for a broken connection or an invalid answer. A timeout is an OSError."""
 
 
 def connect(address: str | None) -> JobSubmissionClient:
-    """A client of the cluster at an address, or where the environment says. Raises `SettingsError`."""
+    """A client of the cluster at an address, or at that in the environment. Raises `SettingsError`."""
     for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # it tells of each connection that it opens and closes
+        logging.getLogger(name).setLevel(logging.ERROR)  # it logs each connection that it opens and closes
     if address is not None:
-        os.environ["RAY_API_SERVER_ADDRESS"] = address  # else Ray prefers what is in the environment to what it is told
+        os.environ["RAY_API_SERVER_ADDRESS"] = address  # else Ray prefers an address in the environment to its argument
     where = os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "http://localhost:8265"
     try:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
         raise SettingsError(
-            f"{where}: {_first_words(error)}. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token or "
+            f"{where}: {_first_sentence(error)}. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token or "
             "RAY_AUTH_TOKEN_PATH to a file that holds it"
         ) from error
-    except Exception as error:  # whatever Ray, requests or a name that is no address raise
+    except Exception as error:  # Ray, requests, and the parsing of an address raise many kinds
         raise SettingsError(
-            f"there is no cluster that takes jobs at {where}: {_first_words(error)}. --address is that of its dashboard, "
+            f"there is no cluster that takes jobs at {where}: {_first_sentence(error)}. --address is that of its dashboard, "
             "such as http://HEAD:8265"
         ) from error
 
 
 def submit(client: JobSubmissionClient, package: JobPackage, name: str | None, tell: Callable[[str], None]) -> str:
-    """Send a job. Returns its submission id. Raises `SettingsError` if the cluster doesn't take it."""
+    """Send a job; returns its submission id. Raises `SettingsError` if the cluster doesn't accept it."""
     with tempfile.TemporaryDirectory(prefix="assay-job-") as folder:
         archive = Path(folder, "job.zip")
         size = package.write(archive)
@@ -75,34 +75,35 @@ def submit(client: JobSubmissionClient, package: JobPackage, name: str | None, t
 async def follow(
     client: JobSubmissionClient, job: str, show: Callable[[str], None], tell: Callable[[str], None]
 ) -> JobDetails | None:
-    """Show a job's log as it comes, each line once, until the job is at its end; returns how that was.
+    """Show a job's log as it is written, each line once, until the job ends; returns its final details.
 
-    Returns None if the cluster hasn't answered for ten minutes: the job may go on. Ctrl-C and SIGTERM cancel the following.
+    Returns None if the cluster hasn't answered for ten minutes; the job may still run. Ctrl-C and SIGTERM cancel the
+    following, not the job.
     """
-    this = asyncio.current_task()
-    assert this is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)  # as Ctrl-C does
-    log, lost = _Log(client, job, show), None
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # as Ctrl-C does
+    log, lost_since = _Log(client, job, show), None
     while True:
         await log.follow()
         try:
-            found = await asyncio.to_thread(client.get_job_info, job)
+            details = await asyncio.to_thread(client.get_job_info, job)
         except _BROKEN as error:
-            if lost is None:
-                lost = time.monotonic()
-                tell(f"{client.get_address()} doesn't answer: {_first_words(error)}; asking again")
-            if time.monotonic() - lost > _PATIENCE_S:
+            if lost_since is None:
+                lost_since = time.monotonic()
+                tell(f"{client.get_address()} doesn't answer: {_first_sentence(error)}; asking again")
+            if time.monotonic() - lost_since > _PATIENCE_S:
                 return None
         else:
-            lost = None
-            if found.status.is_terminal():
+            lost_since = None
+            if details.status.is_terminal():
                 await log.rest()
-                return found
-        await asyncio.sleep(_AGAIN_S)
+                return details
+        await asyncio.sleep(_RETRY_S)
 
 
 class _Log:
-    """What a job has written, of which a new connection tells from its beginning."""
+    """A job's log. Every new connection sends it from its beginning, so what has been shown is skipped by its length."""
 
     def __init__(self, client: JobSubmissionClient, job: str, show: Callable[[str], None]) -> None:
         self._client = client
@@ -111,18 +112,18 @@ class _Log:
         self._shown = 0
 
     async def follow(self) -> None:
-        """Show what is new until the log ends, the connection breaks, or nothing has come for a while."""
-        at = 0
+        """Show what is new until the log ends, the connection breaks, or nothing has come for `_QUIET_S`."""
+        offset = 0
         try:
             async with aclosing(self._client.tail_job_logs(self._job)) as chunks:  # type: ignore[type-var]
                 while (chunk := await asyncio.wait_for(anext(chunks, None), _QUIET_S)) is not None:
-                    self._show_from(at, chunk)
-                    at += len(chunk)
+                    self._show_from(offset, chunk)
+                    offset += len(chunk)
         except _BROKEN:
             return
 
     async def rest(self) -> None:
-        """Show what a broken connection kept back of a job that has ended."""
+        """Show the rest of the log of a job that has ended, which a broken connection may have missed."""
         try:
             self._show_from(0, await asyncio.to_thread(self._client.get_job_logs, self._job))
         except _BROKEN:
@@ -135,15 +136,15 @@ class _Log:
 
 
 def exit_code(end: JobDetails) -> int:
-    """What a command ends with that stands for a job: the job's own code; 130 if it was stopped, 3 if it has none."""
+    """The exit code of a command that followed a job: the job's own; 130 if it was stopped, 3 if it failed without one."""
     if end.status is JobStatus.STOPPED:
         return 130
     code = end.driver_exit_code
     if code is None:
         return 0 if end.status is JobStatus.SUCCEEDED else 3
-    return 128 - code if code < 0 else code  # killed by a signal, as a shell tells it
+    return 128 - code if code < 0 else code  # killed by a signal: 128 + its number, as in a shell
 
 
-def _first_words(error: Exception) -> str:
-    """What an error says first; whatever else Ray says is advice."""
+def _first_sentence(error: Exception) -> str:
+    """The first sentence of an error; the rest of Ray's messages is advice."""
     return str(error).partition("\n")[0].partition(". ")[0].rstrip(".") or type(error).__name__

@@ -1,6 +1,6 @@
-"""Where the tasks of a filter run, or those that combine an ensemble: in this process, or on Ray.
+"""Runs the tasks of a filter or of an ensemble's combination: a single one in this process, several on Ray.
 
-For a task alone, starting Ray would take longer than it.
+For a single task, starting Ray would take longer than the task.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,53 +13,53 @@ from actors.errors import AssayError, RunStopped
 from pipelines.runtime.session import ray_session
 
 _TASKS = 1000
-"""Tasks given to Ray at a time. They wait there for a CPU, and a cluster that can grow sees how many are asked for."""
+"""Maximum tasks submitted to Ray at a time. They queue there for CPUs, and an autoscaler sees the demand."""
 
 
 class Workers(Protocol):
-    """Runs functions that live at the top of a module, on arguments that can be pickled."""
+    """Runs module-level functions on picklable arguments."""
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """The results, in no order."""
+        """Call the function with each tuple of arguments, and yield the results in any order."""
 
     def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
-        """Start a function that returns a list of `pieces`; each may be an argument of a later call, and only that."""
+        """Start a function that returns a list of `pieces` items. The returned handles may only be passed to later calls."""
 
 
 @contextmanager
 def workers(tasks: int) -> Iterator[Workers]:
-    """Workers for so many tasks at a time."""
+    """Workers for `tasks` concurrent tasks: this process for one, Ray for more."""
     if tasks < 2:
-        yield _Here()
+        yield _InProcess()
         return
     with ray_session():
         yield OnRay()
 
 
-class _Here:
+class _InProcess:
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        for own in arguments:
-            yield function(*own)
+        for call in arguments:
+            yield function(*call)
 
     def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
-        found: list[Any] = function(*arguments)
-        assert len(found) == pieces
-        return found
+        results: list[Any] = function(*arguments)
+        assert len(results) == pieces
+        return results
 
 
 class OnRay:
-    """Workers on a Ray that is there. References among the arguments arrive as what they stand for."""
+    """Workers on a running Ray. Handles from `start` among the arguments arrive as their values."""
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """See `Workers`."""
         task = ray.remote(function)
         running: list[Any] = []
         try:
-            for own in arguments:
+            for call in arguments:
                 if len(running) == _TASKS:
                     done, running = ray.wait(running)
                     yield from ray.get(done)
-                running.append(task.remote(*own))
+                running.append(task.remote(*call))
             while running:
                 done, running = ray.wait(running)
                 yield from ray.get(done)
@@ -71,12 +71,12 @@ class OnRay:
 
     def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
         """See `Workers`."""
-        if pieces == 1:  # Ray would give the list as one
+        if pieces == 1:  # with num_returns=1 Ray would return the list itself
             return [ray.remote(_only).remote(function, *arguments)]
         task: Any = ray.remote(function)
         return list(task.options(num_returns=pieces).remote(*arguments))
 
 
 def _only(function: Callable[..., Any], *arguments: Any) -> Any:
-    (found,) = function(*arguments)
-    return found
+    (result,) = function(*arguments)
+    return result

@@ -1,4 +1,4 @@
-"""A scored corpus on disk: parts, their columns, the manifest, the summary, and how each is read and checked.
+"""A scored corpus on disk: its parts, columns, manifest and summary, and how each is read and checked.
 
-Knows nothing of engines, of Ray, and of the jobs that write or read it.
+Doesn't know engines, Ray, or the jobs that write or read it.
 """

@@ -1,4 +1,4 @@
-"""The vocabulary of what is made of a scored corpus: candidates, and pairs of them."""
+"""Vocabulary of the commands that read a scored corpus: candidates, and preference pairs of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from enum import StrEnum
 from actors.records import Message
 
 SAME_REWARD = 1e-5
-"""Rewards that differ by no more are equal: that is how far a reward is repeatable, and less is the last bits of a batch."""
+"""Rewards that differ by at most this are equal: smaller differences come from the composition of a batch."""
 
 
 class LabelAgreement(StrEnum):
-    """Whether a pair is as the corpus' own label has it: its chosen response the better one."""
+    """Whether a pair agrees with the corpus' label, which calls one of its responses `chosen`."""
 
     AGREES = "agree"
     DISAGREES = "disagree"
@@ -19,7 +19,7 @@ class LabelAgreement(StrEnum):
 
 
 class Side(StrEnum):
-    """What a corpus says of a response by its name: `chosen`, `rejected[2]`."""
+    """The label of a response, which is in its name: `chosen`, `rejected[2]`."""
 
     CHOSEN = "chosen"
     REJECTED = "rejected"
@@ -29,16 +29,16 @@ _SIDES = {side.value: side for side in Side}
 
 
 def labelled(name: str) -> Side | None:
-    """The label that a response has by its name, if it has one."""
+    """The label in the name of a response; None if there is none."""
     return _SIDES.get(name.partition("[")[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A scored response: the turns before it, its text, and what it came to.
+    """A scored response: the turns before it, its text, and its reward.
 
-    `row` and `name` say which it is: a row of the corpus, and `final`, `chosen`, `turn[3]`, `candidate[5]` of it. Equal
-    `prompt_hash`es are equal prompts. `answer` is what was judged of a text whose reasoning was stripped, if it was.
+    `row` and `name` identify it: a row of the corpus, and `final`, `chosen`, `turn[3]` or `candidate[5]` in it. Equal
+    `prompt_hash`es mean equal prompts. `answer` is the judged text if reasoning was stripped from `text`, else None.
     """
 
     row: str
@@ -52,12 +52,12 @@ class Candidate:
 
     @property
     def judged_text(self) -> str:
-        """What its reward is of, without the white space around it: candidates are alike by this."""
+        """The text that was judged, without surrounding white space. Candidates are compared by it."""
         return (self.text if self.answer is None else self.answer).strip()
 
 
 class LeftOut(StrEnum):
-    """Why a response is no candidate."""
+    """Why a response isn't a candidate."""
 
     UNSCORED = "without a reward"
     UNMET = "outside --where"
@@ -65,19 +65,19 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreferencePair:
-    """Two candidates for one prompt, the better one and the worse one. They differ, in reward and in what was judged."""
+    """Two candidates for one prompt, the better and the worse one, with different rewards and different judged texts."""
 
     chosen: Candidate
     rejected: Candidate
 
     @property
     def margin(self) -> float:
-        """By how much the chosen one's reward is higher. Above `SAME_REWARD`."""
+        """The reward of the chosen candidate minus that of the rejected one. Above `SAME_REWARD`."""
         return self.chosen.reward - self.rejected.reward
 
     @property
     def agreement(self) -> LabelAgreement:
-        """How it goes with the labels. One is only about the responses of its own row."""
+        """Whether the pair agrees with the labels. A label only applies to responses of the same row."""
         sides = (labelled(self.chosen.name), labelled(self.rejected.name))
         if self.chosen.row != self.rejected.row or set(sides) != set(Side):
             return LabelAgreement.UNLABELLED
@@ -85,6 +85,6 @@ class PreferencePair:
 
     @property
     def label_margin(self) -> float | None:
-        """By how much the reward is higher of the response that the label prefers; below 0 if they disagree."""
-        by = {LabelAgreement.AGREES: self.margin, LabelAgreement.DISAGREES: -self.margin}
-        return by.get(self.agreement)
+        """The margin in the direction of the label: negative if reward and label disagree; None without a label."""
+        margins = {LabelAgreement.AGREES: self.margin, LabelAgreement.DISAGREES: -self.margin}
+        return margins.get(self.agreement)

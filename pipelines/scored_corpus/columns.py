@@ -1,4 +1,4 @@
-"""The columns of a scored corpus: what is carried over from the input, and what Assay adds."""
+"""The columns of a scored corpus: those carried over from the input, and those that Assay adds."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
 SUSPECT = "suspect"
 REASONED = "reasoned"
-"""Whether there was reasoning in a response, or in turns before it; only of a run that strips or keeps it."""
+"""Whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning."""
 CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "candidate_tokens"
 PARENT, FEEDBACK = "parent", "feedback"
 
@@ -36,11 +36,10 @@ WITHIN_ROW = (
 class Columns:
     """The schema of a run's parts: the carried input columns, then ours under the prefix.
 
-    `steps` says whether the model gives a reward for each step of a response, too; `votes`, whether it is a judge that gives
-    judgements; `trace`, whether what it wrote is kept; `drawn`, whether a policy wrote the responses, and `refined`, whether
-    some of them were made of others. `flags` are columns of ours that only some corpora have, true, false or null, and
-    `reserved` names that are kept free for a corpus that is going to be made of this one: no column here, and none that the
-    input may have.
+    `steps`: the model also gives a reward for each step of a response. `votes`: it is a judge that gives several judgements.
+    `trace`: the judge's texts are kept. `drawn`: a policy generated the responses. `refined`: some responses are edits of
+    others. `flags`: our boolean columns that only some corpora have. `reserved`: names kept free for a corpus to be made
+    from this one; neither this corpus nor its input may have them.
     """
 
     carried: pa.Schema
@@ -54,7 +53,7 @@ class Columns:
     drawn: bool = False
     refined: bool = False
     within_row: bool = False
-    """Whether a reward says how a response stands beside the others of its row, so rewards of two rows can't be compared."""
+    """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
 
     @property
     def ours(self) -> pa.Schema:
@@ -73,7 +72,7 @@ class Columns:
             (PROMPT_TOKENS, pa.int32()),
             (TRUNCATED, pa.bool_()),
             *([(VOTES, pa.list_(pa.float64())), (COMPLETION_TOKENS, pa.int32())] if self.votes else []),
-            *([(TRACE, pa.list_(_SAID))] if self.trace else []),
+            *([(TRACE, pa.list_(_TRACE_ENTRY))] if self.trace else []),
             *((name, pa.bool_()) for name in self.flags),
         ]
         return pa.schema([(self.prefix + name, kind) for name, kind in fields])
@@ -85,25 +84,25 @@ class Columns:
 
     @property
     def ours_first(self) -> pa.Schema:
-        """All columns that SQL knows: of two names that differ in case alone, ours, if it is one of them."""
+        """All columns that SQL can name. A carried column whose name differs from one of ours only in case is left out."""
         ours = {name.casefold() for name in self.ours.names}
         return pa.schema([*self.ours, *(field for field in self.carried if field.name.casefold() not in ours)])
 
     def collision(self, names: Iterable[str]) -> str | None:
-        """The first of the input's names that is one of ours, if any; SQL doesn't tell `Reward` from `reward`."""
+        """The first of the input's names that equals one of ours, ignoring case as SQL does; None if there is none."""
         ours = (*self.ours.names, *(self.prefix + name for name in self.reserved))
-        taken = {name.lower() for name in ours} | ({RECORD} if self.is_json else set())
-        return next((name for name in names if name.lower() in taken), None)
+        reserved_names = {name.lower() for name in ours} | ({RECORD} if self.is_json else set())
+        return next((name for name in names if name.lower() in reserved_names), None)
 
     @property
     def is_json(self) -> bool:
-        """Whether rows are carried as their raw record."""
+        """Whether the input was JSON: rows are then carried as their raw records."""
         return RECORD in self.carried.names and pa.types.is_large_binary(self.carried.field(RECORD).type)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise `SourceError` if a carried column, or a name of the input, is one of ours."""
-        own = self.carried.names[1:] if self.is_json else self.carried.names
-        name = self.collision([*own, *names])
+        """Raise `SourceError` if a carried column, or another name of the input, equals one of ours."""
+        carried = self.carried.names[1:] if self.is_json else self.carried.names
+        name = self.collision([*carried, *names])
         if name == RECORD:
             raise SourceError(f"the input has a field {RECORD!r}, where Assay keeps the raw record; rename it there")
         if name is not None:
@@ -116,16 +115,26 @@ class Columns:
         self,
         carried: pa.Table,
         rows: Sequence[tuple[str, str, str | None, Score]],
-        drawn: Sequence[Drawn | None] = (),
+        candidates: Sequence[Drawn | None] = (),
     ) -> pa.Table:
-        """A part: one row per response, given as (row, response name, prompt hash, score), and `drawn` as what."""
+        """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `carried`.
+
+        `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`.
+        """
         scores = [score for *_, score in rows]
         values: list[Sequence[Any]] = [
             [row for row, *_ in rows],
             [name for _, name, *_ in rows],
             [prompt_hash for *_, prompt_hash, _ in rows],
-            *(_texts(drawn) if self.drawn else []),
-            *([[one and one.parent for one in drawn], [one and one.feedback for one in drawn]] if self.refined else []),
+            *(_candidate_columns(candidates) if self.drawn else []),
+            *(
+                [
+                    [candidate and candidate.parent for candidate in candidates],
+                    [candidate and candidate.feedback for candidate in candidates],
+                ]
+                if self.refined
+                else []
+            ),
             [score.reward for score in scores],
             [dict(score.scores) if score.reward is not None else None for score in scores],
             *([[score.steps if score.reward is not None else None for score in scores]] if self.steps else []),
@@ -133,8 +142,8 @@ class Columns:
             [score.reason and score.reason.value for score in scores],
             [score.prompt_tokens for score in scores],
             [score.truncated for score in scores],
-            *(_votes(scores) if self.votes else []),
-            *([[list(map(_told, score.trace)) for score in scores]] if self.trace else []),
+            *(_judge_columns(scores) if self.votes else []),
+            *([[list(map(_trace_entry, score.trace)) for score in scores]] if self.trace else []),
             *([[score.reasoned for score in scores]] if REASONED in self.flags else []),
         ]
         ours = [pa.array(column, field.type) for column, field in zip(values, self.ours, strict=True)]
@@ -145,17 +154,22 @@ _DRAWN = [(CANDIDATE, pa.string()), (FINISH_REASON, pa.string()), (CANDIDATE_TOK
 _LINEAGE = [(PARENT, pa.string()), (FEEDBACK, pa.string())]
 
 
-def _texts(drawn: Sequence[Drawn | None]) -> list[Sequence[Any]]:
-    """A candidate that was never drawn has no text; what isn't Unicode can't stand in a column."""
-    there = [one if one is not None and one.finish_reason is not None else None for one in drawn]
+def _candidate_columns(candidates: Sequence[Drawn | None]) -> list[Sequence[Any]]:
+    """Text, finish reason and tokens of candidates; null for one that was never generated.
+
+    Lone surrogates are replaced: an Arrow string must be valid UTF-8.
+    """
+    generated = [
+        candidate if candidate is not None and candidate.finish_reason is not None else None for candidate in candidates
+    ]
     return [
-        [one and one.text.encode("utf-8", "replace").decode() for one in there],
-        [one and one.finish_reason for one in there],
-        [one and one.tokens for one in there],
+        [candidate and candidate.text.encode("utf-8", "replace").decode() for candidate in generated],
+        [candidate and candidate.finish_reason for candidate in generated],
+        [candidate and candidate.tokens for candidate in generated],
     ]
 
 
-_SAID = pa.struct(
+_TRACE_ENTRY = pa.struct(
     [
         ("shown", pa.list_(pa.string())),
         ("principle", pa.string()),
@@ -165,66 +179,74 @@ _SAID = pa.struct(
         ("reason", pa.string()),
     ]
 )
-"""What a judge wrote once, about which responses as they were shown, and what was read in it."""
+"""One text of a judge: the responses in the order shown, the text, and the vote that was parsed from it."""
 
 
-def _votes(scores: Sequence[Score]) -> list[Sequence[Any]]:
+def _judge_columns(scores: Sequence[Score]) -> list[Sequence[Any]]:
     return [
         [score.votes if score.reward is not None else None for score in scores],
         [score.completion_tokens for score in scores],
     ]
 
 
-def _told(said: JudgeAnswer) -> dict[str, Any]:
-    # What isn't Unicode can't stand in a column; a judge's tokens may end in the middle of a character.
-    text = said.text.encode("utf-8", "replace").decode()
-    return {**asdict(said), "text": text, "shown": list(said.shown), "reason": said.reason and said.reason.value}
+def _trace_entry(judge_answer: JudgeAnswer) -> dict[str, Any]:
+    # An Arrow string must be valid UTF-8, and a judge's last token may end in the middle of a character.
+    text = judge_answer.text.encode("utf-8", "replace").decode()
+    return {
+        **asdict(judge_answer),
+        "text": text,
+        "shown": list(judge_answer.shown),
+        "reason": judge_answer.reason and judge_answer.reason.value,
+    }
 
 
 def carried_columns(files: Sequence[InputFile], sample: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """What is carried over: every column of Parquet files, or the raw record and the flat scalars of JSON rows."""
+    """The carried columns: all columns of Parquet files, or the raw record and the scalar fields of JSON rows.
+
+    Raises `SourceError` if the input mixes both, or if the Parquet files' columns have conflicting types.
+    """
     kinds = {file.kind is FileKind.PARQUET for file in files}
     if len(kinds) > 1:
         raise SourceError("the input mixes Parquet with JSON files; score them into two folders")
     if kinds == {True}:
-        return _unified(files)
+        return _unified_schema(files)
     return pa.schema([(RECORD, pa.large_binary()), *_flat_scalars(sample)])
 
 
-def _unified(files: Sequence[InputFile]) -> pa.Schema:
+def _unified_schema(files: Sequence[InputFile]) -> pa.Schema:
     schema = pa.schema([])
     for file in files:
-        own = _parquet_columns(file)
+        file_schema = _parquet_columns(file)
         try:
-            schema = pa.unify_schemas([schema, own])
+            schema = pa.unify_schemas([schema, file_schema])
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            other = next((other for other in files if not _agree(_parquet_columns(other), own)), files[0])
+            other = next((other for other in files if not _can_unify(_parquet_columns(other), file_schema)), files[0])
             raise SourceError(f"the columns of {other.path} and {file.path} don't go together: {error}") from error
-    # A column that a file requires may be missing in another one, and is null there.
+    # Nullable, since a column that is required in one file may be missing in another.
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def check_carried(there: pa.Schema, files: Sequence[InputFile]) -> None:
-    """Raise `SourceError` for a Parquet file with a column that couldn't be carried as it is in columns of these types.
+def check_carried(carried: pa.Schema, files: Sequence[InputFile]) -> None:
+    """Raise `SourceError` for a Parquet file with a column that doesn't fit the type of the carried column of its name.
 
-    A column of nulls can, and so can a struct that lacks fields. A column that isn't there at all is left to others.
+    A column of nulls fits, and so does a struct that lacks fields. A column that isn't carried at all isn't checked here.
     """
     for file in files:
         for field in _parquet_columns(file):
-            if field.name in there.names and not _goes_into(there.field(field.name).type, field.type):
+            if field.name in carried.names and not _fits_into(carried.field(field.name).type, field.type):
                 raise SourceError(
                     f"{file.path} has the column {field.name!r} as {field.type}, and the run that it is appended to has it "
-                    f"as {there.field(field.name).type}; convert the file, or score it into a new folder"
+                    f"as {carried.field(field.name).type}; convert the file, or score it into a new folder"
                 )
 
 
-def _goes_into(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether values of the other type are the same values in a column of the first."""
+def _fits_into(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether a column of type `kind` holds values of type `other` unchanged."""
     try:
-        both = pa.unify_schemas([pa.schema([("", kind)]), pa.schema([("", other)])])
+        unified = pa.unify_schemas([pa.schema([("", kind)]), pa.schema([("", other)])])
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return False
-    return bool(both.field(0).type == kind)
+    return bool(unified.field(0).type == kind)
 
 
 def _parquet_columns(file: InputFile) -> pa.Schema:
@@ -232,48 +254,52 @@ def _parquet_columns(file: InputFile) -> pa.Schema:
         schema = pq.read_schema(stream).remove_metadata()
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")
-    if taken := sorted(RESERVED.intersection(schema.names)):
-        raise SourceError(f"{file.path} has a column {taken[0]!r}, a name that Assay needs while it works; rename it there")
+    if clashes := sorted(RESERVED.intersection(schema.names)):
+        raise SourceError(
+            f"{file.path} has a column {clashes[0]!r}, a name that Assay needs while it works; rename it there"
+        )
     if RECORD not in schema.names:
         return schema
     # Only the raw record of JSON rows is a large binary of this name (`is_json`).
-    at = schema.get_field_index(RECORD)
-    field = schema.field(at)
-    return schema.set(at, field.with_type(pa.binary())) if pa.types.is_large_binary(field.type) else schema
+    index = schema.get_field_index(RECORD)
+    field = schema.field(index)
+    return schema.set(index, field.with_type(pa.binary())) if pa.types.is_large_binary(field.type) else schema
 
 
-def _agree(one: pa.Schema, other: pa.Schema) -> bool:
+def _can_unify(schema: pa.Schema, other: pa.Schema) -> bool:
     try:
-        pa.unify_schemas([one, other])
+        pa.unify_schemas([schema, other])
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return True
 
 
 def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
-    seen: dict[str, set[type]] = {}
+    types_by_name: dict[str, set[type]] = {}
     for row in sample:
         for name, value in row.items():
-            seen.setdefault(name, set()).update([type(value)] if value is not None else [])
-    typed = ((name, _arrow_type(types)) for name, types in seen.items())
-    unnamed = {RECORD} | RESERVED
-    return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in unnamed and _is_utf8(name)]
+            types_by_name.setdefault(name, set()).update([type(value)] if value is not None else [])
+    typed = ((name, _arrow_type(types)) for name, types in types_by_name.items())
+    excluded = {RECORD} | RESERVED
+    return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in excluded and _is_utf8(name)]
 
 
 def _is_utf8(name: str) -> bool:
-    """Whether a column can have this name: JSON lets lone surrogates stand in keys too."""
+    """Whether a name is valid UTF-8, as a column's must be: keys in JSON may hold lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _arrow_type(types: set[type]) -> pa.DataType | None:
-    """The column type of a key's values; None for nested, mixed and all-null ones, which live in the record alone."""
+    """The column type for values of these types; None for nested, mixed or only null values, which stay in the record."""
     if types <= {int, float} and float in types:
         return pa.float64()
     return {bool: pa.bool_(), int: pa.int64(), str: pa.string()}.get(next(iter(types))) if len(types) == 1 else None
 
 
 def scalar_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column of the frozen type; a value that doesn't fit it is null here, and whole in the record."""
+    """Values as a column of a given type; a value that doesn't fit is null here, and only in the raw record."""
+    # The type check alone passes integers beyond 64 bits and lone surrogates. They are rare, so each value is tried alone
+    # only if the whole column fails.
     try:
         return pa.array([value if _fits(value, kind) else None for value in values], kind)
     except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
@@ -281,6 +307,7 @@ def scalar_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
+    # `type(...)` and not `isinstance`: a bool is an int in Python, and must not become 1 in a column of numbers.
     if pa.types.is_floating(kind):
         return type(value) in (int, float)
     return type(value) is {pa.bool_(): bool, pa.int64(): int, pa.string(): str}[kind]

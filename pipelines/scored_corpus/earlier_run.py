@@ -1,7 +1,9 @@
-"""What an output folder holds when a run begins: nothing, an earlier run, or what one left behind that ended badly.
+"""Decides what an output folder holds when a run begins: nothing, an earlier run, or the remains of a damaged one.
 
-A manifest that breaks off is written again, where the parts say that they are of the same identity and files. A folder that
-was deleted under a run that went on holds notes and parts without a manifest: these refuse nothing.
+- A manifest that is truncated is recovered, if the parts beside it prove that they are of the same identity and files.
+- A folder that was deleted while its run went on holds notes and parts without a manifest; it counts as unused, or is
+  recovered like the above.
+- Anything else is refused, because a run deletes and overwrites files.
 """
 
 import re
@@ -15,7 +17,7 @@ from pipelines.scored_corpus.parts import RUN, Part, Parts, open_part
 from pipelines.storage import error_text
 
 FILES_KEY = "assay_files"
-"""Where a part's metadata has what its file's number stands for (`files_mark`)."""
+"""The key of `files_mark` in a part's metadata: it tells which file a part's file index stands for."""
 
 _LEAVINGS = {
     "parts": re.compile(rf"(?:\d+-){{7}}{RUN}\.parquet"),
@@ -23,37 +25,38 @@ _LEAVINGS = {
     "sessions": re.compile(rf"\d{{20}}(?:-{RUN})?\.json"),
     "engine_killers": re.compile(r"\d+-\d+-\d+\.json"),
 }
-"""Folders that a run fills whatever becomes of its manifest, and what it calls its files there."""
+"""Folders that a run fills even after its manifest was deleted, and the names of its files in them."""
 _BESIDE = frozenset({NAME, "recipe.yaml"})
 FIRST_PASS = "drawn"
-"""The folder in a run's of what it does first, of two passes: it has parts of the same run."""
+"""The folder of the first pass in the folder of a run with two passes. Its parts have the same run name."""
 
 
 def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | None:
-    """The manifest of the run that a folder holds, to go on with; None to start anew, where an overwritten one is deleted.
+    """The manifest of the run in a folder, to resume; None to start from nothing, after deleting a run to be overwritten.
 
-    `manifest` is that of the run that is about to begin. Raises `OutputError` if the folder holds something else.
+    `manifest` is that of the run that is about to begin. Raises `OutputError` if the folder holds anything else.
     """
     try:
         earlier = read_manifest(folder)
     except BrokenManifest as broken:
         if not overwrite:
-            return _again(folder, manifest, broken)
-        if not _held(folder) and not is_unused(folder, _BESIDE):
+            return _recover(folder, manifest, broken)
+        # A broken manifest without a part could be anybody's file of that name: only beside parts may it be deleted.
+        if not _all_runs(folder) and not is_unused(folder, _BESIDE):
             raise
     else:
         if earlier is None and not is_unused(folder):
             raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
         if not overwrite:
-            return earlier if earlier is not None else _matching(folder, manifest)
+            return earlier if earlier is not None else _recover_from_parts(folder, manifest)
     Parts(folder).delete()
     return None
 
 
 def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
-    """Whether a folder holds nothing, or only what a run leaves whose folder was deleted, or that was killed at its start.
+    """Whether a folder is empty, or holds only what a run leaves that was killed at its start or whose folder was deleted.
 
-    Anything else is somebody's, but for `beside`; so are parts of older versions, which name no run.
+    Names in `beside` are ignored. Everything else counts as the user's, also parts of older versions, which name no run.
     """
     place = storage.folder(folder)
     try:
@@ -64,41 +67,41 @@ def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
     return names <= _LEAVINGS.keys() and all(_LEAVINGS[name].fullmatch(inside) for name, inside in leavings)
 
 
-def _again(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest | None:
-    """The manifest as it must have been, if parts say so; None if there is nothing to lose."""
-    found = _matching(folder, manifest)
-    if found is None and (_held(folder) or not is_unused(folder, _BESIDE)):
+def _recover(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest | None:
+    """The manifest in place of a broken one, proved by the parts; None if the folder holds no part, so nothing is lost."""
+    recovered = _recover_from_parts(folder, manifest)
+    if recovered is None and (_all_runs(folder) or not is_unused(folder, _BESIDE)):
         raise OutputError(
             f"{broken}, but the parts beside it aren't of a run with these settings and files; "
             "give the settings of that run, another output folder, or --overwrite to delete it"
         ) from broken
-    return found
+    return recovered
 
 
-def _matching(folder: str, manifest: Manifest) -> Manifest | None:
-    """The manifest with the run that parts in the folder are of, if they are of this identity and these files."""
-    mark = identity_mark(manifest.identity)
-    held = [(place, run, parts) for place, run, parts in _held(folder) if run.startswith(mark)]
-    runs = {run for _, run, _ in held}
+def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
+    """The manifest with the run name of the parts in the folder, if they have its identity, files and columns; else None."""
+    mark = identity_mark(manifest.identity)  # a run's name begins with it, so the names of parts tell their identity
+    matching = [(place, run, parts) for place, run, parts in _all_runs(folder) if run.startswith(mark)]
+    runs = {run for _, run, _ in matching}
     if len(runs) > 1:
         raise OutputError(
             f"{folder} has no manifest that can be read, and parts of several runs with these settings: "
             f"{', '.join(sorted(runs))}. Move away those of all but one, or give another output folder"
         )
-    if not held:
+    if not matching:
         return None
-    again = replace(manifest, run=runs.pop())
-    return again if all(_all_of(again, Parts(place, run), parts) for place, run, parts in held) else None
+    recovered = replace(manifest, run=runs.pop())
+    return recovered if all(_match(recovered, Parts(place, run), parts) for place, run, parts in matching) else None
 
 
-def _held(folder: str) -> list[tuple[str, str, list[Part]]]:
-    """The runs of which there are parts, of either pass: the folder that they are in, the run, the parts."""
+def _all_runs(folder: str) -> list[tuple[str, str, list[Part]]]:
+    """All runs with parts, in either pass, as (folder of the pass, run, parts)."""
     passes = (folder, storage.folder(folder).sub(FIRST_PASS).path)
     return [(place, run, parts) for place in passes for run, parts in Parts(place).runs().items()]
 
 
-def _all_of(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:
-    """Whether all parts that can be read have the columns of a manifest, and number its files as it does."""
+def _match(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:
+    """Whether the readable parts have the columns of a manifest, and number the input files as it does."""
     marks: set[str] = set()
     for part in listing:
         try:
@@ -109,5 +112,7 @@ def _all_of(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:
         if not schema.remove_metadata().equals(manifest.columns.schema.remove_metadata()):
             return False
         marks.add((schema.metadata or {}).get(FILES_KEY.encode(), b"").decode())
+    # A mark is "count:hash" over the first `count` files: an appended run's older parts have marks of fewer files. Each must
+    # be the mark of that many of the manifest's files. Without any mark nothing is proved.
     counts = (mark.partition(":")[0] for mark in marks)
     return bool(marks) and marks <= {files_mark(manifest.files[: int(count)]) for count in counts if count}

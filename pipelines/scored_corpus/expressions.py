@@ -1,11 +1,16 @@
 """The condition of a filter, and the number it ranks by: SQL over the columns of a scored corpus, evaluated by DuckDB.
 
-Both are checked before any work. They look at one response at a time, come out the same whenever and wherever they are
-evaluated, and compare like with like. DuckDB alone would read `status = 1` as text and `reward >= '10'` as a number; here
-both are errors. Null is not true: a response without a reward doesn't meet `reward < 1`. NaN in a column of the input
-counts as the largest number.
+Both are checked before any work, and must have three properties:
+
+- they depend on one response only: no subqueries, window functions or aggregates;
+- they are deterministic: the same at any time, on any machine and in any session;
+- they compare values of one family of types. DuckDB alone would cast in `status = 1` and in `reward >= '10'`; here both are
+  errors.
+
+Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN in an input column is the largest number.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +28,7 @@ from pipelines.formats import parse
 from pipelines.scored_corpus.columns import scalar_column
 
 _ROWS = "rows_of_the_filter"
-_END = "\n"  # of a comment that may stand in an expression
+_END = "\n"  # ends a `--` comment that an expression may close with
 _ALONE = "a filter looks at one response at a time"
 _REFUSED = {
     "SUBQUERY": f"{_ALONE}, and a subquery would look at others",
@@ -32,7 +37,7 @@ _REFUSED = {
     "PARAMETER": "there is nothing to fill a parameter in with",
 }
 _WITHOUT_ARGUMENTS = frozenset({"pi", "map", "list_value", "list_pack"})
-"""Functions that need no argument, and are the same everywhere; others that take none are of the moment or the session."""
+"""Deterministic functions that take no arguments. All others without arguments depend on the clock or the session."""
 _CLAUSE = {"condition": "WHERE", "ranking": "ORDER BY"}
 _FAMILIES = {
     "number": ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint",
@@ -47,10 +52,10 @@ Node = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Checked:
-    """An expression that was checked, and the columns that it needs.
+    """A checked expression, and the columns that it needs.
 
-    `flat` are those of them that hold fields of JSON rows. A value of another type than the first rows' is null there, and
-    whole in the record alone, which is needed, too.
+    `flat` are those of the columns that hold fields of JSON rows. Such a column has the type of the first rows; a value of
+    another type is null in it and present only in the raw record, so the record is among the columns, too.
     """
 
     text: str
@@ -62,29 +67,29 @@ class _Checked:
 
     @classmethod
     def check(cls, text: str, schema: pa.Schema) -> Self:
-        """Check an expression against the columns that there are. Raises `ExpressionError` with what would be right."""
-        needed = _checked(text, schema, cls.what, cls.family)
+        """Check an expression against the schema of the rows. Raises `ExpressionError`, which says how to write it."""
+        needed = _check_expression(text, schema, cls.what, cls.family)
         flat = tuple(name for name in needed if name in _flat_fields(schema))
         return cls(text, tuple(dict.fromkeys((*needed, RECORD))) if flat else needed, flat)
 
 
 class Condition(_Checked):
-    """What a response must meet: true or false."""
+    """A boolean expression; a response is kept where it is true."""
 
     what, family = "condition", "boolean"
 
 
 class Ranking(_Checked):
-    """What responses are ranked by, greater is better: a number."""
+    """A numeric expression that responses are ranked by; higher is better."""
 
     what, family = "ranking", "number"
 
 
 class Evaluator:
-    """Evaluates expressions of a filter, table by table."""
+    """Evaluates checked expressions, table by table."""
 
     def __init__(self, expressions: Mapping[str, str], columns: Sequence[str], flat: Sequence[str] = ()) -> None:
-        """`expressions` are SQL by the name of their result; `columns`, and `flat` ones, are those that they need."""
+        """`expressions` maps the name of each result to SQL; `columns` and `flat` are those that the expressions need."""
         self._columns = columns
         self._flat = flat
         self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())} from {_ROWS}"
@@ -92,7 +97,7 @@ class Evaluator:
         self._connection = _connect()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The results for each row. Raises `ExpressionError` if a value can't be computed with, or isn't in its column."""
+        """The results for each row. Raises `ExpressionError` if evaluation fails, or a value is only in the raw record."""
         for name in self._flat:
             _check_whole(table, name)
         self._connection.register(_ROWS, table.select(self._columns))
@@ -106,16 +111,20 @@ class Evaluator:
 
 
 def _flat_fields(schema: pa.Schema) -> Sequence[str]:
-    """The columns that hold fields of JSON rows: those after the raw record."""
-    at = schema.get_field_index(RECORD)
-    if at < 0 or not pa.types.is_large_binary(schema.field(at).type):
+    """The columns that hold fields of JSON rows: those after the raw record. None for a Parquet corpus."""
+    record = schema.get_field_index(RECORD)
+    if record < 0 or not pa.types.is_large_binary(schema.field(record).type):
         return ()
-    return [field.name for field in list(schema)[at + 1 :] if not pa.types.is_nested(field.type)]
+    return [field.name for field in list(schema)[record + 1 :] if not pa.types.is_nested(field.type)]
 
 
 def _check_whole(table: pa.Table, name: str) -> None:
-    """Raise `ExpressionError` if a row has a value in its record that isn't in the column of its name: null is no guess."""
+    """Raise `ExpressionError` if a row has a value in its record that its flat column doesn't have.
+
+    Null in the column would otherwise silently decide the condition.
+    """
     kind = table.schema.field(name).type
+    # Only rows with null in the column need their record parsed; where the field is null or absent, null is right.
     for record in table.filter(pc.is_null(table.column(name))).column(RECORD).to_pylist():
         try:
             fields = parse(record) if record is not None else {}
@@ -125,41 +134,41 @@ def _check_whole(table: pa.Table, name: str) -> None:
         if value is not None and scalar_column([value], kind).null_count:
             raise ExpressionError(
                 f"a row has {json.dumps(value)[:80]} for {name}, which was {kind} in the first rows of the corpus, so that "
-                f"the column {name} is null there; {_of_record(name)}"
+                f"the column {name} is null there; {_record_advice(name)}"
             )
         for other, value in fields.items():
             if value is not None and other != name and other.casefold() == name.casefold():
                 raise ExpressionError(
                     f"a row has {json.dumps(value)[:80]} for {other}, and the column is {name}: SQL doesn't tell them "
-                    f"apart; {_of_record(other)}"
+                    f"apart; {_record_advice(other)}"
                 )
 
 
-def _of_record(name: str) -> str:
-    """How a field is asked for whose column isn't what is meant."""
+def _record_advice(name: str) -> str:
+    """The advice for reading a field from the raw record instead of its column."""
     column = "'$." + json.dumps(name).replace("'", "''") + "'"
     text = f"decode(record)->>{column}"
     return f"ask the record itself: try_cast({text} as double) is the number, {text} the text"
 
 
-def _checked(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:
-    """Check an expression; returns the columns that it needs, at least one."""
+def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:
+    """Check an expression; returns the columns that it needs, at least one (a table needs a column to have rows)."""
     with _connect() as connection:
-        rows = _visible(connection, schema)
+        rows = _register_null_row(connection, schema)
         try:
             root = _parse(connection, text, what)
             _check_nodes(connection, root, (name.casefold() for name in (_ROWS, *rows.column_names)))
             _check_case(root, schema)
             _check_types(connection, text, root, what, family)
         except (ExpressionError, duckdb.Error, RecursionError) as error:
-            raise ExpressionError(_explained(connection, text, str(error), rows, what)) from error
-    asked = {name.casefold() for name in _names(root)}
-    needed = tuple(name for name in rows.column_names if name.casefold() in asked)
+            raise ExpressionError(_error_message(connection, text, str(error), rows, what)) from error
+    used = {name.casefold() for name in _names(root)}
+    needed = tuple(name for name in rows.column_names if name.casefold() in used)
     return needed or tuple(rows.column_names[:1])
 
 
 def _connect() -> DuckDBPyConnection:
-    """A DuckDB that sees what it is given, and neither files nor Python's variables. One thread, and rows in order."""
+    """A DuckDB that sees only registered tables, no files or Python variables. One thread, which keeps rows in order."""
     connection = duckdb.connect(
         config={
             "enable_external_access": "false",
@@ -169,7 +178,7 @@ def _connect() -> DuckDBPyConnection:
             "threads": 1,
         }
     )
-    connection.execute("set TimeZone = 'UTC'")  # else a moment written as text means another one on each machine
+    connection.execute("set TimeZone = 'UTC'")  # else a timestamp written as text would depend on the machine's time zone
     connection.execute("set lock_configuration = true")
     return connection
 
@@ -178,14 +187,15 @@ def _select(condition: str, where: str = "") -> str:
     return f"select ({condition}{_END}) from {_ROWS} {where}"
 
 
-def _visible(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
-    """One row of nulls in the columns that a condition may name; registered as the rows that it looks at.
+def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
+    """Register, and return, a table of one row of nulls, with the columns that an expression may name.
 
-    DuckDB doesn't tell names apart by case: of two that differ in nothing else, only the first is there.
+    One row suffices to bind and to evaluate an expression once. DuckDB ignores the case of names, so of two columns that
+    differ only in case the first is registered (`_check_case` refuses to use either).
     """
     fields: dict[str, pa.Field] = {}
     for field in schema:
-        if field.name.casefold() not in fields and _readable(connection, field):
+        if field.name.casefold() not in fields and _is_supported(connection, field):
             fields[field.name.casefold()] = field
     visible = pa.schema([field.with_nullable(True) for field in fields.values()])
     rows = pa.table([pa.nulls(1, field.type) for field in visible], visible)
@@ -193,7 +203,7 @@ def _visible(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
     return rows
 
 
-def _readable(connection: DuckDBPyConnection, field: pa.Field) -> bool:
+def _is_supported(connection: DuckDBPyConnection, field: pa.Field) -> bool:
     try:
         connection.register(_ROWS, pa.schema([field]).empty_table())
         connection.sql(f"from {_ROWS}")
@@ -203,16 +213,18 @@ def _readable(connection: DuckDBPyConnection, field: pa.Field) -> bool:
 
 
 def _parse(connection: DuckDBPyConnection, text: str, what: str) -> Node:
-    """The syntax tree of the expression, which must be one expression and nothing more."""
+    """The syntax tree of the text, which must be exactly one expression. Raises `ExpressionError`."""
     document = _serialized(connection, f"select {text}")
     if document["error"]:
         raise ExpressionError(document["error_message"])
     statements = document["statements"]
-    selected = statements[0]["node"].get("select_list", [])
-    expected = _serialized(connection, "select true")["statements"][0]["node"]
-    if len(statements) > 1 or len(selected) != 1 or statements[0]["node"] != expected | {"select_list": selected}:
+    columns = statements[0]["node"].get("select_list", [])
+    # Apart from its select list, the statement must equal `select true`: this refuses `x from t`, `x limit 1`, `x; drop ...`
+    # and every other clause, without a list of them.
+    plain = _serialized(connection, "select true")["statements"][0]["node"]
+    if len(statements) > 1 or len(columns) != 1 or statements[0]["node"] != plain | {"select_list": columns}:
         raise ExpressionError(f"a {what} is one expression: what could stand after {_CLAUSE[what]}, and nothing else")
-    root: Node = selected[0]
+    root: Node = columns[0]
     if root["alias"]:
         raise ExpressionError(f"a {what} can't be given a name, and this one is called {root['alias']}")
     return root
@@ -228,47 +240,51 @@ def _value(connection: DuckDBPyConnection, expression: str, parameter: str) -> s
 
 
 def _check_nodes(connection: DuckDBPyConnection, root: Node, columns: Iterable[str]) -> None:
-    """Refuse what looks at other rows, and what comes out otherwise each time."""
+    """Refuse what depends on other rows, and what isn't deterministic. Raises `ExpressionError`."""
     for node in _walk(root):
-        if why := _REFUSED.get(node["class"]):
-            raise ExpressionError(why)
+        if problem := _REFUSED.get(node["class"]):
+            raise ExpressionError(problem)
+    # `bool_and`: a name counts as an aggregate only if all its overloads are.
     used = sorted({node["function_name"].lower() for node in _walk(root) if node["class"] == "FUNCTION"})
-    summing = connection.execute(
+    aggregates = connection.execute(
         "select function_name from duckdb_functions() where list_contains($1, function_name) "
         "group by 1 having bool_and(function_type = 'aggregate') order by 1",
         [used],
     ).fetchall()
-    if summing:
-        raise ExpressionError(f"{_ALONE}, and {summing[0][0]}() sums several up")
-    if changing := next(_changing(connection, [root], set(columns)), None):
+    if aggregates:
+        raise ExpressionError(f"{_ALONE}, and {aggregates[0][0]}() sums several up")
+    if unstable := next(_unstable(connection, [root], set(columns)), None):
         raise ExpressionError(
-            f"{changing} comes out otherwise each time, so that nobody could say again what was kept; "
+            f"{unstable} comes out otherwise each time, so that nobody could say again what was kept; "
             "for a sample use hash(row) % 10 = 0, for a moment write it out"
         )
 
 
-def _changing(connection: DuckDBPyConnection, nodes: Sequence[Node], columns: Container[str]) -> Iterator[str]:
-    """What of expressions isn't made of their values alone: of the clock, chance, the session, settings, sequences.
+def _unstable(connection: DuckDBPyConnection, nodes: Sequence[Node], columns: Container[str]) -> Iterator[str]:
+    """The names in expressions that depend on more than their arguments: clock, chance, session, settings, sequences.
 
-    By DuckDB's own catalogue a function is `CONSISTENT`, or it isn't allowed, and a macro is what it is made of. Where the
-    catalogue is wrong, functions that take no argument tell: of what could they be?
+    A function must be `CONSISTENT` in DuckDB's catalogue; a macro is judged by its body. The catalogue also calls some
+    functions of the clock or the session consistent (`current_localtime`, `version`). Those take no arguments, and a
+    function without arguments is refused unless it is in `_WITHOUT_ARGUMENTS`.
     """
-    for node in (found for root in nodes for found in _walk(root)):
+    for node in itertools.chain.from_iterable(map(_walk, nodes)):
         if node["class"] == "COLUMN_REF":
+            # SQL lets some functions stand without parentheses, such as `current_date`, and then parses them as columns.
             name = node["column_names"][0]
             if name.casefold() not in columns and name.isidentifier() and _is_a_value(connection, name):
                 yield name
-        elif node["class"] == "SUBQUERY":  # of a macro: what this session's catalogue holds
+        elif node["class"] == "SUBQUERY":  # only within a macro: it reads the catalogue of this session
             yield "a subquery"
         elif node["class"] == "FUNCTION":
             name = node["function_name"].lower()
+            # `age(x)` is the interval from x to now; only `age(x, y)` is deterministic. `x.age()` is refused.
             of_now = name == "age" and (len(node["arguments"]) < 2 or len(node["qualified_name"]["path"]) > 1)
             if of_now or _may_change(connection, name):
                 yield f"{name}()"
 
 
 def _is_a_value(connection: DuckDBPyConnection, name: str) -> bool:
-    """Whether SQL knows a name without any table, such as `current_date` and `user`."""
+    """Whether a name has a value without any table, such as `current_date` and `user`."""
     try:
         connection.sql(f"select {name}")
     except duckdb.Error:
@@ -277,68 +293,75 @@ def _is_a_value(connection: DuckDBPyConnection, name: str) -> bool:
 
 
 def _may_change(connection: DuckDBPyConnection, name: str) -> bool:
-    """Whether a function may give something else of the same arguments."""
-    ways = connection.execute(
+    """Whether a function may give different results for equal arguments, in any of its overloads."""
+    overloads = connection.execute(
         "select function_type, stability, len(parameter_types) = 0 and varargs is null, macro_definition, parameters "
         "from duckdb_functions() where function_name = $1 and function_type in ('scalar', 'macro')",
         [name],
     ).fetchall()
-    for kind, stability, alone, definition, parameters in ways:
+    for kind, stability, no_arguments, definition, parameters in overloads:
         if kind == "macro":
-            known = {parameter.casefold() for parameter in parameters}
-            if not known or next(_changing(connection, [_macro(connection, definition)], known), None):
+            parameter_names = {parameter.casefold() for parameter in parameters}
+            if not parameter_names or next(
+                _unstable(connection, [_macro_body(connection, definition)], parameter_names), None
+            ):
                 return True
-        elif stability != "CONSISTENT" or (alone and name not in _WITHOUT_ARGUMENTS):
+        elif stability != "CONSISTENT" or (no_arguments and name not in _WITHOUT_ARGUMENTS):
             return True
     return False
 
 
-def _macro(connection: DuckDBPyConnection, definition: str) -> Node:
-    found: Node = _serialized(connection, f"select {definition}")["statements"][0]["node"]["select_list"][0]
-    return found
+def _macro_body(connection: DuckDBPyConnection, definition: str) -> Node:
+    body: Node = _serialized(connection, f"select {definition}")["statements"][0]["node"]["select_list"][0]
+    return body
 
 
 def _check_case(root: Node, schema: pa.Schema) -> None:
-    """Refuse a name that two columns have, or two fields of a column, but for case: the first would be read."""
+    """Refuse a name that two columns, or two fields of a struct, share but for case: DuckDB would read the first of them."""
     written = set(_names(root))
     columns = {name.casefold() for name in written}
-    if alike := _but_for_case(schema.names, columns):
-        name = next((name for name in alike if name in written), alike[0])
-        way_out = f"rename one of them{f', or {_of_record(name)}' if _flat_fields(schema) else ''}"
-        raise ExpressionError(f"SQL doesn't tell the columns {' and '.join(map(repr, alike))} apart; {way_out}")
-    constants = (node["literal"]["text"] for node in _walk(root) if node["class"] == "CONSTANT")  # meta['quality']
+    if ambiguous := _ambiguous_names(schema.names, columns):
+        name = next((name for name in ambiguous if name in written), ambiguous[0])
+        way_out = f"rename one of them{f', or {_record_advice(name)}' if _flat_fields(schema) else ''}"
+        raise ExpressionError(f"SQL doesn't tell the columns {' and '.join(map(repr, ambiguous))} apart; {way_out}")
+    # A field may also be named by a constant, as in meta['quality'], so every text constant counts as a possible name.
+    constants = (node["literal"]["text"] for node in _walk(root) if node["class"] == "CONSTANT")
     fields = columns.union(text.casefold() for text in constants)
     kinds = [field.type for field in schema if field.name.casefold() in columns]
     while kinds:
         kind = kinds.pop()
-        inner = [kind.field(at) for at in range(kind.num_fields)]
-        if alike := _but_for_case([field.name for field in inner], fields):
-            raise ExpressionError(f"SQL doesn't tell the fields {' and '.join(map(repr, alike))} apart; rename one of them")
-        kinds += [field.type for field in inner]
+        children = [kind.field(i) for i in range(kind.num_fields)]
+        if ambiguous := _ambiguous_names([field.name for field in children], fields):
+            raise ExpressionError(
+                f"SQL doesn't tell the fields {' and '.join(map(repr, ambiguous))} apart; rename one of them"
+            )
+        kinds += [field.type for field in children]
 
 
-def _but_for_case(names: Sequence[str], wanted: Container[str]) -> list[str]:
-    """The names, two or more, that are one of those that are wanted but for case; empty if there are none."""
+def _ambiguous_names(names: Sequence[str], used: Container[str]) -> list[str]:
+    """Two or more names that differ only in case and whose case-folded form is in `used`; empty if there are none."""
     by_fold: dict[str, list[str]] = {}
     for name in names:
         by_fold.setdefault(name.casefold(), []).append(name)
-    return next((alike for fold, alike in by_fold.items() if fold in wanted and len(alike) > 1), [])
+    return next((variants for fold, variants in by_fold.items() if fold in used and len(variants) > 1), [])
 
 
 def _check_types(connection: DuckDBPyConnection, text: str, root: Node, what: str, family: str) -> None:
-    """Bind the expression, compare the types of what it compares, and evaluate it once, on nulls."""
-    connection.sql(f"select 1 from {_ROWS} where ({text}{_END}) is null")  # refuses whatever works on several rows
+    """Bind the expression, check its type and those of the operands that it compares, and evaluate it once on nulls."""
+    connection.sql(
+        f"select 1 from {_ROWS} where ({text}{_END}) is null"
+    )  # in WHERE DuckDB refuses unnest() and the like, which change the number of rows
     relation = connection.sql(_select(text))
     if _FAMILY.get((kind := relation.types[0]).id, kind.id) != family:
         raise ExpressionError(f"it is {kind}, and a {what} must be {'BOOLEAN' if family == 'boolean' else 'a number'}")
     for node in _walk(root, into_lambdas=False):
-        for operands, wanted in ((_alike(node), None), (_truths(node), "boolean")):
-            _check_families(connection, operands, wanted)
+        for operands, expected in ((_compared_operands(node), None), (_boolean_operands(node), "boolean")):
+            _check_families(connection, operands, expected)
     relation.fetchall()  # a text constant that can't be converted shows here
 
 
-def _alike(node: Node) -> Sequence[Node]:
-    """The parts of an expression that must be of one family of types."""
+def _compared_operands(node: Node) -> Sequence[Node]:
+    """The operands of a node that must be of one family of types."""
     match node["class"], node["type"]:
         case "COMPARISON", _:
             return [node["left"], node["right"]]
@@ -351,8 +374,8 @@ def _alike(node: Node) -> Sequence[Node]:
     return []
 
 
-def _truths(node: Node) -> Sequence[Node]:
-    """The parts of an expression that must be true or false."""
+def _boolean_operands(node: Node) -> Sequence[Node]:
+    """The operands of a node that must be boolean."""
     match node["class"], node["type"]:
         case ("CONJUNCTION", _) | ("OPERATOR", "OPERATOR_NOT"):
             return list(node["children"])
@@ -361,49 +384,50 @@ def _truths(node: Node) -> Sequence[Node]:
     return []
 
 
-def _check_families(connection: DuckDBPyConnection, operands: Sequence[Node], wanted: str | None) -> None:
+def _check_families(connection: DuckDBPyConnection, operands: Sequence[Node], expected: str | None) -> None:
+    """Raise `ExpressionError` unless the operands are of one family: `expected`, if given. Null fits every family."""
     if not operands:
         return
-    kinds = _relation(connection, operands).types
-    families = {_FAMILY.get(kind.id, kind.id) for kind in kinds if kind.id != "null"} | ({wanted} if wanted else set())
+    kinds = _select_nodes(connection, operands).types
+    families = {_FAMILY.get(kind.id, kind.id) for kind in kinds if kind.id != "null"} | ({expected} if expected else set())
     texts = [node for node, kind in zip(operands, kinds, strict=True) if _FAMILY.get(kind.id) == "text"]
     if families == {"moment", "text"} and all(node["class"] == "CONSTANT" for node in texts):
         return  # ts > '2026-01-01', the usual way to write it
     if len(families) > 1:
-        written = [_written(connection, [node]) for node in operands]
+        written = [_sql_of(connection, [node]) for node in operands]
         typed = ", ".join(f"{text} is {kind}" for text, kind in zip(written, kinds, strict=True))
-        if wanted:
+        if expected:
             raise ExpressionError(f"{typed}: what AND, OR, NOT and WHEN work on must be BOOLEAN")
         way_out = "decode(x) makes text of bytes" if "blob" in families else "try_cast(x as double) makes a number of text"
         raise ExpressionError(f"{typed}: only like can be compared with like; {way_out}")
 
 
-def _relation(connection: DuckDBPyConnection, expressions: Sequence[Node]) -> DuckDBPyRelation:
-    return connection.sql(f"select {_written(connection, expressions)} from {_ROWS}")
+def _select_nodes(connection: DuckDBPyConnection, expressions: Sequence[Node]) -> DuckDBPyRelation:
+    return connection.sql(f"select {_sql_of(connection, expressions)} from {_ROWS}")
 
 
-def _written(connection: DuckDBPyConnection, expressions: Sequence[Node]) -> str:
+def _sql_of(connection: DuckDBPyConnection, expressions: Sequence[Node]) -> str:
     document = _serialized(connection, "select true")
     document["statements"][0]["node"]["select_list"] = list(expressions)
     return _value(connection, "json_deserialize_sql($1)", json.dumps(document)).removeprefix("SELECT ")
 
 
 def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
-    """All expressions in the tree. Inside a lambda are names that only it knows."""
+    """All expression nodes of a tree. A lambda's body names parameters that have no type outside of it."""
     stack: list[Any] = [root]
     while stack:
-        found = stack.pop()
-        if isinstance(found, list):
-            stack += found
-        elif isinstance(found, dict):
-            if "class" in found:
-                yield found
-            if into_lambdas or found.get("class") != "LAMBDA":
-                stack += found.values()
+        item = stack.pop()
+        if isinstance(item, list):
+            stack += item
+        elif isinstance(item, dict):
+            if "class" in item:
+                yield item
+            if into_lambdas or item.get("class") != "LAMBDA":
+                stack += item.values()
 
 
 def _names(root: Node) -> Iterator[str]:
-    """Everything that may be a column's name: `a`, `rows.a`, `a.field`, and the first `a` of `a.lower()`."""
+    """Every identifier that may be a column: `a`, both of `rows.a` and of `a.field`, and the `a` of `a.lower()`."""
     for node in _walk(root):
         if node["class"] == "COLUMN_REF":
             yield from node["column_names"]
@@ -411,8 +435,8 @@ def _names(root: Node) -> Iterator[str]:
             yield from node["qualified_name"]["path"][:-1]
 
 
-def _explained(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table, what: str) -> str:
-    """The whole message. What DuckDB says is its first line, without the name of the error."""
+def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table, what: str) -> str:
+    """The full error message: the first line of DuckDB's, the expression, a hint, and the columns with their types."""
     problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
     hint = []
     if missing := re.match(r'Referenced column "(.+)" not found', problem):
@@ -425,18 +449,18 @@ def _explained(connection: DuckDBPyConnection, text: str, problem: str, rows: pa
     keywords = {name for (name,) in reserved.fetchall()}
     relation = connection.sql(f"from {_ROWS}")
     columns = zip(relation.columns, relation.types, strict=True)
-    listed = (f"  {line}" for name, kind in columns for line in _listed(name, kind, keywords))
+    listed = (f"  {line}" for name, kind in columns for line in _column_lines(name, kind, keywords))
     return "\n".join([f"the {what} can't be used: {problem}", f"  {text}", *hint, "The columns are:", *listed])
 
 
-def _listed(name: str, kind: Any, keywords: set[str]) -> Iterator[str]:
+def _column_lines(name: str, kind: Any, keywords: set[str]) -> Iterator[str]:
     plain = re.fullmatch(r"[A-Za-z_]\w*", name) and name.lower() not in keywords
     written = name if plain else '"' + name.replace('"', '""') + '"'
     if kind.id != "struct":
         yield f"{written}: {kind}"
         return
     for field, inner in kind.children:
-        yield from (f"{written}.{line}" for line in _listed(field, inner, keywords))
+        yield from (f"{written}.{line}" for line in _column_lines(field, inner, keywords))
 
 
 def _first_line(error: Exception) -> str:

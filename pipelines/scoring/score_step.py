@@ -1,7 +1,7 @@
-"""The step that scores and commits. Nothing after it depends on how Ray Data cuts its blocks.
+"""The pipeline step that scores and commits. What is committed doesn't depend on how Ray Data cuts its blocks.
 
-Every row knows which stretch of which file it is; a block is cut where these stretches don't join, and where it is longer
-than a part may be. Each piece becomes a part. What goes on to the driver is one row of counts per part.
+Every row carries its file and range. A block is cut where neighbouring rows' ranges don't touch, and where it is longer than
+a part may be. Each piece (`Stretch`) becomes a part. The driver receives one row of counts per part.
 """
 
 import itertools
@@ -27,13 +27,13 @@ from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, 
 from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.parts import Counts, Part, Parts
 
-_SIDE_BY_SIDE = 16
-"""Stretches of a block that are scored at a time."""
+_THREADS = 16
+"""Stretches of a block that are scored concurrently."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What the step needs in its process."""
+    """The settings of the step. Pickled to its process."""
 
     engine: EngineSettings
     preparation: Preparation
@@ -48,7 +48,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Stretch(Generic[Row]):
-    """Neighbouring rows of one file, out of one block, and what was prepared of each: None where there is no row."""
+    """Neighbouring rows of one file in one block, with their prepared rows (None for a range without a row)."""
 
     file: int
     range: Range
@@ -57,38 +57,41 @@ class Stretch(Generic[Row]):
 
 
 def requests_of(rows: Sequence[PreparedRow | None]) -> list[RenderedRequest]:
-    """Everything to be scored, in order."""
+    """The requests of all rows, in order."""
     return [request for row in rows if row is not None for request in row.requests]
 
 
 def outcomes_of(rows: Sequence[PreparedRow | None], scores: Sequence[Scores]) -> list[list[Outcome]]:
-    """What the responses of each row came to, by the scores of `requests_of`."""
-    left = iter(scores)
-    return [row.outcomes([next(left) for _ in row.requests]) if row else [] for row in rows]
+    """The outcomes of each row's responses; `scores` are those of `requests_of(rows)`, in its order."""
+    remaining = iter(scores)
+    return [row.outcomes([next(remaining) for _ in row.requests]) if row else [] for row in rows]
 
 
 def scored_table(columns: Columns, table: pa.Table, rows: Sequence[str], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
-    """One row per response: the carried columns of its row in `table`, and ours. `rows` says which row each is."""
-    places = [at for at, own in enumerate(outcomes) for _ in own]
-    carried = table.select(columns.carried.names).take(pa.array(places, pa.int64()))
-    return columns.table(carried, [(row, *outcome) for row, own in zip(rows, outcomes, strict=True) for outcome in own])
+    """One row per response: the carried columns of its row in `table`, repeated, and ours. `rows` are the rows' names."""
+    row_indices = [i for i, row_outcomes in enumerate(outcomes) for _ in row_outcomes]
+    carried = table.select(columns.carried.names).take(pa.array(row_indices, pa.int64()))
+    return columns.table(
+        carried, [(row, *outcome) for row, row_outcomes in zip(rows, outcomes, strict=True) for outcome in row_outcomes]
+    )
 
 
 class ScoreStep:
-    """Ray Data's actor class: a scorer that commits what it scored."""
+    """The actor class for Ray Data: holds a scorer, and commits what it scores."""
 
     def __init__(self, settings: StepSettings, ledger: Any) -> None:
         self._settings = settings
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
         self._metadata = {**settings.metadata, "assay": json.dumps(made_with)}
-        # Ray gives a restarted actor the lost task from its start, with what had been committed of it.
+        # Ray runs the lost task of a restarted actor again from its start. Its parts that are committed already are reported
+        # again, not scored again; listing the folder is left out for actors that aren't restarted.
         committed = settings.parts.listing() if self._actor.is_restart else []
         self._done = {(part.file, part.range): part for part in committed}
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score and commit a block; returns one row per part."""
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:  # a block of many small files must keep the engine busy too
+        with ThreadPoolExecutor(_THREADS) as threads:  # a block of many small files must keep the engine busy too
             cut = stretches(block, self._settings.part_rows, prepared_rows(block))
             return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
 
@@ -97,12 +100,12 @@ class ScoreStep:
             return part_report(done, [])
         work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
         outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
-        judged = [outcome.score for row in outcomes for outcome in row]
-        part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), judged))
+        scores = [outcome.score for row in outcomes for outcome in row]
+        part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), scores))
         self._keep_killers(stretch, outcomes)
         mark(f"part {part.name} is scored")
         self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata)
-        return part_report(part, judged)
+        return part_report(part, scores)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
         name = self._settings.names[stretch.file]
@@ -110,9 +113,9 @@ class ScoreStep:
         return scored_table(self._settings.preparation.columns, stretch.table, rows, outcomes)
 
     def _keep_killers(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> None:
-        """Write a row that kills engines aside with its token ids, so that the crash can be reproduced."""
-        for row, found in zip(stretch.rows, outcomes, strict=True):
-            if row is None or not any(outcome.score.reason is Reason.ENGINE_KILLER for outcome in found):
+        """Write the token ids of rows that crashed engines into `engine_killers/`, so that the crash can be reproduced."""
+        for row, row_outcomes in zip(stretch.rows, outcomes, strict=True):
+            if row is None or not any(outcome.score.reason is Reason.ENGINE_KILLER for outcome in row_outcomes):
                 continue
             folder = storage.folder(self._settings.parts.folder).sub("engine_killers")
             prompts = [list(map(int, prompt.ids)) for request in row.requests for prompt in request.prompts]
@@ -121,7 +124,7 @@ class ScoreStep:
 
 
 def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
-    """What the driver is told of a part."""
+    """The row of counts that the driver receives for a part."""
     reasons = Counter(score.reason.value for score in scores if score.reason is not None)
     return {
         "file": part.file,
@@ -134,16 +137,16 @@ def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def stretches(block: pa.Table, most_rows: int, rows: Sequence[Row | None]) -> Iterator[Stretch[Row]]:
-    """Cut a block where its rows aren't neighbours in one file, and what is longer than `most_rows` into equal pieces."""
+    """Cut a block where the ranges of neighbouring rows don't touch, and pieces longer than `most_rows` into equal ones."""
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
-    joins = (files[at] == files[at - 1] and starts[at] == ends[at - 1] for at in range(1, len(files)))
-    edges = [0, *(at for at, joined in enumerate(joins, start=1) if not joined), len(files)]
+    touching = (files[i] == files[i - 1] and starts[i] == ends[i - 1] for i in range(1, len(files)))
+    edges = [0, *(i for i, touches in enumerate(touching, start=1) if not touches), len(files)]
     for first, last in itertools.chain.from_iterable(_pieces(*edge, most_rows) for edge in itertools.pairwise(edges)):
         stretch = Range(starts[first], ends[last - 1])
         yield Stretch(files[first], stretch, block.slice(first, last - first), rows[first:last])
 
 
-def _pieces(first: int, last: int, most: int) -> Iterator[tuple[int, int]]:
-    """A range in as few pieces as there can be, none of which is much smaller than another."""
-    count = max(1, math.ceil((last - first) / most))
-    return itertools.pairwise(first + (last - first) * at // count for at in range(count + 1))
+def _pieces(first: int, last: int, max_rows: int) -> Iterator[tuple[int, int]]:
+    """Cut a range into as few pieces of at most `max_rows` as possible, whose sizes differ by at most one."""
+    count = max(1, math.ceil((last - first) / max_rows))
+    return itertools.pairwise(first + (last - first) * i // count for i in range(count + 1))

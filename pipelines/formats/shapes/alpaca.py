@@ -30,7 +30,7 @@ def read(row: Row) -> RowRequests:
 
 
 def prompt_turns(row: Row) -> tuple[Message, ...]:
-    """The instruction and its input, after what was said before."""
+    """The instruction and its input as the last user turn, after the history."""
     parts = (field(row, "instruction"), row.get("input"))
     last = Message(Role.USER, text("\n".join(text(part) for part in parts if not is_blank(part))))
     return with_row_system(row, (*_history(row.get("history")), last))
@@ -46,7 +46,7 @@ def _history(pairs: object) -> list[Message]:
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise Rejected(Reason.WRONG_TYPE, "a history that isn't a list of pairs")
     return [
-        Message(role, text(said)) for pair in pairs for role, said in zip((Role.USER, Role.ASSISTANT), pair, strict=True)
+        Message(role, text(value)) for pair in pairs for role, value in zip((Role.USER, Role.ASSISTANT), pair, strict=True)
     ]
 
 

@@ -35,10 +35,10 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(refuse_answered(with_row_system(row, _asked(field(row, "prompt")))), answer(field(row, key)))
+    return Exchange(refuse_answered(with_row_system(row, _prompt_turns(field(row, "prompt")))), answer(field(row, key)))
 
 
-def _asked(prompt: object) -> tuple[Message, ...]:
+def _prompt_turns(prompt: object) -> tuple[Message, ...]:
     return question(prompt) if isinstance(prompt, list) else conversation(embedded(text(prompt)))
 
 

@@ -20,10 +20,10 @@ SETS: tuple[tuple[str, ...], ...] = (
 
 def looks_like(row: Row) -> bool:
     """A context, and one of the sets of responses."""
-    return is_conversation(row.get("context")) and any(map(partial(_whole, row), (*SETS, ("response", "principle"))))
+    return is_conversation(row.get("context")) and any(map(partial(_has_all, row), (*SETS, ("response", "principle"))))
 
 
-def _whole(row: Row, keys: tuple[str, ...]) -> bool:
+def _has_all(row: Row, keys: tuple[str, ...]) -> bool:
     return all(key in row for key in keys)
 
 
@@ -31,15 +31,16 @@ def read(row: Row) -> RowRequests:
     """The responses by their keys; the one of a principle is `final`."""
     if not any(key in row for keys in SETS for key in keys):
         return _by_principle(row)
-    found = [keys for keys in SETS if _whole(row, keys)] or [max(SETS, key=lambda keys: sum(key in row for key in keys))]
-    names = dict.fromkeys(key for keys in SETS for key in keys if key in row or keys in found)
+    # Without a complete set, the one with the most keys counts: its missing responses are rejected instead of lost.
+    sets = [keys for keys in SETS if _has_all(row, keys)] or [max(SETS, key=lambda keys: sum(key in row for key in keys))]
+    names = dict.fromkeys(key for keys in SETS for key in keys if key in row or keys in sets)
     return gather({key: partial(_exchange, row, key) for key in names})
 
 
 def _by_principle(row: Row) -> RowRequests:
-    asked = gather({ONLY_RESPONSE: lambda: _exchange(row, "response")})
+    requests = gather({ONLY_RESPONSE: lambda: _exchange(row, "response")})
     principles = (text(field(row, "principle")),)
-    return replace(asked, requests=tuple(replace(request, principles=principles) for request in asked.requests))
+    return replace(requests, requests=tuple(replace(request, principles=principles) for request in requests.requests))
 
 
 def _exchange(row: Row, key: str) -> Exchange:

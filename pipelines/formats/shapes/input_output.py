@@ -12,9 +12,9 @@ from pipelines.formats.shape import Shape
 
 def looks_like(row: Row) -> bool:
     """An input and an output; with an `instruction` the input would only be a part of the question."""
-    asked, said = row.get("input"), row.get("output")
-    readable = isinstance(said, str) or is_message(said) or is_conversation(said)
-    return (isinstance(asked, str) or is_conversation(asked)) and readable and row.get("instruction") is None
+    prompt, response = row.get("input"), row.get("output")
+    readable = isinstance(response, str) or is_message(response) or is_conversation(response)
+    return (isinstance(prompt, str) or is_conversation(prompt)) and readable and row.get("instruction") is None
 
 
 def read(row: Row) -> RowRequests:
@@ -23,11 +23,11 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row) -> Exchange:
-    asked, answered = field(row, "input"), field(row, "output")
-    if isinstance(asked, str) and is_template(asked):
-        answered = without_end(answered) if isinstance(answered, str) else answered
-        return reply(with_row_system(row, split_prompt(asked)), answered)
-    return reply(with_row_system(row, question(asked)), answered)
+    prompt, response = field(row, "input"), field(row, "output")
+    if isinstance(prompt, str) and is_template(prompt):
+        response = without_end(response) if isinstance(response, str) else response
+        return reply(with_row_system(row, split_prompt(prompt)), response)
+    return reply(with_row_system(row, question(prompt)), response)
 
 
 SHAPE = Shape(

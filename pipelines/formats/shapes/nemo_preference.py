@@ -42,11 +42,11 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    asked, value = field(row, "prompt"), field(row, key)
-    if not (isinstance(asked, str) and is_template(asked)):
+    prompt_value, value = field(row, "prompt"), field(row, key)
+    if not (isinstance(prompt_value, str) and is_template(prompt_value)):
         response = value.removesuffix("\n<extra_id_1>") if isinstance(value, str) else value
         return Exchange(refuse_answered(prompt(row)), answer(response))
-    system, turns = split_prompt(asked)
+    system, turns = split_prompt(prompt_value)
     context = with_row_system(row, with_opening_system(system, conversation(turns)))
     return Exchange(refuse_answered(context), text(without_end(answer(value))))
 

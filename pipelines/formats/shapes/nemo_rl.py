@@ -12,28 +12,35 @@ from pipelines.formats.shape import Shape
 
 def looks_like(row: Row) -> bool:
     """A context, and completions of which at least one holds a `completion`."""
-    found = row.get("completions")
-    ranked = isinstance(found, list) and any(isinstance(one, dict) and "completion" in one for one in found)
+    completions = row.get("completions")
+    ranked = isinstance(completions, list) and any(
+        isinstance(completion, dict) and "completion" in completion for completion in completions
+    )
     return is_conversation(row.get("context")) and ranked
 
 
 def read(row: Row) -> RowRequests:
     """`rank[0]`, `rank[1]`, ... in row order; `completions[0]`, ... if the ranks don't tell one from the other."""
-    found = entries(field(row, "completions"))
-    return gather({name: partial(_exchange, row, one) for name, one in zip(_names(found), found, strict=True)})
+    completions = entries(field(row, "completions"))
+    return gather(
+        {
+            name: partial(_exchange, row, completion)
+            for name, completion in zip(_names(completions), completions, strict=True)
+        }
+    )
 
 
-def _names(found: Sequence[object]) -> list[str]:
-    ranks = [one.get("rank") if isinstance(one, dict) else None for one in found]
+def _names(completions: Sequence[object]) -> list[str]:
+    ranks = [completion.get("rank") if isinstance(completion, dict) else None for completion in completions]
     if all(type(rank) is int for rank in ranks) and len(set(ranks)) == len(ranks):
         return [f"rank[{rank}]" for rank in ranks]
-    return [f"completions[{at}]" for at in range(len(found))]
+    return [f"completions[{i}]" for i in range(len(completions))]
 
 
-def _exchange(row: Row, one: object) -> Exchange:
-    if not isinstance(one, dict):
+def _exchange(row: Row, completion: object) -> Exchange:
+    if not isinstance(completion, dict):
         raise Rejected(Reason.WRONG_TYPE, "a completion that isn't an object")
-    return reply(with_row_system(row, question(field(row, "context"))), field(one, "completion"))
+    return reply(with_row_system(row, question(field(row, "context"))), field(completion, "completion"))
 
 
 SHAPE = Shape(

@@ -61,23 +61,30 @@ def _exchange(row: Row, side: str) -> Exchange:
     value = field(row, side)
     if not isinstance(value, list):
         return Exchange(refuse_answered(prompt(row)), answer(value))
-    context, said = final(conversation(value))
-    given = row.get("prompt")
-    if given is None:
-        return Exchange(with_row_system(row, context), said)
-    turns = with_row_system(row, context) if _whole(given, context) else append_turns(prompt(row), context)
-    return Exchange(refuse_answered(turns), said)
+    context, response = final(conversation(value))
+    prompt_value = row.get("prompt")
+    if prompt_value is None:
+        return Exchange(with_row_system(row, context), response)
+    turns = (
+        with_row_system(row, context)
+        if _is_whole_conversation(prompt_value, context)
+        else append_turns(prompt(row), context)
+    )
+    return Exchange(refuse_answered(turns), response)
 
 
-def _whole(given: object, context: tuple[Message, ...]) -> bool:
-    if isinstance(given, list):
-        start = question(given)
+def _is_whole_conversation(prompt_value: object, context: tuple[Message, ...]) -> bool:
+    """Whether a side's turns include the prompt. Raises `Rejected` if they begin a conversation without it."""
+    if isinstance(prompt_value, list):
+        start = question(prompt_value)
         return context[: len(start)] == start
     if not context or context[0].role not in (Role.SYSTEM, Role.USER):
         return False
-    asked = given.get("content") if isinstance(given, dict) and is_message(given) else given
+    prompt_text = (
+        prompt_value.get("content") if isinstance(prompt_value, dict) and is_message(prompt_value) else prompt_value
+    )
     turns = [turn.content.strip() for turn in context if turn.role in (Role.SYSTEM, Role.USER)]
-    if not is_blank(asked) and text(asked).strip() not in turns:
+    if not is_blank(prompt_text) and text(prompt_text).strip() not in turns:
         raise Rejected(Reason.WRONG_TYPE, "a conversation that doesn't hold the prompt beside it")
     return True
 

@@ -20,18 +20,18 @@ _FIELDS = ("prompt", "question", "problem", "query", "input")
 
 
 def _named(row: Row) -> RowRequests:
-    names = _prompts(row)
+    names = _prompt_fields(row)
 
     def read() -> tuple[Message, ...]:
         prompt = field(row, names[0] if names else _FIELDS[0])
-        turns = question(open_end(prompt)) if isinstance(prompt, list) else _take_apart(text(prompt))
+        turns = question(open_end(prompt)) if isinstance(prompt, list) else _parse_text(text(prompt))
         return with_row_system(row, turns)
 
     return prompt_request(read)
 
 
-def _take_apart(prompt: str) -> tuple[Message, ...]:
-    """The turns of a text. Raises `Rejected` for a template that isn't exactly of its form, and for what is left of one."""
+def _parse_text(prompt: str) -> tuple[Message, ...]:
+    """The turns of a prompt text. Raises `Rejected` for a template in another form, or with tokens left over."""
     if prompt.startswith(extra_ids.START):
         system, entries = extra_ids.split_prompt(prompt)
         turns = with_opening_system(system, conversation(entries))
@@ -44,14 +44,14 @@ def _take_apart(prompt: str) -> tuple[Message, ...]:
     return turns
 
 
-def _prompts(row: Row) -> list[str]:
+def _prompt_fields(row: Row) -> list[str]:
     return [name for name in _FIELDS if isinstance(row.get(name), str) or is_conversation(row.get(name))]
 
 
 def _is_named(row: Row) -> bool:
-    """One such field: of two, nobody could tell which is the prompt."""
+    """Whether the row has exactly one prompt field: with two, it would be ambiguous which is the prompt."""
     others = ("messages", "conversations", "instruction")
-    return len(_prompts(row)) == 1 and not any(row.get(name) is not None for name in others)
+    return len(_prompt_fields(row)) == 1 and not any(row.get(name) is not None for name in others)
 
 
 PROMPT_SHAPE = Shape(

@@ -7,9 +7,9 @@ from pipelines.formats.shape import Shape
 
 def looks_like(row: Row) -> bool:
     """A prompt and a completion, each a string or messages."""
-    asked, said = row.get("prompt"), row.get("completion")
-    readable = isinstance(said, str) or is_message(said) or is_conversation(said)
-    return (isinstance(asked, str) or is_conversation(asked)) and readable
+    prompt_value, completion = row.get("prompt"), row.get("completion")
+    readable = isinstance(completion, str) or is_message(completion) or is_conversation(completion)
+    return (isinstance(prompt_value, str) or is_conversation(prompt_value)) and readable
 
 
 def read(row: Row) -> RowRequests:

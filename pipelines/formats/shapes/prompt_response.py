@@ -12,8 +12,10 @@ def looks_like(row: Row) -> bool:
 
     HelpSteer's rows and NeMo's for KTO have these too, and are known by what else they have.
     """
-    asked, said = row.get("prompt"), row.get("response")
-    plain = (isinstance(asked, str) or is_conversation(asked)) and (isinstance(said, str) or is_message(said))
+    prompt_value, response = row.get("prompt"), row.get("response")
+    plain = (isinstance(prompt_value, str) or is_conversation(prompt_value)) and (
+        isinstance(response, str) or is_message(response)
+    )
     return plain and not is_rated(row) and not is_kto(row)
 
 

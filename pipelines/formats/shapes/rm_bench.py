@@ -30,9 +30,9 @@ def read(row: Row) -> RowRequests:
 
 
 def _responses(row: Row, side: str) -> dict[str, Callable[[], Exchange]]:
-    found = row.get(side)
-    if isinstance(found, list) and found:
-        return {f"{side}[{at}]": partial(_exchange, row, item) for at, item in enumerate(found)}
+    value = row.get(side)
+    if isinstance(value, list) and value:
+        return {f"{side}[{i}]": partial(_exchange, row, item) for i, item in enumerate(value)}
     return {side: lambda: _exchange(row, field(row, side))}
 
 

@@ -63,8 +63,8 @@ def read_turns(row: Row) -> RowRequests:
 
 
 def _turns(row: Row) -> list[RowTurn]:
-    found = entries(field(row, "conversations"))
-    return numbered([openai(entry) for entry in found], systems(row))
+    items = entries(field(row, "conversations"))
+    return numbered([openai(entry) for entry in items], systems(row))
 
 
 SHAPE = Shape(

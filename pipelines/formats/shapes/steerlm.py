@@ -39,26 +39,26 @@ def read_turns(row: Row) -> RowRequests:
 
 def talk(row: Row) -> list[object]:
     """The turns of `conversations` in OpenAI's form, readable or not."""
-    return [turn.value for turn in _parted(row, ())]
+    return [turn.value for turn in _split_turns(row, ())]
 
 
 def _labelled(row: Row) -> list[int]:
-    found = enumerate(entries(field(row, "conversations")))
-    return [at for at, entry in found if isinstance(entry, dict) and entry.get("label") is not None]
+    items = enumerate(entries(field(row, "conversations")))
+    return [i for i, entry in items if isinstance(entry, dict) and entry.get("label") is not None]
 
 
 def _turns(row: Row) -> list[RowTurn]:
-    return _parted(row, systems(row))
+    return _split_turns(row, systems(row))
 
 
-def _parted(row: Row, beside: Sequence[object]) -> list[RowTurn]:
-    found = entries(field(row, "conversations"))
+def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
+    items = entries(field(row, "conversations"))
     mask = field(row, "mask")
     if not isinstance(mask, str):
         raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
-    if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in found):
+    if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in items):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
-    turns = numbered([_openai(entry, mask) for entry in found], beside)
+    turns = numbered([_openai(entry, mask) for entry in items], system_values)
     return [part for turn in turns for part in _parts(turn)]
 
 
@@ -67,9 +67,10 @@ def _openai(entry: Any, mask: str) -> object:
     if not isinstance(turn, dict) or not isinstance(entry.get("from"), str):
         return turn
     role = "user" if entry["from"] == mask else "assistant"
-    # A name that everybody uses for another role ("System", or "user" beside a mask of "User") is not believed.
-    known = SPEAKERS.get(entry["from"].lower(), role) == role
-    return turn | {"role": role if known else f"unknown {role}"}
+    # A name that means another role elsewhere ("System", or "user" beside a mask of "User") makes the role unknown, so that
+    # the turn is rejected instead of read as the assistant's.
+    is_plausible = SPEAKERS.get(entry["from"].lower(), role) == role
+    return turn | {"role": role if is_plausible else f"unknown {role}"}
 
 
 def _parts(turn: RowTurn) -> list[RowTurn]:

@@ -15,22 +15,24 @@ from pipelines.formats.shape import Shape
 
 def looks_like(row: Row) -> bool:
     """An instruction, and completions of which at least one holds a response."""
-    found = row.get("completions")
-    held = isinstance(found, list) and any(isinstance(one, dict) and "response" in one for one in found)
-    return isinstance(row.get("instruction"), str) and held
+    completions = row.get("completions")
+    has_response = isinstance(completions, list) and any(
+        isinstance(completion, dict) and "response" in completion for completion in completions
+    )
+    return isinstance(row.get("instruction"), str) and has_response
 
 
 def read(row: Row) -> RowRequests:
     """`completions[0]`, `completions[1]`, ..."""
-    found = entries(field(row, "completions"))
-    return gather({f"completions[{at}]": partial(_exchange, row, one) for at, one in enumerate(found)})
+    completions = entries(field(row, "completions"))
+    return gather({f"completions[{i}]": partial(_exchange, row, completion) for i, completion in enumerate(completions)})
 
 
-def _exchange(row: Row, one: object) -> Exchange:
-    if not isinstance(one, dict):
+def _exchange(row: Row, completion: object) -> Exchange:
+    if not isinstance(completion, dict):
         raise Rejected(Reason.WRONG_TYPE, "a completion that isn't an object")
     return Exchange(
-        refuse_answered(with_row_system(row, question(field(row, "instruction")))), answer(field(one, "response"))
+        refuse_answered(with_row_system(row, question(field(row, "instruction")))), answer(field(completion, "response"))
     )
 
 

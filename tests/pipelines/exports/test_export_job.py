@@ -331,7 +331,7 @@ def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch
     """As one that another version of Assay read otherwise."""
     row = {"prompt": "q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr"}
     with monkeypatch.context() as earlier:
-        earlier.setattr("pipelines.formats.shapes.prompt._take_apart", question)
+        earlier.setattr("pipelines.formats.shapes.prompt._parse_text", question)
         folder = drawn_corpus(tmp_path / "in", [{"prompt": "p"}, row], told_of([[1.0, 2.0]] * 2), prompts())
         assert choose(folder, tmp_path / "earlier", keep="best").rows == 2
     with pytest.raises(

@@ -234,6 +234,6 @@ def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None) -> N
         ray.get(ledger.starting.remote(holder, "a node", alive_nodes()))
         for step in ("importing vLLM", "loading tiny-scalar"):
             ray.get(ledger.step.remote(holder, step))
-            watch._noted_at = 0.0
+            watch._reported_at = 0.0
             watch.on_execution_step(None)
     assert noted == ["importing vLLM", "loading tiny-scalar"]
