@@ -434,8 +434,8 @@ def test_a_stopped_loop_takes_no_work_and_leaves_none_unanswered() -> None:
 def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
     script = (
         "import os, subprocess, sys\n"
-        "from actors.engine.process_reaper import Tether\n"
-        "tether = Tether()\n"
+        "from actors.engine.process_reaper import ProcessReaper\n"
+        "tether = ProcessReaper()\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "free = subprocess.Popen(sleep)\n"
         "with tether.held():\n"
@@ -458,8 +458,8 @@ def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
 def test_a_tether_removes_the_shared_memory_of_what_it_holds_and_no_other(ends_first: bool) -> None:
     script = (
         "import os, subprocess, sys\n"
-        "from actors.engine.process_reaper import Tether\n"
-        "tether = Tether()\n"
+        "from actors.engine.process_reaper import ProcessReaper\n"
+        "tether = ProcessReaper()\n"
         "sharing = 'from multiprocessing.shared_memory import SharedMemory; import setproctitle, time; '\n"
         "sharing += 'setproctitle.setproctitle(str(10**200)); '\n"
         "sharing += 'mine = SharedMemory(create=True, size=9); print(mine.name, flush=True); time.sleep(600)'\n"
