@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from actors.engine.protocol import Sampling
 from actors.records import Message, ScoreRequest
-from actors.scorers.online import Choice, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
+from actors.scorers.online import Choice, JudgeText, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores, Unfit
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -24,7 +24,7 @@ class Verbs(Protocol):
     def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> Awaitable[list[RawOutputs]]:
         """See `OnlineScorer.read`."""
 
-    def write(self, request: ScoreRequest, sampling: Sampling) -> Awaitable[list[Written] | Refused]:
+    def write(self, request: ScoreRequest, sampling: Sampling) -> Awaitable[list[JudgeText] | Refused]:
         """See `OnlineScorer.write`."""
 
     def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Awaitable[Choice | Refused | Unfit]:
@@ -67,7 +67,7 @@ class WriteCall:
     request: ScoreRequest
     sampling: Sampling
 
-    def run(self, scorer: Verbs) -> Awaitable[list[Written] | Refused]:
+    def run(self, scorer: Verbs) -> Awaitable[list[JudgeText] | Refused]:
         """See `Call.run`."""
         return scorer.write(self.request, self.sampling)
 
@@ -94,6 +94,6 @@ class InProcess:
         """The scorer's answer."""
         return await call.run(self._scorer)
 
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
         """See `OnlineScorer.stream`."""
         return self._scorer.stream(request, sampling)

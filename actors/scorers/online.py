@@ -89,7 +89,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class JudgeText:
     """A judge's text, finished or so far, and how many tokens its prompt has."""
 
     said: Generation
@@ -132,7 +132,7 @@ class OnlineScorer:
         with self._count_tokens(prompt for request in ready for prompt in request.prompts):
             return await self._on_engine(self._read_requests(ready))
 
-    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
         """`sampling.n` texts of a judge, for the prompt that shows all responses of a request."""
         prompt = await self._prompt_about_all(request)
         if isinstance(prompt, Refused):
@@ -146,7 +146,7 @@ class OnlineScorer:
             return _refused(error)
         return [_judge_text(prompt, generation) for generation in generations]
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
         """One text while it is generated, each time with all of it so far. Closing the iterator aborts the generation."""
         prompt = await self._prompt_about_all(request)
         if isinstance(prompt, Refused):
@@ -270,5 +270,5 @@ def _refused(error: EngineError) -> Refused:
     return Refused(Reason.ENGINE_TIMEOUT if isinstance(error, EngineTimeout) else Reason.ENGINE_REFUSED)
 
 
-def _judge_text(prompt: Prompt, generation: Generation) -> Written:
-    return Written(replace(generation, text=prompt.opening + generation.text), len(prompt.ids))
+def _judge_text(prompt: Prompt, generation: Generation) -> JudgeText:
+    return JudgeText(replace(generation, text=prompt.opening + generation.text), len(prompt.ids))

@@ -26,7 +26,7 @@ from actors.text.reasoning import is_in_marks, opened_by
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class GeneratedCandidate:
     """A candidate: its text, or the reason why it can't be judged.
 
     `finish_reason` is `stop` if the model ended by itself. `cached_tokens` of the prompt came out of the prefix cache. A
@@ -51,7 +51,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class CandidatePrompt:
     """A prompt for a policy: its token ids, and a seed for each candidate.
 
     `opening` is the begin mark of reasoning with which the prompt ends, if it does.
@@ -68,7 +68,7 @@ def seed_of(base: int, row: str, number: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def read_candidate(generation: Generation) -> Drawn:
+def read_candidate(generation: Generation) -> GeneratedCandidate:
     """A candidate from a generation. One that was cut off isn't judged: its text isn't complete."""
     reason = None
     if generation.finish_reason != "stop":
@@ -76,14 +76,14 @@ def read_candidate(generation: Generation) -> Drawn:
     elif not generation.text.strip():
         reason = Reason.EMPTY_CONTENT
     cached, computed = generation.cached_tokens, generation.computed_tokens
-    return Drawn(
+    return GeneratedCandidate(
         generation.text, generation.finish_reason or "", len(generation.token_ids), cached + computed, cached, reason
     )
 
 
-def failed_candidate(reason: Reason) -> Drawn:
+def failed_candidate(reason: Reason) -> GeneratedCandidate:
     """A candidate that the policy didn't generate, with the reason."""
-    return Drawn("", None, 0, 0, 0, reason)
+    return GeneratedCandidate("", None, 0, 0, 0, reason)
 
 
 class _PolicyFamily(Family):
@@ -221,18 +221,18 @@ class PolicyWriter:
         self._engine = engine
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
-    def draw_block(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
+    def draw_block(self, draws: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
         """The candidates of many prompts, from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
         return self._engine.submit(self.draw(draws)).result()
 
-    async def draw(self, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
+    async def draw(self, draws: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
         """The same on the engine's loop. A prompt's candidates are generated together, so that they share its cache."""
         return await gather(map(self._generate_all, draws))
 
-    async def _generate_all(self, draw: Draw) -> tuple[Drawn, ...]:
+    async def _generate_all(self, draw: CandidatePrompt) -> tuple[GeneratedCandidate, ...]:
         return tuple(await gather(self._generate(draw, seed) for seed in draw.seeds))
 
-    async def _generate(self, draw: Draw, seed: int) -> Drawn:
+    async def _generate(self, draw: CandidatePrompt, seed: int) -> GeneratedCandidate:
         sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
         try:
             (generation,) = await self._engine.generate(draw.ids, sampling, next(self._ids))

@@ -28,7 +28,7 @@ class EngineHealth(NamedTuple):
     busy: bool
 
 
-class Begun(NamedTuple):
+class EngineStarts(NamedTuple):
     """The number of engines, restarts not counted, and the Unix time at which the first of them was ready."""
 
     engines: int
@@ -91,9 +91,9 @@ class Ledger:
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
         return EngineHealth(tuple(sorted(lost)), bool((self._start_steps.keys() | set(self._work_holders.values())) - lost))
 
-    def begun(self) -> Begun:
+    def begun(self) -> EngineStarts:
         """The number of engines so far, and when the first was ready."""
-        return Begun(len(self._nodes), self._first_ready_at)
+        return EngineStarts(len(self._nodes), self._first_ready_at)
 
     def deaths(self, work: str) -> int:
         """How many engines this work has killed. Called before it is entered: if it is still open, its engine has died."""

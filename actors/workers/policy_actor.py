@@ -6,7 +6,7 @@ from typing import Any
 from actors.launch.start_engine import start_engine
 from actors.records import Reason
 from actors.rendering.renderer import special_tokens
-from actors.scorers.policy import Draw, Drawn, Policy, PolicyWriter, failed_candidate
+from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, Policy, PolicyWriter, failed_candidate
 from actors.settings.replica import EngineSettings
 from actors.workers.engine_process import EngineProcess
 
@@ -18,10 +18,10 @@ class PolicyActor:
         self._process = EngineProcess(ledger, lambda report: start_engine(policy, settings, report=report))
         self._writer = PolicyWriter(policy.sampling, self._process.engine, special_tokens(policy))
 
-    def draw(self, work: str, draws: Sequence[Draw]) -> list[tuple[Drawn, ...]]:
+    def draw(self, work: str, draws: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
         """Generate candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
         return self._process.run(work, draws, self._writer.draw_block, _fail_killer)
 
 
-def _fail_killer(draw: Draw) -> tuple[Drawn, ...]:
+def _fail_killer(draw: CandidatePrompt) -> tuple[GeneratedCandidate, ...]:
     return (failed_candidate(Reason.ENGINE_KILLER),) * len(draw.seeds)

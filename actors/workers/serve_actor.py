@@ -15,7 +15,7 @@ from actors.errors import EngineDead
 from actors.records import ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.calls import Call
-from actors.scorers.online import OnlineScorer, Refused, Written
+from actors.scorers.online import JudgeText, OnlineScorer, Refused
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class ServeActor:
         """The scorer's answer."""
         return await _await_or_exit(call.run(self._scorer))
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
         """See `OnlineScorer.stream`."""
         with _exit_if_dead():
             async for written in self._scorer.stream(request, sampling):

@@ -20,7 +20,7 @@ from pydantic import Field
 from actors.contracts.judge import Judge, Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.records import Score, ScoreRequest
-from actors.scorers.online import Refused, Written
+from actors.scorers.online import JudgeText, Refused
 from actors.text.reasoning import THINK
 from deploy.errors import ApiError, BadRequest, no_score_error, reward_of
 from deploy.models.service import ServedModel
@@ -218,7 +218,7 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
     )
 
 
-def _choice(at: int, written: Written, sampling: Sampling) -> dict[str, Any]:
+def _choice(at: int, written: JudgeText, sampling: Sampling) -> dict[str, Any]:
     reasoning, content = split_reasoning(written.said.text, ended=True)
     message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
     return {

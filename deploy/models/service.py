@@ -16,7 +16,7 @@ from actors.records import Message, ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.calls import Call, ChooseCall, ReadCall, ScoreCall, WriteCall
 from actors.scorers.head_scorer import gather
-from actors.scorers.online import Choice, RawOutputs, Refused, Rendered, RequestScores, Unfit, Written
+from actors.scorers.online import Choice, JudgeText, RawOutputs, Refused, Rendered, RequestScores, Unfit
 from deploy.errors import UNKNOWN_MODEL, ApiError
 from deploy.metrics.counters import Meters
 from deploy.models.work import CharacterBudget, RequestWork, check_characters, work_of, work_of_texts
@@ -39,7 +39,7 @@ class Scoring(Protocol):
     async def answer(self, call: Call[T]) -> T:
         """The answer of a replica, whole."""
 
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
         """See `OnlineScorer.stream`."""
 
 
@@ -82,7 +82,7 @@ class ServedModel:
         self.meters.scored(self.name, [output.score for output in outputs])
         return outputs
 
-    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[Written] | Refused:
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
         """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
         self._check_principles([request])
         with self.budget.held(work_of_texts(request, sampling.n), self.limits):
@@ -92,15 +92,15 @@ class ServedModel:
             self.meters.written(self.name, written[0].prompt_tokens, sum(len(text.said.token_ids) for text in written))
         return written
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[Written | Refused, None]:
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Refused, None]:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_principles([request])
-        last: Written | Refused | None = None  # each state holds the whole text so far, so the last one has all tokens
+        last: JudgeText | Refused | None = None  # each state holds the whole text so far, so the last one has all tokens
         with self.budget.held(work_of_texts(request, 1), self.limits), _errors_for_clients():
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):
                     yield last
-        if isinstance(last, Written):
+        if isinstance(last, JudgeText):
             self.meters.written(self.name, last.prompt_tokens, len(last.said.token_ids))
 
     async def choose(self, questions: Sequence[ChoiceQuestion], work: RequestWork) -> list[Choice | Refused | Unfit]:

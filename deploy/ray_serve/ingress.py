@@ -13,7 +13,7 @@ from actors.engine.protocol import Sampling
 from actors.records import ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.calls import Call
-from actors.scorers.online import Refused, Written
+from actors.scorers.online import JudgeText, Refused
 from deploy.errors import ApiError
 from deploy.metrics.prometheus import scrape
 from deploy.models.service import ServedModel, Service
@@ -45,7 +45,7 @@ class Replicas:
             raise
         return answer
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[Written | Refused]:
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
         """See `OnlineScorer.stream`."""
         states = self._streams.stream.remote(request, sampling)
         try:

@@ -17,7 +17,7 @@ from typing import Any
 
 from actors.errors import EnginesLost
 from actors.launch import placement
-from actors.workers.crash_ledger import Begun
+from actors.workers.crash_ledger import EngineStarts
 from pipelines.runtime.engine_pool import engines_that_stay
 from pipelines.runtime.progress import PassedOn, Progress
 from pipelines.scored_corpus.parts import Parts
@@ -69,7 +69,7 @@ class _PartRecorder(PassedOn):
 
 @contextlib.contextmanager
 def time_session(
-    parts: Parts, settings: JudgingSettings, progress: Progress, engine_starts: Callable[[], Begun | None]
+    parts: Parts, settings: JudgingSettings, progress: Progress, engine_starts: Callable[[], EngineStarts | None]
 ) -> Iterator[Progress]:
     """Time the work in the block and write the session's note at its end. Yields the progress that the work must report to.
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from actors.errors import EndpointError, RunStopped
 from actors.records import Reason
 from actors.scorers.head_scorer import gather
-from actors.scorers.policy import Draw, Drawn, failed_candidate
+from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, failed_candidate
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Range
 from pipelines.prepare.policy_prompts import PromptRow
@@ -52,7 +52,7 @@ def calls_prefix(work: str) -> str:
 class CandidateSource(Protocol):
     """Generates candidates."""
 
-    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         """The candidates of each row, one per seed, in order. `work` is the name of the call, equal when it is repeated."""
 
 
@@ -62,10 +62,10 @@ class FromPool:
 
     pool: Pool
 
-    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         """See `CandidateSource`."""
-        draws = [Draw(request.prompt.ids, request.seeds, request.prompt.opening) for request in requests]
-        candidates: list[tuple[Drawn, ...]] = await self.pool.by(calls_prefix(work)).draw.remote(work, draws)
+        draws = [CandidatePrompt(request.prompt.ids, request.seeds, request.prompt.opening) for request in requests]
+        candidates: list[tuple[GeneratedCandidate, ...]] = await self.pool.by(calls_prefix(work)).draw.remote(work, draws)
         return candidates
 
 
@@ -78,18 +78,18 @@ class FromEndpoint:
     timeout_s: float
     patience_s: float
 
-    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         """See `CandidateSource`.
 
         A prompt that the endpoint refuses gets failed candidates; else raises as `EndpointClient.ask`.
         """
         return await gather(map(self._candidates, requests))
 
-    async def _candidates(self, request: CandidateRequest) -> tuple[Drawn, ...]:
+    async def _candidates(self, request: CandidateRequest) -> tuple[GeneratedCandidate, ...]:
         # A request for each seed rather than one with `n`: `n` candidates would share a seed, and fail together.
         return tuple(await gather(self._candidate(request, seed) for seed in request.seeds))
 
-    async def _candidate(self, request: CandidateRequest, seed: int) -> Drawn:
+    async def _candidate(self, request: CandidateRequest, seed: int) -> GeneratedCandidate:
         messages = [{"role": turn.role.value, "content": turn.content} for turn in request.prompt.request.context]
         try:
             return await self._endpoint.ask(lambda: self._send(messages, seed))
@@ -98,7 +98,7 @@ class FromEndpoint:
                 return failed_candidate(Reason.ENDPOINT_FAILED)
             return failed_candidate(Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED)
 
-    async def _send(self, messages: Any, seed: int) -> Drawn:
+    async def _send(self, messages: Any, seed: int) -> GeneratedCandidate:
         """Send one request, once. Raises `EndpointFault`."""
         import openai  # seconds of import, which only a run with an endpoint pays for
 
@@ -191,7 +191,7 @@ def served_by(settings: PolicySettings) -> dict[str, Any] | None:
     return matches[0] if matches else None
 
 
-def _read_candidate(answer: Any) -> Drawn:
+def _read_candidate(answer: Any) -> GeneratedCandidate:
     """The candidate in a chat completion. Raises `ValueError`, `TypeError` or `AttributeError` if it is none."""
     (choice,) = answer.choices
     text = choice.message.content or ""
@@ -199,7 +199,9 @@ def _read_candidate(answer: Any) -> Drawn:
     reason = Reason.UNFINISHED if finish != "stop" else Reason.EMPTY_CONTENT if not text.strip() else None
     details = getattr(usage, "prompt_tokens_details", None)
     cached = getattr(details, "cached_tokens", None) or 0
-    return Drawn(text, finish, usage.completion_tokens if usage else 0, usage.prompt_tokens if usage else 0, cached, reason)
+    return GeneratedCandidate(
+        text, finish, usage.completion_tokens if usage else 0, usage.prompt_tokens if usage else 0, cached, reason
+    )
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,9 @@ class FirstPassCandidates:
     parts: Parts
     prefix: str
 
-    def of(self, file: int, stretch: Range) -> dict[str, list[Drawn]]:
+    def of(self, file: int, stretch: Range) -> dict[str, list[GeneratedCandidate]]:
         """The candidates of a stretch of a file, by row id, in the order in which they were generated."""
-        candidates: dict[str, list[Drawn]] = {}
+        candidates: dict[str, list[GeneratedCandidate]] = {}
         names = [self.prefix + name for name in _COLUMNS]
         for part in self.parts.listing():
             if part.file != file or part.range.end <= stretch.start or stretch.end <= part.range.start:
@@ -224,10 +226,10 @@ class FirstPassCandidates:
         return candidates
 
 
-def _restore_candidate(row: dict[str, Any]) -> Drawn:
+def _restore_candidate(row: dict[str, Any]) -> GeneratedCandidate:
     """The candidate of a row. Its prompt tokens are 0: the first pass has counted them."""
     reason = None if row[REASON] == Reason.UNJUDGED else Reason(row[REASON])
-    return Drawn(row[CANDIDATE] or "", row[FINISH_REASON], row[CANDIDATE_TOKENS] or 0, 0, 0, reason)
+    return GeneratedCandidate(row[CANDIDATE] or "", row[FINISH_REASON], row[CANDIDATE_TOKENS] or 0, 0, 0, reason)
 
 
 def batches(rows: Sequence[Any], size: int) -> list[Sequence[Any]]:

@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.models.reward_anything import as_text
 from actors.records import Message, Reason, Reasoning, Role, ScoreRequest
-from actors.scorers.policy import Drawn, failed_candidate
+from actors.scorers.policy import GeneratedCandidate, failed_candidate
 from actors.text.reasoning import split_reasoning
 from pipelines.prepare.policy_prompts import PromptPreparation, PromptRow
 from pipelines.prepare.score_requests import reasoning_of
@@ -80,7 +80,9 @@ class Writer:
         turn = Message(Role.USER, _compile(self.template).render(fields))
         return CandidateRequest(name, PromptRow(ScoreRequest((turn,), ())), seeds)
 
-    async def write(self, work: str, requests: Sequence[CandidateRequest], rendering: Executor) -> list[tuple[Drawn, ...]]:
+    async def write(
+        self, work: str, requests: Sequence[CandidateRequest], rendering: Executor
+    ) -> list[tuple[GeneratedCandidate, ...]]:
         """A text for each seed of each request; where the prompt can't be rendered (too long), its reason for each seed."""
         loop = asyncio.get_running_loop()
         prompts = await loop.run_in_executor(rendering, self.preparation.rendered, [request.prompt for request in requests])
@@ -143,7 +145,7 @@ class RefineStep(SampleStep):
 
     async def _write_feedback(
         self, work: str, rows: Sequence[PromptCandidates], drafts: Sequence[tuple[int, NamedCandidate]]
-    ) -> list[tuple[Drawn, ...]]:
+    ) -> list[tuple[GeneratedCandidate, ...]]:
         """The texts of feedback on each draft; drafts come with the position of their row."""
         # The names, not positions in the group, seed the texts: another grouping after a crash gives the same feedback.
         requests = [
@@ -161,8 +163,8 @@ class RefineStep(SampleStep):
         work: str,
         rows: Sequence[PromptCandidates],
         drafts: Sequence[tuple[int, NamedCandidate]],
-        feedback: Sequence[Sequence[Drawn]],
-    ) -> list[list[Drawn]]:
+        feedback: Sequence[Sequence[GeneratedCandidate]],
+    ) -> list[list[GeneratedCandidate]]:
         """An edit for each text of feedback of each draft. Feedback with a reason against it gives a failed edit."""
         requests = [
             self._refining.editor.request(
@@ -189,7 +191,7 @@ class RefineStep(SampleStep):
         return {"conversation": as_text(context), "turns": turns, "response": response.text}
 
 
-def _reject_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
+def _reject_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> GeneratedCandidate:
     """The text, with the reason `reasoning` if it holds reasoning that is rejected, or that has no answer after it."""
     split = split_reasoning(candidate.text)
     if candidate.reason is not None or not split.reasoned or reasoning is Reasoning.KEEP:
@@ -199,7 +201,7 @@ def _reject_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
     )
 
 
-def _without_reasoning(candidate: Drawn, reasoning: Reasoning) -> Drawn:
+def _without_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> GeneratedCandidate:
     """The text as another model is shown it: its answer alone with `--reasoning strip`, otherwise unchanged."""
     answer = split_reasoning(candidate.text).answer
     return replace(candidate, text=answer) if reasoning is Reasoning.STRIP and answer is not None else candidate

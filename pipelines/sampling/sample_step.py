@@ -17,7 +17,7 @@ from actors.engine.loop_thread import LoopThread
 from actors.errors import EngineError
 from actors.records import Reason, RenderedRequest, Response, Score, ScoreRequest
 from actors.scorers.head_scorer import gather
-from actors.scorers.policy import Drawn, seed_of
+from actors.scorers.policy import GeneratedCandidate, seed_of
 from pipelines.corpus.readers import START
 from pipelines.formats import CANDIDATE
 from pipelines.prepare.policy_prompts import PromptRow, read_prompt_rows
@@ -65,7 +65,7 @@ class NamedCandidate(NamedTuple):
     """A candidate and its name in the row, such as `candidate[3]`."""
 
     name: str
-    drawn: Drawn
+    drawn: GeneratedCandidate
 
 
 @dataclass
@@ -88,7 +88,7 @@ class PromptCandidates:
         return self.prompt.request.prompt_hash if self.prompt.request.context else None
 
     @property
-    def responses(self) -> list[tuple[str, Score, Drawn | None]]:
+    def responses(self) -> list[tuple[str, Score, GeneratedCandidate | None]]:
         """Name, score and candidate of each response; for a prompt that can't be rendered, one rejected score."""
         if self.prompt.reason is not None:
             return [(CANDIDATE, Score.rejected(self.prompt.reason), None)]
@@ -238,15 +238,15 @@ class SampleStep(CandidateSampler):
 class _StoredCandidates:
     """A source of candidates that a first pass has generated."""
 
-    by_row: dict[str, list[Drawn]]
+    by_row: dict[str, list[GeneratedCandidate]]
 
-    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[Drawn, ...]]:
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         if lacking := [request.row for request in requests if request.row not in self.by_row]:
             raise EngineError(f"{len(lacking)} prompts were never drawn, the first one {lacking[0]}: they are drawn then")
         return [tuple(self.by_row[request.row]) for request in requests]
 
 
-def generation_usage(generated: Sequence[Sequence[Drawn]]) -> Usage:
+def generation_usage(generated: Sequence[Sequence[GeneratedCandidate]]) -> Usage:
     """The policy's prompt tokens for some rows' candidates."""
     candidates = [candidate for row in generated for candidate in row]
     return Usage(

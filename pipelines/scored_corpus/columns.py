@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from actors.records import JudgeAnswer, Score
-from actors.scorers.policy import Drawn
+from actors.scorers.policy import GeneratedCandidate
 from pipelines.corpus.corpus_files import FileKind, InputFile
 from pipelines.corpus.readers import RECORD, RESERVED
 from pipelines.storage import open_read
@@ -115,7 +115,7 @@ class Columns:
         self,
         carried: pa.Table,
         rows: Sequence[tuple[str, str, str | None, Score]],
-        candidates: Sequence[Drawn | None] = (),
+        candidates: Sequence[GeneratedCandidate | None] = (),
     ) -> pa.Table:
         """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `carried`.
 
@@ -154,7 +154,7 @@ _DRAWN = [(CANDIDATE, pa.string()), (FINISH_REASON, pa.string()), (CANDIDATE_TOK
 _LINEAGE = [(PARENT, pa.string()), (FEEDBACK, pa.string())]
 
 
-def _candidate_columns(candidates: Sequence[Drawn | None]) -> list[Sequence[Any]]:
+def _candidate_columns(candidates: Sequence[GeneratedCandidate | None]) -> list[Sequence[Any]]:
     """Text, finish reason and tokens of candidates; null for one that was never generated.
 
     Lone surrogates are replaced: an Arrow string must be valid UTF-8.

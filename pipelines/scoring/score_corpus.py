@@ -34,7 +34,7 @@ from actors.errors import (
 )
 from actors.launch import placement
 from actors.timeline import mark
-from actors.workers.crash_ledger import Begun
+from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range, Unit, check_unchanged, cut, file_exists, left_out_message
 from pipelines.corpus.datasource import CorpusSource
@@ -129,13 +129,13 @@ class Flow(NamedTuple):
     dataset: Dataset
     ledgers: Sequence[Any]
 
-    def begun(self) -> Begun | None:
+    def begun(self) -> EngineStarts | None:
         """The engine starts of all pools: their number, and the time of the first; None if a ledger doesn't answer."""
         try:
-            starts: list[Begun] = ray.get([ledger.begun.remote() for ledger in self.ledgers], timeout=_LEDGER_S)
+            starts: list[EngineStarts] = ray.get([ledger.begun.remote() for ledger in self.ledgers], timeout=_LEDGER_S)
         except ray.exceptions.RayError:
             return None
-        return Begun(
+        return EngineStarts(
             sum(pool_starts.engines for pool_starts in starts),
             min((pool_starts.at for pool_starts in starts if pool_starts.at), default=None),
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.records import Message, Reading, Reason, RenderedRequest, Role, Score, ScoreRequest
-from actors.scorers.policy import Drawn
+from actors.scorers.policy import GeneratedCandidate
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.corpus.readers import START, read
 from pipelines.formats import CANDIDATE, RowShape, with_policy_system
@@ -28,7 +28,7 @@ from pipelines.settings.run_settings import ScoreSettings
 Given = float | Mapping[str, float] | None
 """What a response came to: its reward, or its named scores with the reward among them; None if it was rejected."""
 
-Response = tuple[str, str | None, Score, Drawn | None]
+Response = tuple[str, str | None, Score, GeneratedCandidate | None]
 
 
 def candidate(reward: float, text: str = "", *, prompt: str = "p", name: str = "final", **scores: float) -> Candidate:
@@ -141,7 +141,7 @@ def _drawn_of_row(
     (request,) = parsed.requests
     prompt_hash = ScoreRequest(with_policy_system(request.context, system), (), request.principles).prompt_hash
     return [
-        (f"{CANDIDATE}[{at}]", prompt_hash, _score(reward), Drawn(text, "stop", 1, 1, 0))
+        (f"{CANDIDATE}[{at}]", prompt_hash, _score(reward), GeneratedCandidate(text, "stop", 1, 1, 0))
         for at, (text, reward) in enumerate(candidates)
     ]
 

@@ -15,7 +15,7 @@ from actors.engine.fake_engine import FakeEngine
 from actors.engine.protocol import Generation, Sampling
 from actors.records import Reason
 from actors.rendering.renderer import special_tokens
-from actors.scorers.policy import Draw, Drawn, PolicyWriter, resolve_policy, seed_of
+from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, PolicyWriter, resolve_policy, seed_of
 from actors.settings.replica import ControlTokens, PolicySettings
 from actors.text.reasoning import MARKS, SplitText, split_reasoning
 from pipelines.formats import with_policy_system
@@ -42,7 +42,9 @@ class Spelling(FakeEngine):
         )
 
 
-def drawn(text: str, special: Sequence[str], opening: str = "", spelt: Sequence[str] = (), **sampling: Any) -> Drawn:
+def drawn(
+    text: str, special: Sequence[str], opening: str = "", spelt: Sequence[str] = (), **sampling: Any
+) -> GeneratedCandidate:
     """A candidate of a policy that writes a text, which an engine gives without special tokens unless they are kept.
 
     Those in `spelt` are written in ordinary characters.
@@ -56,7 +58,7 @@ def drawn(text: str, special: Sequence[str], opening: str = "", spelt: Sequence[
     try:
         texts = {100 + at: token for at, token in enumerate(special)}
         writer = PolicyWriter(Sampling(**{"max_tokens": 100, **sampling}), engine, texts)
-        ((found,),) = writer.draw_block([Draw([1, 2], (0,), opening)])
+        ((found,),) = writer.draw_block([CandidatePrompt([1, 2], (0,), opening)])
     finally:
         engine.close()
     return found

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from actors.launch import placement
-from actors.workers.crash_ledger import Begun
+from actors.workers.crash_ledger import EngineStarts
 from pipelines.corpus.corpus_files import Range
 from pipelines.runtime import run_timing
 from pipelines.runtime.progress import Silent
@@ -33,9 +33,9 @@ def parts(tmp_path: Path) -> Parts:
     return found
 
 
-def one() -> Begun:
+def one() -> EngineStarts:
     """All engines there have been, as long as nothing else is said: it works at once."""
-    return Begun(1, time.time())
+    return EngineStarts(1, time.time())
 
 
 def run(parts: Parts, **options: object) -> JudgingSettings:
@@ -70,9 +70,9 @@ def test_sessions_add_up(parts: Parts) -> None:
 def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1000.0, 1100.0, 2000.0, 2005.0, 3000.0, 3001.0])  # beginnings and ends
     monkeypatch.setattr(run_timing, "time", SimpleNamespace(time=lambda: next(clock), time_ns=time.time_ns))
-    with time_session(parts, run(parts), Silent(), lambda: Begun(1, 1020.0)) as progress:
+    with time_session(parts, run(parts), Silent(), lambda: EngineStarts(1, 1020.0)) as progress:
         progress.part_done(commit(parts, 0))
-    with time_session(parts, run(parts), Silent(), lambda: Begun(1, None)):
+    with time_session(parts, run(parts), Silent(), lambda: EngineStarts(1, None)):
         pass  # stopped before an engine worked
     found = read_run_work(parts)
     assert (found.seconds, found.starting, found.start) == (105, 25, 20)
@@ -111,10 +111,10 @@ def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None
 
 
 @pytest.mark.parametrize(
-    ("begun", "expected"), [(Begun(4, None), (4, 8)), (Begun(3, None), (None, None)), (None, (None, None))]
+    ("begun", "expected"), [(EngineStarts(4, None), (4, 8)), (EngineStarts(3, None), (None, None)), (None, (None, None))]
 )
 def test_engines_that_never_began_arent_counted(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, begun: Begun | None, expected: tuple[int | None, int | None]
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, begun: EngineStarts | None, expected: tuple[int | None, int | None]
 ) -> None:
     """Others may have their GPUs."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 2)

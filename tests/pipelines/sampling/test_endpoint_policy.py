@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from actors.errors import EndpointError, EngineError, OutputError, RunStopped
 from actors.records import Message, Reason, Role, ScoreRequest
-from actors.scorers.policy import Drawn
+from actors.scorers.policy import GeneratedCandidate
 from actors.settings.replica import PolicySettings
 from pipelines.prepare.policy_prompts import PromptRow
 from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
@@ -172,7 +172,7 @@ def test_a_run_doesnt_go_on_with_another_model_of_the_endpoint(
         drawn(corpus, tmp_path / "out", policy=address, policy_name="parrot", limit=2, n=1)
 
 
-def answered(policy: str, *texts: str, **options: Any) -> list[tuple[Drawn, ...]]:
+def answered(policy: str, *texts: str, **options: Any) -> list[tuple[GeneratedCandidate, ...]]:
     """What an endpoint gives, without a run around it."""
     source = FromEndpoint(PolicySettings(policy=policy, **options), at_a_time=4, timeout_s=60.0, patience_s=0.5)
     rows = [
@@ -180,7 +180,7 @@ def answered(policy: str, *texts: str, **options: Any) -> list[tuple[Drawn, ...]
         for seed, text in enumerate(texts, 1)
     ]
 
-    async def draw() -> list[tuple[Drawn, ...]]:
+    async def draw() -> list[tuple[GeneratedCandidate, ...]]:
         try:
             return await source.generate("work", rows)
         finally:
