@@ -40,27 +40,31 @@ _Text = Annotated[str, Field(pattern=r"\S")]
 class ReadSettings(Settings):
     """How a head's outputs are read, where its authors do it in more than one way. Each is for some families only."""
 
-    all_outputs: bool = Field(
-        default=False, description="attributes: the four outputs that were never trained in `scores` too"
-    )
+    all_outputs: bool = Field(default=False, description="attributes: include the four untrained outputs in `scores`")
     steerlm_rounding: bool = Field(
-        default=False, description="attributes: whole numbers from 0 to 4, as SteerLM's labels are; for its training only"
+        default=False,
+        description="attributes: round outputs to whole numbers from 0 to 4, as in SteerLM's labels; for SteerLM "
+        "training only",
     )
     principles: dict[_Name, _Text] | None = Field(
         default=None,
         min_length=1,
-        description="what responses are judged by, each a score of its name where a family has one; without, the rows' own",
+        description="principles to judge responses by; a family with one score per principle names the score NAME; "
+        "default: the principles of each row",
     )
     principle_reward: Literal["mean", "min"] | None = Field(
         default=None,
-        description="principle, genrm-principle: what several principles come to; mean if not given, and no --weights",
+        description="principle, genrm-principle: how the scores of several principles become the reward; default: "
+        "mean, if there are no --weights",
     )
 
     rating: Literal["pairwise", "pointwise", "binary"] = Field(
-        default="pairwise", description="r3: two responses against each other, one from 1 to 5, or one as true or false"
+        default="pairwise", description="r3: compare two responses, rate one from 1 to 5, or judge one as true or false"
     )
     diverging_lambda: float = Field(
-        default=1.0, ge=0, description="distributions: how much spreads count in `scores.diverging`, of two responses"
+        default=1.0,
+        ge=0,
+        description="distributions: weight of the two spreads in `scores.diverging`, which compares two responses",
     )
 
     @field_validator("principles")
@@ -95,29 +99,41 @@ class JudgeSettings(Settings):
 
     votes: Annotated[int, Field(ge=1, le=128)] | None = Field(
         default=None,
-        description="judges: how often each question is put; of two responses half of them in swapped order. More than one "
-        "each way is sampled, at temperature 0.6 and top-p 0.95 unless its card says how",
+        description="judges: number of judgements per question; of two responses, half are in swapped order. "
+        "Several judgements in one order are sampled, at temperature 0.6 and top-p 0.95 unless the model "
+        "card gives others",
     )
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
-        default=None, description="judges: 0 takes the likeliest token"
+        default=None, description="judges: sampling temperature; 0: always the most likely token"
     )
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="judges: draw from this share")
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="judges: sample from this share of the probability"
+    )
     max_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="judges: longest answer in tokens, reasoning included; the card's, or half of the context"
+        default=None,
+        description="judges: maximum tokens of an answer, reasoning included; default: the model card's, or half "
+        "of the context",
     )
-    seed: int = Field(default=0, description="judges: another one draws other votes, and another order of lists")
+    seed: int = Field(default=0, description="judges: seed of the sampled votes and of the order of lists")
     pairs: Pairs = Field(
         default=Pairs.CIRCULAR,
-        description="judges of two, of a row with more: each with the next, all with all, or a knock-out that ends when the "
-        "winner is settled",
+        description="judges of two responses, for rows with more: compare each with the next, all with all, or in "
+        "a knock-out that ends when the winner is certain",
     )
     aggregate: Aggregate | None = Field(
-        default=None, description="judges: the mean of the judgements, the share of comparisons won, or Bradley-Terry's"
+        default=None,
+        description="judges: reward from several judgements: their mean, the share of comparisons won, or the "
+        "Bradley-Terry strength; default: the model card's",
     )
-    reask: int = Field(default=2, ge=0, le=16, description="judges: how often again after a text without a verdict")
-    trace: bool = Field(default=False, description="judges: keep what they wrote in a column `trace`, failures too")
+    reask: int = Field(
+        default=2, ge=0, le=16, description="judges: maximum number of retries after an answer without a verdict"
+    )
+    trace: bool = Field(
+        default=False, description="judges: keep every answer, also those without a verdict, in a column `trace`"
+    )
     rubric: RubricSettings | None = Field(
-        default=None, description="judge by a prompt and a reader of your own, with any chat model: a YAML file"
+        default=None,
+        description="YAML file with your own judge prompt and how its answer is read; works with any chat model",
     )
 
 
@@ -130,11 +146,11 @@ class ModelSettings(Settings):
     model: str = Field(description="a local folder, a hub id, or one of the built-in tiny-* models")
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
     family: str | None = Field(
-        default=None, description="how it is asked and read, where its id and its config.json don't tell (`assay models`)"
+        default=None, description="how the model is prompted and read, if its id and config.json don't tell (`assay models`)"
     )
-    dtype: Dtype = Field(default=Dtype.AUTO, description="precision to run in")
+    dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the model runs in; auto: the checkpoint's")
     weights: dict[str, float] | None = Field(
-        default=None, description="weights of the named outputs in the reward, instead of the model card's"
+        default=None, description="weights of the named outputs in the reward; default: the model card's"
     )
     adapter: str | None = Field(default=None, description="folder of a LoRA adapter, for judges")
     read: ReadSettings = AS_PUBLISHED
@@ -144,44 +160,54 @@ class ModelSettings(Settings):
 class RenderSettings(Settings):
     """How a conversation becomes a prompt."""
 
-    too_long: TooLong = Field(default=TooLong.REJECT, description="reject, or drop the oldest whole turns")
+    too_long: TooLong = Field(
+        default=TooLong.REJECT,
+        description="prompts longer than the model takes: reject them, or drop the oldest whole turns",
+    )
     control_tokens: ControlTokens = Field(
-        default=ControlTokens.REJECT, description="reject text that holds a control token, or break the token up"
+        default=ControlTokens.REJECT,
+        description="text that contains a control token: reject it, or break the token up so that it reads as plain text",
     )
     reasoning: Reasoning | None = Field(
         default=None,
-        description="responses that begin with reasoning (<think>...</think> or the like, reasoning_content): reject them, "
-        "strip it and judge the final answer, or keep it; if not given as the model's authors do, and where they don't say "
-        "a corpus that has any is refused",
+        description="responses with reasoning (<think>...</think>, reasoning_content or the like): reject them, "
+        "strip it and judge the final answer, or keep it; default: what the model's authors do; if they "
+        "don't say, a corpus with reasoning is refused",
     )
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="longest prompt in tokens, if shorter than the model's own limit"
+        default=None, description="maximum tokens of a prompt, up to the model's own limit, which is the default"
     )
 
 
 class EngineSettings(Settings):
     """How an engine is started."""
 
-    engine: Literal["vllm", "fake"] = Field(default="vllm", description="fake: made-up numbers, to try a pipeline out")
-    tensor_parallel: int = Field(default=1, ge=1, description="GPUs of one node that share a layer")
-    pipeline_parallel: int = Field(default=1, ge=1, description="groups of GPUs that share the layers out")
+    engine: Literal["vllm", "fake"] = Field(
+        default="vllm", description="fake: made-up numbers, for trying a pipeline without a model"
+    )
+    tensor_parallel: int = Field(default=1, ge=1, description="number of GPUs of one node that share each layer")
+    pipeline_parallel: int = Field(
+        default=1, ge=1, description="number of pipeline stages, each with --tensor-parallel GPUs"
+    )
     request_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="longest time in which neither a prompt nor any given to the engine before it is answered; 600 for a "
-        "head, 3600 for a judge",
+        description="seconds without an answer to a prompt, or to any prompt before it, until the prompt fails; "
+        "default: 600 for reward heads, 3600 for judges",
     )
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="prompts given to the engine at a time; as many as it works on if not given"
+        default=None,
+        description="maximum number of prompts in the engine at a time; default: as many as it processes at once",
     )
     autoscaled: bool = Field(
-        default=False, description="the cluster gets more nodes when they are asked for: wait for GPUs that it hasn't yet"
+        default=False, description="the cluster adds nodes on demand: wait for GPUs that it doesn't have yet"
     )
     placement_timeout_s: float = Field(
         default=1800.0,
         gt=0,
-        description="longest wait for the GPUs of the first engine, if others have them or they are to come",
+        description="maximum seconds to wait for the GPUs of the first engine, if others hold them or nodes are "
+        "still starting",
     )
-    engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")
+    engine_args: dict[str, Any] = Field(default_factory=dict, description="argument of vLLM's AsyncEngineArgs")
 
     @property
     def is_vllm(self) -> bool:
@@ -194,21 +220,22 @@ class PolicySettings(Settings):
 
     policy: str | None = Field(
         default=None,
-        description="the model that answers: a folder, a hub id, tiny-policy, or the URL of an OpenAI-compatible endpoint "
-        "(http://host:8000/v1); without one, the rows' own responses are the candidates",
+        description="model that generates candidates: a folder, a hub id, tiny-policy, or the URL of an "
+        "OpenAI-compatible endpoint (http://host:8000/v1); default: the rows' own responses are the "
+        "candidates",
     )
-    policy_name: str | None = Field(default=None, description="what the endpoint calls the model; its only one if not given")
+    policy_name: str | None = Field(default=None, description="name of the model at the endpoint; default: its only model")
     policy_revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
-    policy_dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the policy")
+    policy_dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the policy runs in; auto: the checkpoint's")
     policy_adapter: str | None = Field(default=None, description="folder of a LoRA adapter for the policy")
-    policy_system: str | None = Field(
-        default=None, min_length=1, description="system prompt for conversations that begin without one"
+    policy_system: str | None = Field(default=None, min_length=1, description="system prompt for conversations without one")
+    policy_temperature: float = Field(default=1.0, ge=0, le=2, description="sampling temperature of candidates")
+    policy_top_p: float = Field(default=1.0, gt=0, le=1, description="sample from this share of the probability")
+    policy_max_tokens: int = Field(
+        default=1024, ge=1, description="maximum tokens of a candidate; a longer one is cut off and not judged"
     )
-    policy_temperature: float = Field(default=1.0, ge=0, le=2, description="how candidates are drawn")
-    policy_top_p: float = Field(default=1.0, gt=0, le=1, description="draw from this share of the probability")
-    policy_max_tokens: int = Field(default=1024, ge=1, description="longest candidate; one that goes on isn't judged")
     policy_stop: tuple[str, ...] = Field(default=(), description="texts that end a candidate, and aren't part of it")
-    policy_seed: int = Field(default=0, description="another one draws other candidates")
+    policy_seed: int = Field(default=0, description="seed of the candidates")
 
     @property
     def is_endpoint(self) -> bool:
@@ -225,19 +252,24 @@ class PolicyEngineSettings(Settings):
     """How the policy's engines are started."""
 
     policy_replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="engines of the policy; as many as the GPUs carry that the judge leaves, or one"
+        default=None,
+        description="number of engines of the policy; default: as many as fit on the GPUs that the judge leaves, or one",
     )
-    policy_tensor_parallel: int = Field(default=1, ge=1, description="GPUs of one node that share a layer of the policy")
-    policy_pipeline_parallel: int = Field(default=1, ge=1, description="groups of GPUs that share the policy's layers out")
+    policy_tensor_parallel: int = Field(
+        default=1, ge=1, description="number of GPUs of one node that share each layer of the policy"
+    )
+    policy_pipeline_parallel: int = Field(
+        default=1, ge=1, description="number of pipeline stages of the policy, each with --policy-tensor-parallel GPUs"
+    )
     policy_max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="candidates that are drawn at a time, by an engine or from the endpoint; as many as the engine works on "
-        "if not given, 512 from an endpoint",
+        description="maximum number of candidates generated at a time, by an engine or the endpoint; default: as "
+        "many as the engine processes at once, 512 for an endpoint",
     )
     endpoint_patience_s: float = Field(
         default=300.0,
         gt=0,
-        description="seconds to wait for an endpoint that answers nothing (no connection, 429, 5xx, time-outs) until the "
-        "run stops; the same command then draws what is missing",
+        description="seconds without any answer from an endpoint (no connection, 429, 5xx, time-outs) until the "
+        "run stops; the same command then generates what is missing",
     )
-    policy_engine_args: dict[str, Any] = Field(default_factory=dict, description="passed on to vLLM's AsyncEngineArgs")
+    policy_engine_args: dict[str, Any] = Field(default_factory=dict, description="argument of vLLM's AsyncEngineArgs")
