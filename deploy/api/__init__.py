@@ -1,6 +1,7 @@
 """The wire formats: one file each, found by being here, and in each nothing but a translation.
 
 A file defines `router`; it turns a request into the core's, and the core's scores into an answer.
+`docs/contributing/http-routes.md` says how to add one.
 """
 
 import importlib

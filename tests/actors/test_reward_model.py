@@ -292,7 +292,8 @@ def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, n
 
 
 def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="--family nonsense is none that Assay knows; there are attributes, first-logit, "):
+    names = ", ".join(sorted(families()))
+    with pytest.raises(ModelError, match=f"--family nonsense is none that Assay knows; there are {names}"):
         resolve_model(ModelSettings(model=SCALAR, family="nonsense"), RenderSettings())
     with pytest.raises(ModelError, match="a LlamaForSequenceClassification with 1 labels, which --family attributes can't"):
         resolve_model(ModelSettings(model=SCALAR, family="attributes"), RenderSettings())

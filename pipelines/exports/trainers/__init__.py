@@ -1,6 +1,7 @@
 """Rows in each trainer's exact shape, by pure functions: one trainer a file, found by being here.
 
-A file defines `PAIRS`, formats made of preference pairs, or `RESPONSES`, formats made of single responses, or both:
+A file defines `PAIRS`, formats made of preference pairs, or `RESPONSES`, formats made of single responses, or both
+(`docs/contributing/trainer-exports.md`):
 
 made = PAIR_FORMATS["trl"]
 if (reason := made.check(pair)) is None:   # or why it can't be said in this format
