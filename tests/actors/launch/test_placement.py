@@ -11,7 +11,7 @@ import pytest
 from actors.capacity.layout import Layout
 from actors.capacity.sizes import SIZES
 from actors.checkpoint.checkpoint_files import locate
-from actors.errors import SettingsError
+from actors.errors import EngineError, SettingsError
 from actors.launch import placement
 from actors.launch.placement import check_memory, nodes_for, with_node
 from actors.reward_model import RewardModel, resolve_model
@@ -105,3 +105,45 @@ def test_a_quantised_checkpoint_is_left_to_the_engine(
     config = json.loads((tmp_path / "fp8" / "config.json").read_text())
     (tmp_path / "fp8" / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
     check_memory(EngineSettings(), replace(model, model=str(tmp_path / "fp8")))
+
+
+def busy(monkeypatch: pytest.MonkeyPatch, *rooms: list[str]) -> list[float]:
+    """A node whose GPUs are in use; requests for room are answered with `rooms`. Returns the seconds that each may wait."""
+    waits, answers = list[float](), iter(rooms)
+
+    def find_room(layout: Layout, wait_s: float) -> list[str]:
+        waits.append(wait_s)
+        return next(answers, [])
+
+    on(monkeypatch, H100S)
+    monkeypatch.setattr(placement, "engine_gpus", lambda settings: settings.tensor_parallel)
+    monkeypatch.setattr(placement, "check_memory", lambda settings, model: None)
+    monkeypatch.setattr(placement, "_free_gpus", lambda: {"0": 1.0})
+    monkeypatch.setattr(placement, "_find_room", find_room)
+    monkeypatch.setattr(placement, "sweep", lambda: None)
+    return waits
+
+
+def test_gpus_that_others_hold_are_waited_for_and_the_wait_is_said_once(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, messages = busy(monkeypatch, [], [], ["0"]), list[str]()
+    placement.wait_for_room(EngineSettings(tensor_parallel=2, placement_timeout_s=60.0), model, messages.append)
+    assert messages == ["waiting up to 60 s for 2 GPUs of one node; free are 1 node with 1"]
+    assert len(waits) == 3
+    assert max(waits) < 60.0, "a lost node must be noticed while others are waited for"
+
+
+def test_free_gpus_are_taken_without_a_word(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, messages = busy(monkeypatch, ["0"]), list[str]()
+    placement.wait_for_room(EngineSettings(tensor_parallel=2), model, messages.append)
+    assert (len(waits), messages) == (1, [])
+
+
+def test_gpus_that_never_come_free_end_the_wait_with_what_there_was(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy(monkeypatch)
+    settings = EngineSettings(tensor_parallel=2, placement_timeout_s=0.01)
+    with pytest.raises(EngineError, match=r"TP 2 waited 0 s for 2 GPUs of one node; free are 1 node with 1"):
+        placement.wait_for_room(settings, model, lambda message: None)
