@@ -17,11 +17,11 @@ PROMPTS, RESPONSES = 60, 6
 
 ENSEMBLE = """
 import json, sys
-from pipelines import ensembling
+from pipelines.ensembles import score_ensemble
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
-ensembling._GROUP_BYTES = ensembling._WAVE = 1
-ensembling.ensemble(build(EnsembleSettings, json.loads(sys.argv[1])))
+score_ensemble._GROUP_BYTES = score_ensemble._WAVE = 1
+score_ensemble.ensemble(build(EnsembleSettings, json.loads(sys.argv[1])))
 """
 """Parts are combined one by one: there must be something left to do when it is killed."""
 

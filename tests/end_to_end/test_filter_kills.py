@@ -15,10 +15,10 @@ ROWS = 2000
 
 FILTER = """
 import json, sys
-from pipelines import filtering
+from pipelines.filtering import filter_corpus
 from pipelines.settings.run_settings import FilterSettings
-filtering._GROUP_PARTS = filtering._OUTPUT_BYTES = 1
-filtering.keep(FilterSettings(**json.loads(sys.argv[1])))
+filter_corpus._GROUP_PARTS = filter_corpus._OUTPUT_BYTES = 1
+filter_corpus.keep(FilterSettings(**json.loads(sys.argv[1])))
 """
 """A file for each part, where a filter would put 64 MiB into one: there must be something left to do when it is killed."""
 

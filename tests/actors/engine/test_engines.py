@@ -311,11 +311,12 @@ def test_prompts_can_be_refused_or_get_nothing_finite(start_fake: Start) -> None
 
 def test_a_prompt_can_end_the_process() -> None:
     script = (
-        "from actors.engine.fake_engine import FakeEngine, Fault, Faults\n"
-        "engine = FakeEngine(1, 9, faults=Faults(at={7: Fault.EXIT}))\n"
+        "from actors.engine.fake_engine import FakeEngine, FakeFault, Faults\n"
+        "engine = FakeEngine(1, 9, faults=Faults(at={7: FakeFault.EXIT}))\n"
         "engine.submit(engine.pool([7], 'last')).result()\n"
     )
-    assert run([sys.executable, "-c", script], check=False, timeout=SECONDS).returncode == 1
+    ended = run([sys.executable, "-c", script], check=False, capture_output=True, timeout=SECONDS)
+    assert (ended.returncode, ended.stderr) == (1, b""), "an error of the script's own ends with 1 as well"
 
 
 def test_no_more_than_the_limit_are_inside_and_the_others_wait_without_a_deadline() -> None:
