@@ -33,7 +33,7 @@ from tests.support.clusters import cluster
 from tests.support.commands import summary
 from tests.support.corpora import lines, scored, settings, write
 from tests.support.endpoints import deploy, free_port, wait
-from tests.support.processes import family
+from tests.support.processes import family, name
 from tiny_models.synthetic import pairs
 
 pytestmark = pytest.mark.long
@@ -98,7 +98,7 @@ def test_what_the_cluster_hasnt_is_refused_at_once(corpus: Path, two_nodes: Any,
         EngineError, match="TP 4 x PP 2 needs 2 times 4 GPUs, each time of one node, and the cluster has 2 no"
     ):
         score(wrong)
-    assert not [process for process in family(psutil.Process()) if "EngineCore" in process.name()]
+    assert not [process for process in family(psutil.Process()) if "EngineCore" in name(process)]
 
 
 def test_a_replica_over_two_nodes_gives_the_same_numbers(corpus: Path, expected: list[float], two_nodes: Any) -> None:

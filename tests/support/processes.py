@@ -18,6 +18,14 @@ def family(process: psutil.Process) -> list[psutil.Process]:
     return list(members.values())
 
 
+def name(process: psutil.Process) -> str:
+    """The name of a process; empty if it has ended."""
+    try:
+        return process.name()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
+
+
 def title(process: psutil.Process) -> str:
     """The command line of a process; empty if it has ended."""
     try:

@@ -409,7 +409,7 @@ def test_a_threshold_that_isnt(tmp_path: Path) -> None:
 
 def test_formats_that_nobody_knows_are_told_with_those_there_are(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", *SIX)
-    with pytest.raises(SettingsError, match="--for nobody is no format of pairs; there are trl, ") as caught:
+    with pytest.raises(SettingsError, match="--for nobody is no format of pairs; there are llama-factory, ") as caught:
         pair(folder, tmp_path / "out", trainer="nobody")
     assert all(name in str(caught.value) for name in PAIR_FORMATS)
     with pytest.raises(SettingsError, match=r"--for kto is no format of pairs \(of single responses: `assay export`"):
