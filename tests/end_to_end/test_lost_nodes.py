@@ -81,7 +81,7 @@ def test_what_a_lost_judge_held_is_begun_again_by_the_others(
         found = sample(own, notes)
     thread.join()
     assert (found.prompts, found.drawn, found.scored.failed) == (PROMPTS, 2 * PROMPTS, 0)
-    # Whether a step had committed a part just before its node went, and then did its work again, is a matter of milliseconds.
+    # Whether a part was committed just before its node went, and its work was then done again, is a matter of milliseconds.
     losses = [note for note in notes.losses if "overlapped an older part" not in note]
     assert losses == ["an engine went with its node, and found no other place; the others go on"]
     assert len({(row["row"], row["response_name"]) for row in scored(out)}) == 2 * PROMPTS
