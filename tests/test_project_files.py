@@ -22,7 +22,7 @@ def test_every_file_names_the_same_version_and_its_day() -> None:
     citation = document("CITATION.cff")
     changes = re.search(r"^## (\d\S+) \((\S+)\)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert changes is not None
-    assert changes.groups() == (VERSION, citation["date-released"].isoformat())
+    assert changes.groups() == (VERSION, str(citation["date-released"]))
     assert citation["version"] == VERSION
     assert citation["license"] == PROJECT["license"]
     assert set(re.findall(r"assay==(\S+)", (REPOSITORY / "deploy" / "Dockerfile").read_text())) == {VERSION}

@@ -203,7 +203,7 @@ def test_the_parts_and_what_was_made_of_them_must_add_up(
     asked, steps = told(corpus, out), steps_of(out, pairs=tmp_path / "pairs")
     sample(asked)
     with monkeypatch.context() as patch:
-        patch.setattr(export_job, "_delete_others", _dies)
+        patch.setattr(export_job, "_delete_stale", _dies)
         with pytest.raises(RunStopped):
             streamed(asked, steps)
     note = next((tmp_path / "pairs" / "done").glob("*.json"))
