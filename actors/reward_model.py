@@ -4,19 +4,18 @@ Families are found by being in `actors/models/`: adding one is adding a file the
 (`actors/contracts/family.py` says what it holds), and its test.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import actors.models
+from actors import models
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
+from actors.modules import modules_in
 from actors.records import Reasoning
 from actors.settings.replica import (
     AS_ITS_CARD,
@@ -83,8 +82,7 @@ class RewardModel:
 @cache
 def families() -> Mapping[str, Family]:
     """All families by name."""
-    names = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
-    modules = [importlib.import_module(f"actors.models.{name}") for name in names]
+    modules = modules_in(models.__name__, models.__path__)
     return {module.FAMILY.name: module.FAMILY for module in modules}
 
 

@@ -201,10 +201,10 @@ class R3(Judge):
 
 def _read_scores(answer: str) -> Iterator[Hashable]:
     """Each `score`, in whole objects and in broken ones; None for one whose value can't be read."""
-    objects, rest = objects_and_rest(answer)
+    objects, remainder = objects_and_rest(answer)
     for score in (
         *(block["score"] for block in objects if "score" in block),
-        *(match["score"] for match in _SCORE.finditer(rest)),
+        *(match["score"] for match in _SCORE.finditer(remainder)),
     ):
         yield str(score).lower() if isinstance(score, bool) else score if isinstance(score, str | int | float) else None
 

@@ -15,26 +15,10 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Verbs(Protocol):
-    """What a call may ask: see the methods of `OnlineScorer`."""
-
-    def score(self, requests: Sequence[ScoreRequest]) -> Awaitable[list[RequestScores]]:
-        """See `OnlineScorer.score`."""
-
-    def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> Awaitable[list[RawOutputs]]:
-        """See `OnlineScorer.read`."""
-
-    def write(self, request: ScoreRequest, sampling: Sampling) -> Awaitable[list[JudgeText] | Refused]:
-        """See `OnlineScorer.write`."""
-
-    def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Awaitable[Choice | Refused | Unfit]:
-        """See `OnlineScorer.choose`."""
-
-
 class Call(Protocol[T_co]):
     """A question to a model, picklable, with the type of its answer."""
 
-    def run(self, scorer: Verbs) -> Awaitable[T_co]:
+    def run(self, scorer: OnlineScorer) -> Awaitable[T_co]:
         """Ask it. Raises what the scorer's method raises."""
 
 
@@ -44,7 +28,7 @@ class ScoreCall:
 
     requests: Sequence[ScoreRequest]
 
-    def run(self, scorer: Verbs) -> Awaitable[list[RequestScores]]:
+    def run(self, scorer: OnlineScorer) -> Awaitable[list[RequestScores]]:
         """See `Call.run`."""
         return scorer.score(self.requests)
 
@@ -55,7 +39,7 @@ class ReadCall:
 
     prompts: Sequence[Rendered | ScoreRequest]
 
-    def run(self, scorer: Verbs) -> Awaitable[list[RawOutputs]]:
+    def run(self, scorer: OnlineScorer) -> Awaitable[list[RawOutputs]]:
         """See `Call.run`."""
         return scorer.read(self.prompts)
 
@@ -67,7 +51,7 @@ class WriteCall:
     request: ScoreRequest
     sampling: Sampling
 
-    def run(self, scorer: Verbs) -> Awaitable[list[JudgeText] | Refused]:
+    def run(self, scorer: OnlineScorer) -> Awaitable[list[JudgeText] | Refused]:
         """See `Call.run`."""
         return scorer.write(self.request, self.sampling)
 
@@ -79,7 +63,7 @@ class ChooseCall:
     messages: Sequence[Message]
     labels: Sequence[str]
 
-    def run(self, scorer: Verbs) -> Awaitable[Choice | Refused | Unfit]:
+    def run(self, scorer: OnlineScorer) -> Awaitable[Choice | Refused | Unfit]:
         """See `Call.run`."""
         return scorer.choose(self.messages, self.labels)
 

@@ -79,11 +79,11 @@ class Stems:
         return (text[:end], token) if end >= self._shortest else ("", "")
 
     def _cuts_exactly(self, token: str, written: Sequence[str]) -> bool:
-        """Whether a token occurs in these texts, and cutting each of them there gives the same ids as the whole text."""
+        """Whether a token occurs in these texts, and cutting each of them there gives the same ids as the uncut text."""
         for text in (sample for sample in written if token in sample):
             at = text.find(token)
-            before, after, whole = self._tokenize([text[: at + len(token)], text[at:], text])
-            if before + after[1:] != whole:
+            before, after, uncut = self._tokenize([text[: at + len(token)], text[at:], text])
+            if before + after[1:] != uncut:
                 return False
         return any(token in text for text in written)
 
@@ -111,8 +111,8 @@ def _cutters(tokenizer: Any) -> list[str]:
         return []
     added = [token for token in tokenizer.added_tokens_decoder.values() if not token.normalized and token.content]
     texts = [token.content for token in added]
-    whole = [token.content for token in added if not token.single_word and token.content == token.content.strip()]
-    return [text for text in whole if not any(_may_overlap(text, other) for other in texts)]
+    unconditional = [token.content for token in added if not token.single_word and token.content == token.content.strip()]
+    return [text for text in unconditional if not any(_may_overlap(text, other) for other in texts)]
 
 
 def _may_overlap(token: str, other: str) -> bool:

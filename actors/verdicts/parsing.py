@@ -62,7 +62,7 @@ def the_only(values: Iterable[T]) -> T:
 
 def between(text: str, begin: str, end: str) -> str:
     """The text between two marks. Raises `Unreadable` unless every `begin` has its `end`, and all blocks are equal."""
-    blocks = [rest.partition(end) for rest in text.split(begin)[1:]]
+    blocks = [piece.partition(end) for piece in text.split(begin)[1:]]
     if not all(ended for _, ended, _ in blocks):
         raise Unreadable(Reason.NO_VERDICT)
     return the_only(block.strip() for block, _, _ in blocks)
@@ -74,24 +74,24 @@ def objects(text: str, *names: str) -> list[Mapping[str, Any]]:
     An object with a duplicate name is left out: nobody can tell which value was meant. Raises `Unreadable` if one of `names`
     has a value outside of all objects that parse: the verdict may be there, and the object that parses a quotation.
     """
-    parsed, rest = objects_and_rest(text)
-    if names and re.search(rf"""(["'])(?:{"|".join(map(re.escape, names))})\1\s*:""", rest):
+    parsed, remainder = objects_and_rest(text)
+    if names and re.search(rf"""(["'])(?:{"|".join(map(re.escape, names))})\1\s*:""", remainder):
         raise Unreadable(Reason.NO_VERDICT)
     return parsed
 
 
 def objects_and_rest(text: str) -> tuple[list[Mapping[str, Any]], str]:
     """The objects, and the text without them."""
-    objects, rest = [], []
+    objects, gaps = [], []
     at = begin = 0
     while (begin := text.find("{", begin)) >= 0:
         parsed, end = _parse_object(text, begin)
         if parsed is not None:
             objects.append(parsed)
-            rest.append(text[at:begin])
+            gaps.append(text[at:begin])
             at = end
         begin = end
-    return objects, " ".join((*rest, text[at:]))
+    return objects, " ".join((*gaps, text[at:]))
 
 
 def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
@@ -131,12 +131,12 @@ def _parse_python(text: str) -> Mapping[str, Any] | None:
             warnings.simplefilter("ignore")  # a SyntaxWarning for each odd backslash in a judge's text
             tree = ast.parse(text, mode="eval").body
             value = ast.literal_eval(tree)
-            whole = all(
+            has_unique_keys = all(
                 len(ast.literal_eval(node)) == len(node.keys) for node in ast.walk(tree) if isinstance(node, ast.Dict)
             )
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-    return value if isinstance(value, dict) and whole else None
+    return value if isinstance(value, dict) and has_unique_keys else None
 
 
 class _DuplicateName(ValueError):

@@ -87,15 +87,15 @@ class PairwiseRecord:
         with the most frequent result. `both_orders`: others that it was compared with in both orders; of these
         `order_decided` have another winner in each order, and in `first_preferred` that winner was shown first.
         """
-        both = [meeting for meeting in self.meetings.values() if meeting.first and meeting.second]
-        shares = [(_mean(meeting.first), _mean(meeting.second)) for meeting in both]
+        swapped = [meeting for meeting in self.meetings.values() if meeting.first and meeting.second]
+        shares = [(_mean(meeting.first), _mean(meeting.second)) for meeting in swapped]
         # One side above a half and the other below gives a negative product; a tie in either order doesn't count.
         flipped = [(first, second) for first, second in shares if (first - 0.5) * (second - 0.5) < 0]
         return {
             WIN_RATE: self.win_rate,
             LOSSES: float(sum(share < 0.5 for share in self.outcomes)),
             AGREEMENT: _mean([meeting.agreement for meeting in self.meetings.values()]),
-            BOTH_ORDERS: float(len(both)),
+            BOTH_ORDERS: float(len(swapped)),
             ORDER_DECIDED: float(len(flipped)),
             FIRST_PREFERRED: float(sum(first > second for first, second in flipped)),
         }

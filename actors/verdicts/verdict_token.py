@@ -21,13 +21,13 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
     `marks` are the texts of these two tokens. Raises `Unreadable` if the text doesn't end with `after` and one of them.
     """
     yes, no = ids
-    rest = _trailing_space(answer_of(generation.text), after, marks)
-    if rest is None:
+    space = _trailing_space(answer_of(generation.text), after, marks)
+    if space is None:
         raise Unreadable(Reason.NO_VERDICT)
     at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
     # After the answer come white space, of which each character may be a token, and the token that ends the text. Further
     # to the left an equal token is another word's.
-    if at is None or len(generation.token_ids) - 1 - at > rest + 1:
+    if at is None or len(generation.token_ids) - 1 - at > space + 1:
         raise Unreadable(Reason.NO_VERDICT)
     logprobs = generation.logprobs[at]
     return max(logprobs[yes], LEAST) - max(logprobs[no], LEAST)
@@ -42,11 +42,11 @@ def _trailing_space(text: str, after: str, marks: Sequence[str]) -> int | None:
     written = text.rstrip()
     for mark in marks:
         word = mark.rstrip()
-        rest = text[len(written) :]
-        if not written.endswith(word) or not rest.startswith(mark[len(word) :]):
+        space = text[len(written) :]
+        if not written.endswith(word) or not space.startswith(mark[len(word) :]):
             continue
         before = written[: len(written) - len(word)]
         bare, bare_after = before.rstrip(" \t"), after.rstrip(" \t")
         if bare.endswith(bare_after) and before.startswith(after[len(bare_after) :], len(bare)):
-            return len(rest) - (len(mark) - len(word))
+            return len(space) - (len(mark) - len(word))
     return None

@@ -4,15 +4,12 @@ A file defines `router`; it turns a request into the core's, and the core's scor
 `docs/contributing/http-routes.md` says how to add one.
 """
 
-import importlib
-import pkgutil
-
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-ROUTERS: tuple[APIRouter, ...] = tuple(
-    importlib.import_module(f"{__name__}.{module.name}").router for module in pkgutil.iter_modules(__path__)
-)
+from actors.modules import modules_in
+
+ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in modules_in(__name__, __path__))
 
 
 def paths(method: str) -> list[str]:
@@ -20,7 +17,8 @@ def paths(method: str) -> list[str]:
     routes = [
         route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute) and method in route.methods
     ]
-    named: dict[object, list[str]] = {}
+    by_endpoint: dict[object, list[str]] = {}
     for route in routes:
-        named.setdefault(route.endpoint, []).append(route.path)
-    return sorted(path for same_endpoint in named.values() if "{" not in (path := min(same_endpoint, key=len)))
+        by_endpoint.setdefault(route.endpoint, []).append(route.path)
+    shortest = (min(aliases, key=len) for aliases in by_endpoint.values())
+    return sorted(path for path in shortest if "{" not in path)

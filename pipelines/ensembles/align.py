@@ -54,15 +54,15 @@ def align_members(runs: Sequence[MemberRun]) -> Iterator[AlignedPart]:
 
     Raises `AuditError` unless all members hold exactly the same responses; it names the first that differs.
     """
-    first, *others = runs
-    if strange := [run.name for run in others if run.by_file.keys() != first.by_file.keys()]:
+    first, *further = runs
+    if strange := [run.name for run in further if run.by_file.keys() != first.by_file.keys()]:
         raise AuditError(f"the members weren't made of the same files: {strange[0]} of others than {first.name}")
     within_row = any(run.manifest.columns.within_row for run in runs)
     for file in first.manifest.files:
         streams = [_Responses(run, file) for run in runs]
         for part in first.by_file[_file(file)]:
             tables = [stream.take(part.counts.responses) for stream in streams]
-            for run, table in zip(others, tables[1:], strict=True):
+            for run, table in zip(further, tables[1:], strict=True):
                 _check_same(first.name, tables[0], run.name, table)
             yield AlignedPart(part, _combine(tables, within_row))
         # The first member is used up here; this finds a member with more responses than it.

@@ -3,13 +3,12 @@
 A shape is found by being in `shapes/`: a module there defines `SHAPE`, `PROMPT_SHAPE` or both.
 """
 
-import importlib
-import pkgutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from actors.errors import Rejected, SettingsError, SourceError
+from actors.modules import modules_in
 from actors.records import Reason
 from pipelines.formats import shapes
 from pipelines.formats.rows import RowRequests
@@ -18,9 +17,7 @@ from pipelines.formats.shape import Shape
 
 def _find(name: str) -> dict[str, Shape]:
     """Each module's constant of that name, for the modules of `shapes` that have one, by the shape's name."""
-    modules = [
-        importlib.import_module(f"{shapes.__name__}.{module.name}") for module in pkgutil.iter_modules(shapes.__path__)
-    ]
+    modules = modules_in(shapes.__name__, shapes.__path__)
     return {shape.name: shape for module in modules if (shape := getattr(module, name, None)) is not None}
 
 

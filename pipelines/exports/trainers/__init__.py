@@ -8,13 +8,12 @@ if (reason := made.check(pair)) is None:   # or why it can't be said in this for
     rows = made.rows(pair)                 # dicts, ready for JSON
 """
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 
+from actors.modules import modules_in
 from pipelines.exports.trainer_format import PairFormat, ResponseFormat
 
-_MODULES = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+_MODULES = modules_in(__name__, __path__)
 
 PAIR_FORMATS: Mapping[str, PairFormat] = {made.name: made for module in _MODULES for made in getattr(module, "PAIRS", ())}
 RESPONSE_FORMATS: Mapping[str, ResponseFormat] = {
