@@ -1,6 +1,6 @@
-"""What an endpoint asks of a model, as values: they travel whole from a route to the replica that answers them.
+"""The calls that an endpoint makes of a model, as picklable values that travel from a route to a replica.
 
-A verb more is a method of `OnlineScorer`, a class here, and what the endpoint counts of it (`deploy.models.service`).
+A further call needs a method of `OnlineScorer`, a class here, and its accounting in `deploy.models.service`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Sequence

@@ -42,7 +42,7 @@ def _prompt_shapes() -> list[str]:
 
 
 def _all_shapes() -> list[str]:
-    """`sample` judges the rows' own responses where no policy is given."""
+    """Both kinds: without a policy, `sample` judges the rows' own responses."""
     return sorted({*_prompt_shapes(), *_row_shapes()})
 
 
@@ -62,7 +62,7 @@ VALUES: Mapping[str, Callable[[], list[str]]] = {
     "ensemble format": _row_shapes,
     "family": _families,
 }
-"""What an option takes that is found by being in a folder, by option or by command and option. Loaded when help is shown."""
+"""The values of options that take a name found in a folder; keys are an option's name, or a command and an option."""
 
 
 class OneValue(click.Option):
@@ -72,7 +72,7 @@ class OneValue(click.Option):
         super().__init__(*arguments, **{**options, "multiple": True})
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The help, with the values that there are where code says which: they are looked up only now."""
+        """The option's help, with its possible values from `VALUES`, which are imported only when help is shown."""
         record = super().get_help_record(ctx)
         names = VALUES.get(f"{ctx.info_name} {self.name}") or VALUES.get(f"{self.name}")
         return (record[0], f"{record[1]}; there are {', '.join(names())}") if record and names else record

@@ -15,15 +15,15 @@ from pipelines.formats.rows import RowRequests
 from pipelines.formats.shape import Shape
 
 
-def _find(name: str) -> dict[str, Shape]:
-    """Each module's constant of that name, for the modules of `shapes` that have one, by the shape's name."""
+def _find_shapes(constant: str) -> dict[str, Shape]:
+    """The shapes that the modules of `shapes` define under the name `constant`, by their own names."""
     modules = modules_in(shapes.__name__, shapes.__path__)
-    return {shape.name: shape for module in modules if (shape := getattr(module, name, None)) is not None}
+    return {shape.name: shape for module in modules if (shape := getattr(module, constant, None)) is not None}
 
 
-SHAPES = _find("SHAPE")
+SHAPES = _find_shapes("SHAPE")
 """Shapes of rows whose responses are judged, by name."""
-PROMPT_SHAPES = _find("PROMPT_SHAPE")
+PROMPT_SHAPES = _find_shapes("PROMPT_SHAPE")
 """Shapes of rows whose prompt a policy answers, by name."""
 
 Turns = Literal["final", "all"]

@@ -3,9 +3,9 @@
 A file defines `PAIRS`, formats made of preference pairs, or `RESPONSES`, formats made of single responses, or both
 (`docs/contributing/trainer-exports.md`):
 
-made = PAIR_FORMATS["trl"]
-if (reason := made.check(pair)) is None:   # or why it can't be said in this format
-    rows = made.rows(pair)                 # dicts, ready for JSON
+form = PAIR_FORMATS["trl"]
+if (reason := form.check(pair)) is None:   # or why this format can't express the pair
+    rows = form.rows(pair)                 # dicts, ready for JSON
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pipelines.exports.trainer_format import PairFormat, ResponseFormat
 
 _MODULES = modules_in(__name__, __path__)
 
-PAIR_FORMATS: Mapping[str, PairFormat] = {made.name: made for module in _MODULES for made in getattr(module, "PAIRS", ())}
+PAIR_FORMATS: Mapping[str, PairFormat] = {form.name: form for module in _MODULES for form in getattr(module, "PAIRS", ())}
 RESPONSE_FORMATS: Mapping[str, ResponseFormat] = {
-    made.name: made for module in _MODULES for made in getattr(module, "RESPONSES", ())
+    form.name: form for module in _MODULES for form in getattr(module, "RESPONSES", ())
 }
