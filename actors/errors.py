@@ -13,7 +13,7 @@
     |   +-- EngineTimeout     one request passed its deadline and was aborted; the engine goes on
     |   +-- CrashLoop         it died too often for another start to make sense
     |   `-- EnginesLost       their nodes are gone, and work waits for them that others could do
-    +-- RunStopped            a run ended early on purpose; the same command goes on from there (exit code 3)
+    +-- RunStopped            a run ended early on purpose; the same command resumes it (exit code 3)
     +-- AuditError            the parts of a run don't add up to its input (exit code 4)
     |   `-- NothingScored     they do, and no response has a reward
     +-- Unreadable            a judge's text doesn't give the number; never leaves the core
@@ -78,7 +78,7 @@ class EnginesLost(EngineError):
 
 
 class RunStopped(AssayError):
-    """A run ended early on purpose; what it committed stays, and the same command goes on from there."""
+    """A run ended early on purpose; what it committed stays, and the same command resumes it."""
 
 
 class AuditError(AssayError):

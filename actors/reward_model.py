@@ -170,7 +170,7 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
     if named is not None:
         family = families().get(named)
         if family is None:
-            raise ModelError(f"--family {named} is none that Assay knows; there are {', '.join(sorted(families()))}")
+            raise ModelError(f"--family {named} isn't a family that Assay knows; there are {', '.join(sorted(families()))}")
         if not family.fits(checkpoint):
             raise ModelError(f"{description}, which --family {named} can't read: it reads {family.summary}")
         published = family_known(checkpoint.known_as(model))

@@ -6,7 +6,7 @@ import click
 
 from actors.errors import SettingsError
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
-from pipelines.cli.flags import OneValue, given, settings_options
+from pipelines.cli.flags import OneValue, given_options, settings_options
 from pipelines.settings.options import build, from_yaml, validate
 
 
@@ -23,7 +23,7 @@ from pipelines.settings.options import build, from_yaml, validate
 @settings_options(SingleModelSettings, "model")
 def serve(model: str | None, names: tuple[str, ...], file: str | None, **options: Any) -> None:
     """Serve one or several models over HTTP, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl command."""
-    set_options = given(options)
+    set_options = given_options(options)
     address_options = {name: set_options.pop(name) for name in AddressSettings.model_fields if name in set_options}
     address = build(AddressSettings, address_options)
     settings = _from_file(file, model, set_options) if file else _one_model(model, names, set_options)
@@ -41,7 +41,9 @@ def _one_model(model: str | None, names: tuple[str, ...], options: dict[str, Any
 
 def _from_file(file: str, model: str | None, options: dict[str, Any]) -> EndpointSettings:
     if model is not None or options:
-        raise SettingsError(f"--file {file} says all but the address: leave out {', '.join(sorted({*options, 'model'}))}")
+        raise SettingsError(
+            f"--file {file} sets everything but the address: leave out {', '.join(sorted({*options, 'model'}))}"
+        )
     try:
         with open(file, encoding="utf-8") as opened:
             document = from_yaml(opened.read(), file)

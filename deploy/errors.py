@@ -64,7 +64,7 @@ def no_score_error(reason: Reason | None, place: str = "messages") -> ApiError:
     if reason is Reason.ENGINE_TIMEOUT:
         return ApiError(504, f"{prefix}the model took too long", code=reason)
     if reason in _MODEL_FAULTS:
-        return ApiError(500, f"{prefix}the model was asked, and gave no reward: {reason}", code=reason)
+        return ApiError(500, f"{prefix}the model answered without a reward: {reason}", code=reason)
     return BadRequest(f"{prefix}the conversation can't be judged: {reason}", field, reason)
 
 

@@ -65,7 +65,7 @@ def _start(application: serve.Application, options: HTTPOptions) -> None:
     except KeyboardInterrupt:
         raise
     except Exception as error:  # Serve raises a RuntimeError with all its logs in the message
-        raise RunStopped(f"the endpoint doesn't start: {_cause(error)}") from error
+        raise RunStopped(f"the endpoint failed to start: {_cause(error)}") from error
 
 
 def _cause(error: Exception) -> str:

@@ -24,7 +24,7 @@ from actors.settings.base import Settings
 from actors.settings.rubric import RubricSettings
 from deploy import api
 from pipelines.cli.app import cli
-from pipelines.cli.flags import given
+from pipelines.cli.flags import given_options
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import SHAPES
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
@@ -163,7 +163,7 @@ def check_assay(words: Sequence[str]) -> None:
     with command.make_context(words[0], rest, parent=parent) as context:
         if settings := SETTINGS.get(words[0]):
             known = {name: value for name, value in context.params.items() if name != "as_json"}
-            build(settings, given(known))
+            build(settings, given_options(known))
     assert f'"{words[0]}"' in (REPOSITORY / RUN_BY[words[0]]).read_text()
 
 

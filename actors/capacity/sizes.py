@@ -72,7 +72,7 @@ def size_of(checkpoint: Checkpoint) -> Size:
     """The size of a checkpoint that is here, by its config and the shapes of its weights. Raises `ModelError`."""
     shapes = [shape for shape in checkpoint.tensors.values() if shape is not None]
     if not shapes or len(shapes) < len(checkpoint.tensors):
-        raise ModelError(f"{checkpoint.folder}: not all weights are here, so how large it is can't be told")
+        raise ModelError(f"{checkpoint.folder}: some weight files are missing, so its size is unknown")
     config: Mapping[str, Any] = checkpoint.config.get("text_config") or checkpoint.config
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])

@@ -72,7 +72,7 @@ class Checkpoint:
             folder = snapshot_download(hub_id, revision=revision, allow_patterns=files)
         except Exception as error:  # the hub's client raises a dozen unrelated types, offline, missing and gated alike
             raise ModelError(
-                f"{hub_id} is no local folder, and it can't be had from the hub: {error}. "
+                f"{hub_id} isn't a local folder, and fetching it from the hub failed: {error}. "
                 "Check the id, the network, and HF_TOKEN if the model is gated"
             ) from error
         return cls(Path(folder), Path(folder).name)
@@ -222,7 +222,7 @@ class Adapter:
         instance = cls(Path(locate(adapter)))
         if not instance.folder.joinpath("adapter_config.json").is_file() or not any(instance.folder.glob("*.safetensors")):
             raise ModelError(
-                f"{adapter} is no LoRA adapter: a folder with adapter_config.json and adapter_model.safetensors"
+                f"{adapter} isn't a LoRA adapter, which is a folder with adapter_config.json and adapter_model.safetensors"
             )
         return instance
 
@@ -232,7 +232,7 @@ class Adapter:
         try:
             return int(json.loads((self.folder / "adapter_config.json").read_text())["r"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{self.folder / 'adapter_config.json'} doesn't say the rank `r`: {error!r}") from error
+            raise ModelError(f"{self.folder / 'adapter_config.json'} has no valid rank `r`: {error!r}") from error
 
     def fingerprint(self) -> str:
         """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
@@ -245,7 +245,7 @@ def _header(file: Path) -> bytes:
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if not 0 < length <= os.path.getsize(file) - 8:
-            raise ModelError(f"{file} is no safetensors file, or not all of it; fetch it again")
+            raise ModelError(f"{file} isn't a complete safetensors file; fetch it again")
         return stream.read(length)
 
 

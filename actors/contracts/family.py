@@ -241,7 +241,7 @@ class Family(ABC):
         changed = settings.model_dump(exclude_defaults=True)
         if unknown := sorted(changed.keys() - self.ways):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
-            raise SettingsError(f"{flags}: the family {self.name} has no such way of being read")
+            raise SettingsError(f"{flags}: the family {self.name} doesn't take these options")
         family = copy.copy(self)
         family.way = settings
         return family

@@ -41,7 +41,7 @@ class Admission:
         self._cause_of_death: str | None = None
 
     @property
-    def held(self) -> int:
+    def request_count(self) -> int:
         """Requests that wait or are inside."""
         return len(self._tickets)
 

@@ -104,9 +104,9 @@ class FakeEngine:
         return "fake"
 
     @property
-    def held(self) -> int:
+    def request_count(self) -> int:
         """How many requests wait or are worked on."""
-        return self._admission.held
+        return self._admission.request_count
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""

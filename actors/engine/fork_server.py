@@ -189,7 +189,7 @@ class _Popen(popen_forkserver.Popen):
         try:
             self.sentinel, writer = server.connect_to_new_process(self._fds)
         except OSError as error:
-            raise EngineError(f"the process that engines are forked from is gone: {error}") from error
+            raise EngineError(f"the process that engines are forked from has ended: {error}") from error
         # The forked process notices by this pipe that we have ended: so a copy of the writing end stays open as long as we
         # live, and is closed with the process object.
         self.finalizer = util.Finalize(self, _close_all, (os.dup(writer), self.sentinel))

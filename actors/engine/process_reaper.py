@@ -24,7 +24,7 @@ _SHARED = re.compile(r"/dev/shm/(psm_[0-9a-f]+|[^/\s]+-cpushm_\d+)$")
 
 
 class ProcessReaper:
-    """Kills the processes started inside `held`, and those that they start, when this process ends or releases them."""
+    """Kills the processes started inside `marking`, and those that they start, when this process ends or releases them."""
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
@@ -37,7 +37,7 @@ class ProcessReaper:
         )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def marking(self) -> Iterator[None]:
         """Processes started in this block carry the mark."""
         # vLLM's processes set their title, which would be written over the environment that /proc shows.
         added = {VARIABLE: self._mark, "SPT_NOENV": "1"}

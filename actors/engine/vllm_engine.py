@@ -174,7 +174,7 @@ class VllmEngine:
         # This blocks the loop, which has nothing else to do yet. AsyncLLM is created on the loop, because it starts its task
         # that listens to the engine core on the loop that runs then.
         try:
-            with self._error_log.listening(), self._reaper.held(), _bind_cpus(self._workers):
+            with self._error_log.listening(), self._reaper.marking(), _bind_cpus(self._workers):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
                     config.cache_config.kv_cache_memory_bytes = _cpu_cache_bytes(config)
@@ -214,9 +214,9 @@ class VllmEngine:
         return tuple(process.pid for process in self._processes)
 
     @property
-    def held(self) -> int:
+    def request_count(self) -> int:
         """The number of requests that wait for vLLM or are inside it."""
-        return self._admission.held
+        return self._admission.request_count
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""

@@ -124,14 +124,14 @@ class Renderer:
         """The ids of a rendered text, and what the family appends to them."""
         return self._append_family_ids(self._tokenize([text])[0])
 
-    def as_it_is(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
+    def from_rendered(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
         """A prompt that a client has rendered, for one response: control tokens in it count as control tokens.
 
         `begin` prepends BOS where the tokenizer would and the text doesn't begin with it. The tokens that the family appends
         are appended here, too, unless they end the prompt already.
         """
         try:
-            ids = self._ids_as_they_are(prompt, begin)
+            ids = self._prompt_ids(prompt, begin)
         except Rejected as rejected:
             return RenderedRequest("", (RenderedResponse("final", rejected.reason),), ())
         if self._appended and ids:
@@ -143,7 +143,7 @@ class Renderer:
         prompts = () if reason else (Prompt(ids, (0,), at),)
         return RenderedRequest("", (RenderedResponse("final", reason),), prompts)
 
-    def _ids_as_they_are(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
+    def _prompt_ids(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
         if len(prompt) > self._limit and (not isinstance(prompt, str) or self._is_long(prompt)):
             raise Rejected(Reason.TOO_LONG)  # before the tokenizer, or a copy of the list, takes time and memory
         ids = self._tokenize([self._check_encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
@@ -389,7 +389,7 @@ class Renderer:
     def _template(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
         """See `ChatTemplate`. The `variables` are some templates' own; others pass over them."""
         if not self._tokenizer.chat_template:
-            raise ModelError(f"{self._tokenizer.name_or_path} has no chat template, so nobody knows how it is asked")
+            raise ModelError(f"{self._tokenizer.name_or_path} has no chat template, so no prompt can be rendered")
         try:
             text: str = self._tokenizer.apply_chat_template(
                 [{"role": message.role.value, "content": message.content} for message in messages],

@@ -92,7 +92,7 @@ class Choice:
 class JudgeText:
     """A judge's text, finished or so far, and how many tokens its prompt has."""
 
-    said: Generation
+    generation: Generation
     prompt_tokens: int
 
 
@@ -192,7 +192,7 @@ class OnlineScorer:
     def _render_one(self, prompt: Rendered | ScoreRequest, go_on: GoOn) -> RenderedRequest:
         go_on()
         if isinstance(prompt, Rendered):
-            return self._renderer.as_it_is(prompt.prompt, prompt.begin)
+            return self._renderer.from_rendered(prompt.prompt, prompt.begin)
         (rendered,) = self._renderer.render([prompt], go_on)
         return rendered
 

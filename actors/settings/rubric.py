@@ -85,7 +85,7 @@ class RubricSettings(Settings):
         except (OSError, ValueError) as error:
             raise ValueError(f"the rubric {value} can't be read: {error}") from error
         if not isinstance(content, dict):
-            raise ValueError(f"the rubric {value} is no mapping of settings")
+            raise ValueError(f"the rubric {value} isn't a mapping of settings")
         return content
 
     @field_validator("system", "prompt")
@@ -97,7 +97,7 @@ class RubricSettings(Settings):
         try:
             ImmutableSandboxedEnvironment().parse(text or "")
         except TemplateSyntaxError as error:
-            raise ValueError(f"it is no Jinja: {error}, in line {error.lineno}") from error
+            raise ValueError(f"not a valid Jinja template: {error}, in line {error.lineno}") from error
         return text
 
     @field_validator("pattern")
@@ -123,7 +123,7 @@ class RubricSettings(Settings):
         try:
             jsonschema.Draft202012Validator.check_schema(schema or {})
         except jsonschema.SchemaError as error:
-            raise ValueError(f"it is no JSON schema: {error.message}") from error
+            raise ValueError(f"not a valid JSON schema: {error.message}") from error
         for name, pattern in _find_patterns(schema or {}):
             if name == "patternProperties":
                 raise ValueError("patternProperties can't be checked in linear time: name the properties")

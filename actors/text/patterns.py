@@ -23,7 +23,7 @@ def linear(pattern: str) -> Any:
     except re2.error as error:
         problem = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
         raise ValueError(
-            f"it is no regular expression in RE2's syntax, which has no lookaround and no backreferences: {problem}"
+            f"not a valid regular expression in RE2's syntax, which has neither lookaround nor backreferences: {problem}"
         ) from error
 
 

@@ -18,7 +18,7 @@ from actors.errors import CrashLoop
 SUSPECT = 2
 """Deaths that make work a suspect. A single one may be the machine's fault."""
 
-_WORDLESS = "their processes ended without a word; the system may have killed them"
+_WORDLESS = "their processes ended without an error message; the system may have killed them (out of memory?)"
 
 
 class EngineHealth(NamedTuple):

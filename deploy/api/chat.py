@@ -141,7 +141,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     if isinstance(written, Refused):
         raise no_score_error(written.reason)
     choices = [_choice(at, text, sampling) for at, text in enumerate(written)]
-    tokens = sum(len(text.said.token_ids) for text in written)
+    tokens = sum(len(text.generation.token_ids) for text in written)
     return JSONResponse(head.whole(choices, written[0].prompt_tokens, tokens))
 
 
@@ -219,13 +219,13 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
 
 
 def _choice(at: int, written: JudgeText, sampling: Sampling) -> dict[str, Any]:
-    reasoning, content = split_reasoning(written.said.text, ended=True)
+    reasoning, content = split_reasoning(written.generation.text, ended=True)
     message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
     return {
         "index": at,
         "message": message,
-        "logprobs": _logprobs(written.said) if sampling.verdict_ids else None,
-        "finish_reason": written.said.finish_reason,
+        "logprobs": _logprobs(written.generation) if sampling.verdict_ids else None,
+        "finish_reason": written.generation.finish_reason,
     }
 
 
@@ -274,14 +274,14 @@ async def _streamed(
         async for state in states:
             if isinstance(state, Refused):
                 raise no_score_error(state.reason)
-            ended = state.said.finish_reason is not None
-            reasoning, content = split_reasoning(state.said.text, ended=ended)
+            ended = state.generation.finish_reason is not None
+            reasoning, content = split_reasoning(state.generation.text, ended=ended)
             delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}
             sent = (reasoning or "", content)
             if any(delta.values()) or ended:
-                yield head.piece({name: new for name, new in delta.items() if new}, state.said.finish_reason)
+                yield head.piece({name: new for name, new in delta.items() if new}, state.generation.finish_reason)
             if ended:
-                yield head.usage(state.prompt_tokens, len(state.said.token_ids))
+                yield head.usage(state.prompt_tokens, len(state.generation.token_ids))
 
 
 async def _after_first(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:

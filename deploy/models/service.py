@@ -64,7 +64,7 @@ class ServedModel:
         # By count first: even adding up the work below takes time that grows with the items.
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
-        with self.budget.held(work_of(self.model.family, requests), self.limits):
+        with self.budget.reserve(work_of(self.model.family, requests), self.limits):
             results = await self._await_answer(self.scoring.answer(ScoreCall(requests)))
         self.meters.scored(self.name, [score for result in results for score in result.scores])
         return results
@@ -73,11 +73,11 @@ class ServedModel:
         """A head's raw outputs for each prompt. Raises `ApiError`, also if the model is a judge."""
         if not self.model.task.pools:
             raise ApiError(
-                400, f"{self.name} is a judge that writes, and has no head; ask /v1/rewards or /v1/chat/completions"
+                400, f"{self.name} is a judge that writes, and has no reward head; use /v1/rewards or /v1/chat/completions"
             )
         self.check_count(len(prompts))
         self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
-        with self.budget.held(work_of(self.model.family, prompts), self.limits):
+        with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
             outputs = await self._await_answer(self.scoring.answer(ReadCall(prompts)))
         self.meters.scored(self.name, [output.score for output in outputs])
         return outputs
@@ -85,23 +85,23 @@ class ServedModel:
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
         """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
         self._check_principles([request])
-        with self.budget.held(work_of_texts(request, sampling.n), self.limits):
+        with self.budget.reserve(work_of_texts(request, sampling.n), self.limits):
             written = await self._await_answer(self.scoring.answer(WriteCall(request, sampling)))
         if not isinstance(written, Refused):
             # The prompt is read once for all texts, so its tokens count once.
-            self.meters.written(self.name, written[0].prompt_tokens, sum(len(text.said.token_ids) for text in written))
+            self.meters.written(self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written))
         return written
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Refused, None]:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_principles([request])
         last: JudgeText | Refused | None = None  # each state holds the whole text so far, so the last one has all tokens
-        with self.budget.held(work_of_texts(request, 1), self.limits), _errors_for_clients():
+        with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients():
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):
                     yield last
         if isinstance(last, JudgeText):
-            self.meters.written(self.name, last.prompt_tokens, len(last.said.token_ids))
+            self.meters.written(self.name, last.prompt_tokens, len(last.generation.token_ids))
 
     async def choose(self, questions: Sequence[ChoiceQuestion], work: RequestWork) -> list[Choice | Refused | Unfit]:
         """The log-probability of each label as a generative model's answer, for each question; `work` is that of all.
@@ -110,7 +110,7 @@ class ServedModel:
         also if the model has a reward head.
         """
         if self.model.task.pools:
-            raise ApiError(400, f"{self.name} is read from a reward head, and writes nothing; ask /v1/rewards")
+            raise ApiError(400, f"{self.name} is read from a reward head, and writes no text; use /v1/rewards")
         slots = asyncio.Semaphore(_CHOICES_AT_A_TIME)
 
         async def choose_one(question: ChoiceQuestion) -> Choice | Refused | Unfit:
@@ -118,7 +118,7 @@ class ServedModel:
                 messages, labels = question()
                 return await self.scoring.answer(ChooseCall(messages, labels))
 
-        with self.budget.held(work, self.limits):
+        with self.budget.reserve(work, self.limits):
             choices = await self._await_answer(gather(map(choose_one, questions)))
         for choice in choices:
             if isinstance(choice, Choice):
@@ -167,10 +167,12 @@ class Service:
         if name is None and len(self.models) == 1:
             return self.models[0]
         if name is None:
-            raise ApiError(400, f"there are several models, {self._names}: say which with `model`", param="model")
+            raise ApiError(
+                400, f"this endpoint serves several models, {self._names}: choose one with `model`", param="model"
+            )
         if name not in self._by_name:
             raise ApiError(
-                404, f"no model of the name that was asked for is served here; there are {self._names}",
+                404, f"unknown model; this endpoint serves {self._names}",
                 code=UNKNOWN_MODEL, param="model",
             )  # fmt: skip
         return self._by_name[name]
@@ -195,9 +197,9 @@ def _errors_for_clients() -> Iterator[None]:
         raise ApiError(429, "too many requests wait for this model", code="overloaded", retry_after_s=1) from None
     except (EngineDead, RayActorError, DeploymentUnavailableError):
         raise ApiError(
-            503, "the replica that had this request is gone; ask again", code="replica_gone", retry_after_s=1
+            503, "the replica that had this request has ended; send it again", code="replica_gone", retry_after_s=1
         ) from None
     except TaskCancelledError:
-        raise ApiError(503, "the request was given up; ask again", code="cancelled", retry_after_s=1) from None
+        raise ApiError(503, "the request was cancelled; send it again", code="cancelled", retry_after_s=1) from None
     except RayTaskError as error:
         raise ApiError(500, f"the replica failed: {type(error.cause).__name__}", code="internal_error") from error

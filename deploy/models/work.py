@@ -79,7 +79,7 @@ class CharacterBudget:
         self._characters = 0
 
     @contextmanager
-    def held(self, work: RequestWork, limits: LimitSettings) -> Iterator[None]:
+    def reserve(self, work: RequestWork, limits: LimitSettings) -> Iterator[None]:
         """Count the work for the length of the block.
 
         Raises `ApiError`: 413 if it is too large, 429 if there is no room now.

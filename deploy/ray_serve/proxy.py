@@ -175,7 +175,7 @@ class LimitedHeads(HttpToolsProtocol):
         if self._too_many:
             self.transport.close()  # without an error: it would come before the answers that are still being written
         elif self._too_long:
-            self._refuse(b"431 Request Header Fields Too Large", f"the head is longer than {LONGEST_HEAD} bytes")
+            self._refuse(b"431 Request Header Fields Too Large", f"the request head is longer than {LONGEST_HEAD} bytes")
         else:
             super().send_400_response(msg)
 

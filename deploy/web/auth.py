@@ -38,13 +38,15 @@ class Keys:
         if not self._digests:
             if not self._everybody and not is_loopback(client):
                 raise ApiError(
-                    403, f"no API keys are set up here ({VARIABLE}), so only this machine may ask", code="no_keys"
+                    403,
+                    f"no API keys are set up here ({VARIABLE}), so only requests from this machine are answered",
+                    code="no_keys",
                 )
             if not self._everybody and host and not self._is_ours(host):
                 raise ApiError(
                     403,
-                    "without API keys this endpoint is asked as localhost or 127.0.0.1 alone, and the Host of this request "
-                    f"is another: ask there, set up keys ({VARIABLE}), or name the host with --allowed-hosts",
+                    "without API keys this endpoint answers only requests to localhost or 127.0.0.1, and this request has "
+                    f"another Host: use one of these, set up keys ({VARIABLE}), or name the host with --allowed-hosts",
                     code="unknown_host",
                 )
             return

@@ -10,9 +10,9 @@ MEANINGS = {
     0: "done: every response is scored, rejected or failed, and counted",
     1: "a mistake of Assay's own, with its traceback",
     2: "it can't be done as given; the message says what to change",
-    3: "stopped early (engines that die again and again, a full disk, too many failures); the same command goes on",
+    3: "stopped early (engines that die again and again, a full disk, too many failures); the same command resumes the run",
     4: "the audit found a gap or something counted twice; or the run is complete and not one response has a reward",
-    130: "interrupted by Ctrl-C or SIGTERM, or a job that was stopped; the last line says the command that goes on",
+    130: "interrupted by Ctrl-C or SIGTERM, or a job that was stopped; the last line says the command that resumes it",
 }
 _INSIDE = (errors.Rejected, errors.Unreadable)
 """These never leave the core: a row that can't be judged is an outcome."""

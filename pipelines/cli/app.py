@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import click
 
 from actors.errors import AssayError, AuditError, UserError
-from pipelines.cli.flags import OneValue, given, json_option, settings_options, silence_ray
+from pipelines.cli.flags import OneValue, given_options, json_option, settings_options, silence_ray
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.storage import is_in_job
@@ -75,9 +75,9 @@ def _is_full(error: BaseException | None) -> bool:
 def _how_to_resume() -> str:
     """The command that resumes this one: the same without --overwrite, which would delete what is written."""
     if is_in_job():
-        return "the same job, submitted again, goes on from there"
+        return "submit the same job again to resume"
     program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
-    return f"this goes on from there:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
+    return f"to resume:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
 
 
 def _fail(message: str, code: int) -> None:
@@ -166,7 +166,7 @@ def check(timing: bool, **options: Any) -> None:
     from pipelines.cli.check_command import check as run_check
     from pipelines.cli.check_command import timed
 
-    settings = build(CheckSettings, given(options))
+    settings = build(CheckSettings, given_options(options))
     with timed(click.echo) if timing else contextlib.nullcontext():
         run_check(settings, lambda passed: click.echo(f"ok  {passed}"))
 
@@ -197,7 +197,7 @@ def score(as_json: bool, **options: Any) -> None:
 
     Run the same command again to resume after an interruption.
     """
-    _score(build(ScoreSettings, given(options)), as_json)
+    _score(build(ScoreSettings, given_options(options)), as_json)
 
 
 @cli.command()
@@ -214,7 +214,7 @@ def ensemble(as_json: bool, **options: Any) -> None:
     are on different scales. Run the same command again to resume after an interruption; with another --combine or
     --suspect-... the scores are combined again without running a model. To give models different settings, use a recipe.
     """
-    _ensemble(build(EnsembleSettings, given(options)), as_json)
+    _ensemble(build(EnsembleSettings, given_options(options)), as_json)
 
 
 @cli.command("filter")
@@ -224,7 +224,7 @@ def ensemble(as_json: bool, **options: Any) -> None:
 @json_option
 def filter_(as_json: bool, **options: Any) -> None:
     """Write the rows of the scored corpus SCORED that meet a condition to the folder OUTPUT; without OUTPUT, count them."""
-    _filter(build(FilterSettings, given(options)), as_json)
+    _filter(build(FilterSettings, given_options(options)), as_json)
 
 
 @cli.command()

@@ -176,6 +176,6 @@ def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[st
     return [(name, value) for name, _, value in pairs]
 
 
-def given(options: dict[str, Any]) -> dict[str, Any]:
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given on the command line; the settings have the defaults of all others."""
     return {name: value for name, value in options.items() if value is not None}

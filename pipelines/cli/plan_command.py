@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from actors.errors import SettingsError
-from pipelines.cli.flags import OneValue, given, json_option, settings_options
+from pipelines.cli.flags import OneValue, given_options, json_option, settings_options
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
 from pipelines.settings.options import build, leaves
 
@@ -39,9 +39,9 @@ def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool
             click.echo(line)
         return
     if inputs:
-        _plan_corpus(_settings(inputs, given(options)), out, as_json)
+        _plan_corpus(_settings(inputs, given_options(options)), out, as_json)
     else:
-        _show_layout(given(options), out, as_json)
+        _show_layout(given_options(options), out, as_json)
 
 
 def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettings:

@@ -106,7 +106,7 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
             soft_wrap=True,
         )
     if summary.completion_tokens:
-        console.print(f"The judge wrote {summary.completion_tokens:,} tokens")
+        console.print(f"The judge generated {summary.completion_tokens:,} tokens")
     if pairs := summary.orders.get("pairs"):
         decided, first = summary.orders["decided"], summary.orders["first"]
         console.print(
@@ -233,9 +233,9 @@ def show_status(run: RunStatus) -> None:
     if run.strays:
         console.print(strays_message(run.strays), soft_wrap=True)
     if run.empty:
-        console.print(f"Parts that are empty: {', '.join(run.empty[:3])}; the same score command makes them again")
+        console.print(f"Parts that are empty: {', '.join(run.empty[:3])}; the same score command scores them again")
     if not run.complete:
-        console.print("If nothing works on it any more, the same score command goes on")
+        console.print("If no process is working on it, run the same score command again to resume")
 
 
 def _selection_lines(summary: KeepSummary) -> Iterator[str]:

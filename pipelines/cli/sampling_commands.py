@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actors.errors import SettingsError
-from pipelines.cli.flags import given, json_option, settings_options, silence_ray
+from pipelines.cli.flags import given_options, json_option, settings_options, silence_ray
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
@@ -32,7 +32,7 @@ def sample(as_json: bool, **options: Any) -> None:
     prompt as conversations. Run the same command again to resume after an interruption. Without --policy, the candidates are
     the responses in the rows.
     """
-    do_sample(build(SampleSettings, given(options)), as_json)
+    do_sample(build(SampleSettings, given_options(options)), as_json)
 
 
 @click.command()
@@ -46,7 +46,7 @@ def refine(as_json: bool, **options: Any) -> None:
     OUTPUT is a scored corpus with a row for each draft and each edit; with --keep, OUTPUT/kept holds the chosen ones. Run
     the same command again to resume after an interruption.
     """
-    do_refine(build(RefineSettings, given(options)), as_json)
+    do_refine(build(RefineSettings, given_options(options)), as_json)
 
 
 @click.command()
@@ -56,7 +56,7 @@ def refine(as_json: bool, **options: Any) -> None:
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
     """Write the best candidates (or those of another --keep) of each prompt in SCORED to OUTPUT, as conversations."""
-    do_choose(build(ChooseSettings, given(options)), as_json)
+    do_choose(build(ChooseSettings, given_options(options)), as_json)
 
 
 @click.command()
@@ -66,7 +66,7 @@ def choose(as_json: bool, **options: Any) -> None:
 @json_option
 def pairs(as_json: bool, **options: Any) -> None:
     """Write preference pairs of the candidates in the scored corpus SCORED to OUTPUT, in a trainer's format."""
-    do_pairs(build(PairSettings, given(options)), as_json)
+    do_pairs(build(PairSettings, given_options(options)), as_json)
 
 
 @click.command()
@@ -76,7 +76,7 @@ def pairs(as_json: bool, **options: Any) -> None:
 @json_option
 def export(as_json: bool, **options: Any) -> None:
     """Write the responses in the scored corpus SCORED to OUTPUT, with labels made of their scores, in a trainer's format."""
-    do_export(build(ExportSettings, given(options)), as_json)
+    do_export(build(ExportSettings, given_options(options)), as_json)
 
 
 def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:

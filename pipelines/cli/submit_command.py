@@ -44,7 +44,7 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     client = submit_job.connect(address)
     job = submit_job.submit(client, package, submission_id, _tell)
     ray_job = f"RAY_API_SERVER_ADDRESS={client.get_address()} ray job"
-    _tell(f"submitted as {job}; to follow it, to see how it is, and to stop it:")
+    _tell(f"submitted as {job}; to follow its log, see its status, and stop it:")
     for what in ("logs --follow", "status", "stop"):
         _tell(f"  {ray_job} {what} {job}")
     if no_wait:
@@ -54,10 +54,10 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     try:
         end = asyncio.run(submit_job.follow(client, job, show, _tell))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        _tell(f"assay: not followed any more; the job {job} goes on. To stop it:\n  {ray_job} stop {job}")
+        _tell(f"assay: no longer following the log; the job {job} keeps running. To stop it:\n  {ray_job} stop {job}")
         sys.exit(130)
     if end is None:
-        _tell(f"assay: {client.get_address()} doesn't answer, and the job {job} may go on. To see how it is:")
+        _tell(f"assay: {client.get_address()} doesn't answer; the job {job} may still be running. To see its status:")
         _tell(f"  {ray_job} status {job}")
         sys.exit(3)
     code = submit_job.exit_code(end)
@@ -73,4 +73,4 @@ def _how_it_ended(job: str, end: "JobDetails", code: int, again: list[str]) -> s
         what = "was stopped" if code == 130 else f"failed: {end.message}"
     if code in (1, 2, 4):  # errors that submitting again doesn't mend: a defect, wrong settings, a failed audit
         return f"assay: the job {job} {what}; its log says why"
-    return f"assay: the job {job} {what}. What is written stays, and this goes on from there:\n  {shlex.join(again)}"
+    return f"assay: the job {job} {what}. What is written stays. To resume:\n  {shlex.join(again)}"

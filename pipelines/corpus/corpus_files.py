@@ -26,7 +26,7 @@ _START_BYTES = 65536  # read to tell a JSON array from lines: its first byte tha
 _SAMPLE_LINES = 20
 _THREADS = 8  # files are inspected concurrently: in a store, each one is several round trips
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
-_RESTORE = "once it is restored, the same command goes on; --overwrite starts again"
+_RESTORE = "restore the file and run the same command again to resume; --overwrite starts from scratch"
 
 
 class FileKind(StrEnum):
@@ -225,11 +225,11 @@ def difference(earlier: InputFile, now: InputFile) -> str | None:
     if earlier.size != now.size:
         return f"has changed since its scoring started ({earlier.size:,} bytes then, {now.size:,} now)"
     if earlier.fingerprint != now.fingerprint:
-        return "has changed since its scoring started (as many bytes, but other ones)"
+        return "has changed since its scoring started (its size is the same, its content isn't)"
     if earlier.modified == now.modified or not is_sampled(now.fingerprint):
         return None
     if earlier.modified is None or now.modified is None or is_remote(now.path):
-        return "was written again since its scoring started, and is too large to be compared"
+        return "was rewritten since its scoring started, and is too large to compare its content"
     return (
         f"was written to since its scoring started ({_moment(earlier.modified)} then, {_moment(now.modified)} now), and is "
         f"too large to be compared; if you know that it is what it was, give it its time back: "
@@ -261,7 +261,7 @@ def _status(path: str) -> FileStatus:
     try:
         return storage.file_status(path)
     except FileNotFoundError:
-        raise SourceError(f"{path} isn't there any more; once it is back, the same command goes on") from None
+        raise SourceError(f"{path} is missing; put it back and run the same command again to resume") from None
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error_text(error)}") from error
 
@@ -281,7 +281,7 @@ def _expand(text: str) -> _Expansion:
         # A folder that can't be listed must not count as an empty one.
         raise SourceError(f"{text} can't be read: {error_text(error)}") from error
     if matches is None:
-        raise SourceError(f"there is no file, folder or match for {text}")
+        raise SourceError(f"no file, folder or pattern match for {text}")
     paths = [file.path for file in matches.files]
     if matches.folders is not None:
         shown_folders = [
@@ -319,7 +319,7 @@ def _readable_suffixes() -> str:
 def _inspect(path: str, index: int, name: str) -> InputFile:
     kind = _kind_of(path)
     if kind is None:
-        raise SourceError(f"{path} has no ending that Assay knows; it reads {_readable_suffixes()}")
+        raise SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}")
     try:
         status = storage.file_status(path)
         mark, size = fingerprint(status), status.size
@@ -363,7 +363,7 @@ def _parquet_rows(path: str) -> int:
     try:
         return int(_metadata(path).num_rows)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
-        raise SourceError(f"{path} is no Parquet file: {error}") from error
+        raise SourceError(f"{path} isn't a valid Parquet file: {error}") from error
 
 
 def _metadata(path: str) -> pq.FileMetaData:
@@ -387,6 +387,6 @@ def _row_groups(file: InputFile, gap: Range) -> Iterable[Range]:
         start = end
 
 
-def limited(files: Sequence[InputFile], ends: Sequence[int | None]) -> list[InputFile]:
+def limit_files(files: Sequence[InputFile], ends: Sequence[int | None]) -> list[InputFile]:
     """The files with their extents replaced by `ends` (None: unchanged)."""
     return [file if end is None else replace(file, extent=end) for file, end in zip(files, ends, strict=True)]

@@ -59,12 +59,14 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     resolve_run.check_reasoning(preparation, first)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
     policies.check_reasoning(writer, model, settings.render)
-    asking = PromptPreparation(preparation, writer, system, settings.render.control_tokens)
+    prompt_preparation = PromptPreparation(preparation, writer, system, settings.render.control_tokens)
     sampled = dataset.map_batches(
-        functools.partial(prepare_prompt_rows, asking=asking), batch_size=settings.batch_rows, batch_format="pyarrow"
+        functools.partial(prepare_prompt_rows, prompt_preparation=prompt_preparation),
+        batch_size=settings.batch_rows,
+        batch_format="pyarrow",
     ).map_batches(
         RowSampleStep,
-        fn_constructor_args=(asking, settings),
+        fn_constructor_args=(prompt_preparation, settings),
         batch_size=settings.batch_rows,
         batch_format="pyarrow",
         num_cpus=0.25,

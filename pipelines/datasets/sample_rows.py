@@ -19,11 +19,11 @@ from pipelines.sampling.sample_step import CandidateSampler, PromptCandidates
 from pipelines.settings.run_settings import DatasetSampleSettings
 
 
-def prepare_prompt_rows(table: pa.Table, asking: PromptPreparation) -> pa.Table:
+def prepare_prompt_rows(table: pa.Table, prompt_preparation: PromptPreparation) -> pa.Table:
     """Add to a block of the dataset a column of prepared prompts (pickled) and one of row ids."""
-    table = conform(table, asking.preparation.columns.carried)
+    table = conform(table, prompt_preparation.preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
-    prompts = asking.rows([asking.preparation.requests(row) for row in rows])
+    prompts = prompt_preparation.rows([prompt_preparation.preparation.requests(row) for row in rows])
     blobs = pa.array([pickle.dumps(row) for row in prompts], pa.large_binary())
     return table.append_column(PREPARED, blobs).append_column(ROW_ID, pa.array([row_id(row) for row in rows], pa.string()))
 
@@ -31,13 +31,13 @@ def prepare_prompt_rows(table: pa.Table, asking: PromptPreparation) -> pa.Table:
 class RowSampleStep(CandidateSampler):
     """Ray Data's actor class. It owns its pools of engines, which end with it."""
 
-    def __init__(self, asking: PromptPreparation, settings: DatasetSampleSettings) -> None:
+    def __init__(self, prompt_preparation: PromptPreparation, settings: DatasetSampleSettings) -> None:
         writers, judges = policies.sizes(settings, writers=1)
         self._stack = ExitStack()  # never closed, but kept: Ray ends an actor's actors when it ends the actor
         engines = Engines(self._stack, settings, logging.getLogger(__name__).warning)
-        self._source = engines.source(settings.policy, asking.policy, writers)
-        pool = engines.judges(asking.preparation.model, judges)
-        super().__init__(asking.preparation, CandidateBudget(settings.draw), settings.policy.policy_seed, pool)
+        self._source = engines.source(settings.policy, prompt_preparation.policy, writers)
+        pool = engines.judges(prompt_preparation.preparation.model, judges)
+        super().__init__(prompt_preparation.preparation, CandidateBudget(settings.draw), settings.policy.policy_seed, pool)
         self._holder = ray.get_runtime_context().get_actor_id()
 
     def __call__(self, block: pa.Table) -> pa.Table:

@@ -36,7 +36,7 @@ def read_plan(path: str) -> Mapping[str, Any]:
     except OSError as error:
         raise SettingsError(f"--plan {path} can't be read: {error_text(error)}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise SettingsError(f"--plan {path} is no plan; `assay plan ... --out {path}` writes one") from error
+        raise SettingsError(f"--plan {path} isn't a plan; `assay plan ... --out {path}` writes one") from error
     return dict(plan)
 
 
@@ -48,11 +48,11 @@ def check_planned(path: str | None, manifest: Manifest) -> None:
     differ = differences(plan["identity"], planned_identity(manifest))
     planned_files = {(file["name"], file["size"], file["fingerprint"]) for file in plan["files"]}
     files = {(file.name, file.size, file.fingerprint) for file in manifest.files}
-    differ += [f"{name}: planned, and not there any more, or changed" for name, *_ in sorted(planned_files - files)]
-    differ += [f"{name}: there, and not planned, or changed since" for name, *_ in sorted(files - planned_files)]
+    differ += [f"{name}: in the plan, but missing or changed now" for name, *_ in sorted(planned_files - files)]
+    differ += [f"{name}: new or changed since the plan" for name, *_ in sorted(files - planned_files)]
     if differ:
         raise SettingsError(
-            f"--plan {path} is of another run:\n  " + "\n  ".join(differ[:20]) + "\nPlan this one, or leave --plan out"
+            f"--plan {path} is of another run:\n  " + "\n  ".join(differ[:20]) + "\nPlan this run, or leave out --plan"
         )
 
 
@@ -93,7 +93,7 @@ def compare_with_estimate(plan: Mapping[str, Any], summary: Summary, work: RunWo
 
 def _compare(planned: Mapping[str, float] | None, fact: float | None, why: str | None) -> dict[str, Any]:
     if planned is None:
-        why, within = "it wasn't planned: no speed was known", None
+        why, within = "not in the plan, which had no throughput", None
         value = low = high = None
     else:
         value, low, high = planned["value"], planned["low"], planned["high"]

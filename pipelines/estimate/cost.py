@@ -106,7 +106,7 @@ def bill(tokens: Mapping[str, Estimate], ground: CostBasis, settings: BillSettin
     written = None
     if ground.writes:
         written, assumption = _written(tokens, ground.model, settings, earlier)
-        assumptions += [assumption, "no question is asked again, whatever the judge writes"]
+        assumptions += [assumption, "no retries of answers without a verdict"]
     # Seconds of one engine for reading, plus those for writing, spread evenly over the engines: no idle end is assumed.
     work = gpu_hours = cost = least = None
     if speed is not None:
@@ -160,7 +160,7 @@ def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpe
     summary = _summary(earlier)
     work = summary.get("work") or {}
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
-        why = work.get("why") or "how many engines worked how long wasn't noted"
+        why = work.get("why") or "its engines' working time wasn't recorded"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
     # A judge's writing is inside these seconds, so `written` is None below: reading alone stands for both.
     tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
@@ -211,7 +211,7 @@ def _written(
     return (
         Estimate(prompts.value * limit / 2, prompts.low, prompts.high * limit),
         f"answers have half of the {limit:,} tokens that they may have (--max-tokens), and between one and all of them: "
-        "nobody knows before; --answer-tokens says it",
+        "unknown before the run; --answer-tokens sets it",
     )
 
 

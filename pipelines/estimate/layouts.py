@@ -15,7 +15,7 @@ _HEAD_CONTEXT, _JUDGE_CONTEXT = 8192, 32_768
 def layout_of(settings: LayoutSettings) -> Need:
     """The layout that the settings give, or the smallest that fits. Raises `SettingsError` with the arithmetic."""
     if settings.model is None:
-        raise SettingsError("there is no --model; --table shows the layouts of all published ones")
+        raise SettingsError("--model is missing; --table shows the layouts of all published ones")
     return layout_for(size_of_model(settings.model), settings, settings.context or _context(settings.model))
 
 

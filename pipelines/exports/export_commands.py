@@ -29,7 +29,7 @@ from pipelines.settings.run_settings import JudgingSettings, RefineSettings, Sam
 __all__ = ["advice", "choose", "export", "export_while_scoring", "jobs_of_run", "make_pairs"]
 
 CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs", ("pairs",)), OutputKind("export", ("rows",))
-_NOT_CHOSEN, _NO_PAIR = "not chosen", "no two that differ enough"
+_NOT_CHOSEN, _NO_PAIR = "not chosen", "no pair that reaches --min-margin"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _RPO = "nemo-aligner-rpo"
 

@@ -315,10 +315,10 @@ def _pieces(job: ExportJob, entries: Sequence[tuple[Part, storage.Entry]]) -> It
     size = sum(entry.size for _, entry in entries)
     if job.per == "prompt":
         buckets = -(-size // _BYTES)  # rounded up
-        yield from (_Piece(output_folder.numbered(bucket), (), bucket, buckets) for bucket in range(buckets))
+        yield from (_Piece(output_folder.result_name(bucket), (), bucket, buckets) for bucket in range(buckets))
         return
     for number, group in enumerate(_groups(entries)):
-        yield _Piece(output_folder.numbered(number), tuple(group))
+        yield _Piece(output_folder.result_name(number), tuple(group))
 
 
 def _groups(entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[list[Part]]:

@@ -108,8 +108,8 @@ class Reader:
             if replace(request, context=context).prompt_hash == recorded:
                 return context
         raise SourceError(
-            f"the row {response[self.columns.prefix + ROW]} isn't the prompt any more that its candidates answer "
-            f"(prompt_hash {recorded}): it was changed, or read by another version of Assay; sample it again"
+            f"the row {response[self.columns.prefix + ROW]} has changed since its candidates were sampled "
+            f"(prompt_hash {recorded}), or another version of Assay read it; sample it again"
         )
 
     def _parsed_response(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[tuple[Message, ...], str]:
@@ -120,8 +120,8 @@ class Reader:
                 if (parsed.name, request.prompt_hash) == (name, recorded):
                     return request.context, parsed.content
         raise SourceError(
-            f"{name} of the row {row} isn't what was scored any more (prompt_hash {recorded}): the row was changed, or read "
-            "by another version of Assay; score it again"
+            f"{name} of the row {row} has changed since it was scored (prompt_hash {recorded}), or another version of "
+            "Assay read it; score it again"
         )
 
     def _parse_row(self, response: Mapping[str, Any]) -> RowRequests:

@@ -20,7 +20,7 @@ class Labels:
     def desirable(self, candidate: Candidate) -> bool:
         """Whether a response is desirable. Raises `SettingsError` without a threshold."""
         if self.threshold is None:
-            raise SettingsError("which responses are desirable is told by a threshold of the reward: give one")
+            raise SettingsError("--threshold is missing: the reward from which a response is desirable")
         return candidate.reward >= self.threshold
 
 

@@ -89,7 +89,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
             written = {
                 output.index: KeepSummary(**done[0][number])
                 for output in outputs
-                if (number := output_folder.numbered(output.index)) in done_numbers
+                if (number := output_folder.result_name(output.index)) in done_numbers
             }
             written |= work.write([output for output in outputs if output.index not in written])
             # Passes read the parts twice: a part that was replaced or damaged in between shows here.

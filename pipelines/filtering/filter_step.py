@@ -283,7 +283,7 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
                 raise AuditError(f"{part.name} holds {counted.responses} responses, and its name says {part.counts}")
             summary += counted
     for target in step.targets:
-        output_folder.note_done(target.folder, output_folder.numbered(output.index), summary.as_json())
+        output_folder.note_done(target.folder, output_folder.result_name(output.index), summary.as_json())
     return summary
 
 

@@ -21,7 +21,7 @@ class RowTurn(NamedTuple):
     value: object
 
 
-def numbered(entries: Sequence[object], systems: Sequence[object] = ()) -> list[RowTurn]:
+def number_turns(entries: Sequence[object], systems: Sequence[object] = ()) -> list[RowTurn]:
     """The turns of a row's list, after the system prompts from other fields, unless it begins with them already.
 
     Two different system prompts reject every response, which is detected when the turns are read.

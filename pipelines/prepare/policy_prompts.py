@@ -78,10 +78,10 @@ def _with_ids(row: PromptRow, rendered: RenderedRequest) -> PromptRow:
     return replace(row, ids=prompt.ids, opening=prompt.opening)
 
 
-def prepare_prompts(table: pa.Table, asking: PromptPreparation) -> pa.Table:
+def prepare_prompts(table: pa.Table, preparation: PromptPreparation) -> pa.Table:
     """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `PromptRow`, pickled."""
-    rows, carried = parse_rows(table, asking.preparation)
-    blobs = pa.array([pickle.dumps(row) for row in asking.rows(rows)], pa.large_binary())
+    rows, carried = parse_rows(table, preparation.preparation)
+    blobs = pa.array([pickle.dumps(row) for row in preparation.rows(rows)], pa.large_binary())
     return append_prepared(table, blobs, carried)
 
 

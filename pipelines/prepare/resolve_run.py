@@ -13,7 +13,7 @@ from actors.errors import Rejected, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
-from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, find_corpus, limited
+from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, find_corpus, limit_files
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.formats import (
     PROMPT_SHAPES,
@@ -69,7 +69,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     """
     corpus = settings.corpus
     if settings.append and corpus.limit is not None:
-        raise SettingsError("--append takes whole files in, so it doesn't go with --limit")
+        raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
     files, left_out = find_corpus(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
@@ -82,7 +82,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     )
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
-        files = limited(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
+        files = limit_files(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
     row_shape = RowShape(shape.name, corpus.turns.value, own_columns, corpus.principle_column, unanswered)
     preparation = Preparation(model, settings.render, row_shape, columns)
     check_principles(preparation, sample)

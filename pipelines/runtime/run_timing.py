@@ -110,12 +110,12 @@ def read_run_work(parts: Parts) -> RunWork:
     names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
     read = {name: _note(folder.read(name)) for name in names}
     if unreadable := [name for name, note in read.items() if note is None]:
-        return RunWork(why=f"a session's note can't be read ({folder.file(unreadable[0])}): nobody knows how long it took")
+        return RunWork(why=f"a session's note can't be read ({folder.file(unreadable[0])}): its duration is unknown")
     notes = [note for note in read.values() if note is not None]
     part_count, noted_parts = len(parts.listing()), sum(note["parts"] for note in notes)
     if noted_parts < part_count:
         return RunWork(
-            why=f"a session was killed: nobody knows how long {part_count - noted_parts:,} of {part_count:,} parts took"
+            why=f"a session was killed: the duration of {part_count - noted_parts:,} of {part_count:,} parts is unknown"
         )
     working = [note for note in notes if note["parts"]]
     engines = {note["engines"] for note in working}

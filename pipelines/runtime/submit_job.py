@@ -52,7 +52,7 @@ def connect(address: str | None) -> JobSubmissionClient:
         ) from error
     except Exception as error:  # Ray, requests, and the parsing of an address raise many kinds
         raise SettingsError(
-            f"there is no cluster that takes jobs at {where}: {_first_sentence(error)}. --address is that of its dashboard, "
+            f"no cluster accepts jobs at {where}: {_first_sentence(error)}. --address is that of its dashboard, "
             "such as http://HEAD:8265"
         ) from error
 
@@ -68,7 +68,9 @@ def submit(client: JobSubmissionClient, package: JobPackage, name: str | None, t
             return client.submit_job(entrypoint=ENTRYPOINT, submission_id=name, runtime_env=environment)
         except _BROKEN as error:
             if "already exists" in str(error):
-                raise SettingsError(f"there is a job {name} already; give another --submission-id, or none") from error
+                raise SettingsError(
+                    f"the job {name} exists already; give another --submission-id, or leave it out"
+                ) from error
             raise SettingsError(f"{client.get_address()} doesn't take the job: {error}") from error
 
 

@@ -236,7 +236,7 @@ class EndpointClient:
 
     def _give_up(self, fault: EndpointFault) -> NoReturn:
         raise EngineError(
-            f"the endpoint {self._endpoint} {fault.text}; that is so for {self._patience_s:g} s (--endpoint-patience-s)"
+            f"the endpoint {self._endpoint} {fault.text}; no answer for {self._patience_s:g} s (--endpoint-patience-s)"
         )
 
     async def _fault_since(self, number: int) -> EndpointFault | None:

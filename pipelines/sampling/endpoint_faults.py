@@ -28,12 +28,12 @@ def fault_of(error: Exception) -> EndpointFault:
     import openai  # seconds of import, which only a run with an endpoint pays for
 
     if isinstance(error, openai.APITimeoutError):  # a subclass of APIConnectionError, so it comes first
-        return _unconnected(error, FaultKind.TIMED_OUT, "gives no answer in time")
+        return _unconnected(error, FaultKind.TIMED_OUT, "didn't answer in time")
     if isinstance(error, openai.APIStatusError):
         return _of_status(error.status_code, error.message, error.response.headers)
     if isinstance(error, openai.APIConnectionError):
         return _unconnected(error, FaultKind.BUSY, "can't be reached")
-    return EndpointFault(FaultKind.GARBLED, f"answers with something else than a chat completion: {_line(str(error))}")
+    return EndpointFault(FaultKind.GARBLED, f"answered with something other than a chat completion: {_line(str(error))}")
 
 
 def is_about_length(fault: EndpointFault) -> bool:

@@ -125,7 +125,7 @@ class FromEndpoint:
             async with asyncio.timeout(max(_LEAST_PROBE_S, self.patience_s)):
                 await self._send([*system, {"role": "user", "content": _PROBE}], self.settings.policy_seed)
         except TimeoutError as error:
-            raise EndpointFault(FaultKind.TIMED_OUT, "gives no answer in time") from error
+            raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") from error
 
     # Cached properties are made in the worker: clients and event loops can't be pickled, the settings can.
 
@@ -181,8 +181,8 @@ def served_by(settings: PolicySettings) -> dict[str, Any] | None:
         if fault.kind is FaultKind.UNUSABLE or fault.kind is FaultKind.REFUSED:
             raise EndpointError(f"the endpoint {url} {fault.text}") from error
         raise RunStopped(
-            f"the endpoint {url} can't be asked which model it serves, and a run goes on with the same one alone: it "
-            f"{fault.text}; the same command goes on when it can"
+            f"the endpoint {url} didn't say which model it serves, and a run resumes only with the same one: it "
+            f"{fault.text}; run the same command again when it answers"
         ) from error
     matches = [card for card in cards if name in (None, card["id"])]
     if name is None and len(matches) != 1:

@@ -86,7 +86,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     jobs = [*jobs_of_run(settings), *jobs]
     counting = UsageCounter(progress or Silent())
     if settings.policy.policy is None:
-        raise SettingsError("there is no --policy to draft; edits of responses that are there aren't made")
+        raise SettingsError("--policy is missing; `refine` edits drafts that it generates, not responses that the rows hold")
     tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
     policies.check(settings, max(tree))
     work = _Refining(settings, tree, *_prompts(settings), _writers(settings))

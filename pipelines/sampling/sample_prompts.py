@@ -125,10 +125,12 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
 def check(settings: SampleSettings) -> None:
     """Raise `SettingsError` if settings contradict each other."""
     if settings.policy.policy is None:
-        raise SettingsError("there is no --policy; candidates that are in the rows already are judged by `assay score`")
+        raise SettingsError("--policy is missing; to judge the candidates that the rows already hold, use `assay score`")
     policies.check(settings, settings.draw.n)
     if settings.in_turns and settings.draw.adaptive:
-        raise SettingsError("--enough and --min-gain need the rewards while candidates are drawn: not with --in-turns")
+        raise SettingsError(
+            "--enough and --min-gain need rewards while candidates are generated, so they don't go with --in-turns"
+        )
 
 
 def _goes_in_turns(run: Run, settings: SampleSettings, progress: Progress) -> bool:
@@ -136,7 +138,7 @@ def _goes_in_turns(run: Run, settings: SampleSettings, progress: Progress) -> bo
     if _first_pass(run) is None:
         return _in_turns(settings)
     # Also where both would fit by now, on a larger cluster: what the first pass has generated would be lost.
-    progress.noted("an earlier time began to draw first and to judge then, and this goes on with that")
+    progress.noted("resuming a run that generates all candidates first and judges them afterwards")
     return True
 
 
@@ -206,7 +208,7 @@ def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation
     # read.
     steps = max(1, cluster_gpus() // 8)  # with 16 calls each, one keeps the engines of a node of 8 GPUs busy
     prompts = read_units(run, units).map_batches(
-        functools.partial(prepare_prompts, asking=preparation), batch_size=None, batch_format="pyarrow"
+        functools.partial(prepare_prompts, preparation=preparation), batch_size=None, batch_format="pyarrow"
     )
     return prompts.map_batches(
         step,

@@ -85,7 +85,7 @@ def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
     runs = {run for _, run, _ in matching}
     if len(runs) > 1:
         raise OutputError(
-            f"{folder} has no manifest that can be read, and parts of several runs with these settings: "
+            f"{folder} has no readable manifest, and parts of several runs with these settings: "
             f"{', '.join(sorted(runs))}. Move away those of all but one, or give another output folder"
         )
     if not matching:

@@ -34,7 +34,7 @@ _REFUSED = {
     "SUBQUERY": f"{_ALONE}, and a subquery would look at others",
     "WINDOW": f"{_ALONE}, and a window function looks at others",
     "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
-    "PARAMETER": "there is nothing to fill a parameter in with",
+    "PARAMETER": "parameters such as ? or $1 have no value here",
 }
 _WITHOUT_ARGUMENTS = frozenset({"pi", "map", "list_value", "list_pack"})
 """Deterministic functions that take no arguments. All others without arguments depend on the clock or the session."""
@@ -255,7 +255,7 @@ def _check_nodes(connection: DuckDBPyConnection, root: Node, columns: Iterable[s
         raise ExpressionError(f"{_ALONE}, and {aggregates[0][0]}() sums several up")
     if unstable := next(_unstable(connection, [root], set(columns)), None):
         raise ExpressionError(
-            f"{unstable} comes out otherwise each time, so that nobody could say again what was kept; "
+            f"{unstable} has another value each time, so the result couldn't be reproduced; "
             "for a sample use hash(row) % 10 = 0, for a moment write it out"
         )
 

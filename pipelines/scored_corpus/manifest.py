@@ -108,7 +108,9 @@ class Manifest:
                 if earlier is not None:
                     same_content.remove(earlier)
             elif change := difference(earlier, file):
-                raise OutputError(f"{file.path} {change}, and its old rows can't be taken out again; put back what it was")
+                raise OutputError(
+                    f"{file.path} {change}, and rows that were scored can't be removed; restore the file as it was"
+                )
             held_files += [file] if earlier is not None else []
         return held_files
 
@@ -117,7 +119,7 @@ class Manifest:
         held_paths, names = {file.path for file in self.known(files)}, {file.name for file in self.files}
         new = [file for file in files if file.path not in held_paths]
         if wrong := [file.path for file in new if (file.kind is FileKind.PARQUET) is self.columns.is_json]:
-            raise OutputError(f"a run over {'JSON' if self.columns.is_json else 'Parquet'} can't take {wrong[0]} in")
+            raise OutputError(f"a run over {'JSON' if self.columns.is_json else 'Parquet'} files can't add {wrong[0]}")
         if not self.columns.is_json and (unknown := sorted(set(carried) - set(self.columns.carried.names))):
             raise OutputError(
                 f"the new files have columns that the run doesn't: {', '.join(unknown)}; score them into a new folder"
@@ -192,7 +194,7 @@ def read_manifest(folder: str) -> Manifest | None:
         columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **optional)
         run = document.get("run", "")
         if re.fullmatch(rf"(?:{RUN})?", run) is None:
-            raise ValueError(f"{run!r} is the name of no run")
+            raise ValueError(f"{run!r} isn't the name of a run")
         return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run)
     except FileNotFoundError:
         return None

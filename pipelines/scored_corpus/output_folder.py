@@ -61,7 +61,7 @@ def check_apart(folders: Sequence[str]) -> None:
     """Raise `OutputError` if one of the folders is or holds another."""
     for folder, other in itertools.combinations(folders, 2):
         if storage.overlap(folder, other):
-            raise OutputError(f"{other} and {folder} are the same folder, or one is inside the other; keep them apart")
+            raise OutputError(f"{other} and {folder} are the same folder, or nested; give two separate folders")
 
 
 def check_free(folder: str, overwrite: bool, kind: OutputKind = FILTER) -> None:
@@ -120,7 +120,7 @@ def _note(text: bytes) -> dict[str, Any] | None:
     return note if isinstance(note, dict) else None
 
 
-def numbered(index: int) -> str:
+def result_name(index: int) -> str:
     """A file's number as it stands in its name."""
     return f"{index:05d}"
 

@@ -27,7 +27,7 @@ def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
     """
     dropped: list[Part] = []
     for part, reason in unreadable_parts(parts):
-        notify(f"{parts.path(part)} is dropped, and what it held is made again: {reason}")
+        notify(f"{parts.path(part)} is dropped, and its rows are scored again: {reason}")
         parts.parts_folder.delete(part.name)
         dropped.append(part)
     return dropped

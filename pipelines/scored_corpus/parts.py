@@ -247,7 +247,7 @@ def open_part(path: str) -> Iterator[pq.ParquetFile]:
 
 def unreadable(path: str, error: Exception) -> SourceError:
     """The error for a part that can't be read."""
-    return SourceError(f"{path} can't be read: {error}; the command that scored the corpus makes this part again")
+    return SourceError(f"{path} can't be read: {error}; run the command that scored the corpus to score this part again")
 
 
 def is_empty(entry: Entry) -> bool:
@@ -267,7 +267,7 @@ def named_run(folder: str) -> str:
 def strays_message(names: Sequence[str]) -> str:
     """The message about files beside a run's parts."""
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"Left out of it all, as no part of this run: {len(names):,} file{'s' * (len(names) != 1)} among the parts: {few}"
+    return f"Ignored, as they aren't parts of this run: {len(names):,} file{'s' * (len(names) != 1)} among the parts: {few}"
 
 
 def _run_suffix(run: str) -> str:
@@ -323,7 +323,7 @@ def audit(files: Sequence[InputFile], extents: Mapping[int, int | None], parts: 
     """
     grouped = by_file(parts)
     if strangers := grouped.keys() - {file.index for file in files}:
-        raise AuditError(f"there are parts of files that the manifest doesn't know: {sorted(strangers)}")
+        raise AuditError(f"some parts belong to files that the manifest doesn't list: {sorted(strangers)}")
     problems = [problem for file in files for problem in _problems(file, extents[file.index], grouped.get(file.index, []))]
     if problems:
         raise AuditError("the parts don't add up to the input:\n  " + "\n  ".join(problems[:20]))
@@ -332,7 +332,7 @@ def audit(files: Sequence[InputFile], extents: Mapping[int, int | None], parts: 
 
 def _problems(file: InputFile, extent: int | None, parts: Sequence[Part]) -> Iterable[str]:
     if extent is None:
-        yield f"{file.name}: it wasn't read to its end"
+        yield f"{file.name}: not all of its rows are in the parts"
         return
     covered = 0
     for part in parts:

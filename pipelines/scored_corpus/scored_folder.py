@@ -41,7 +41,7 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
         except AuditError as error:
             raise SourceError(
                 f"{folder} isn't complete: {error}\n"
-                "The same `score` command goes on with it; --partial filters what is there"
+                "Run the same `score` command again to resume it; --partial filters the parts that exist"
             ) from error
     return entries
 

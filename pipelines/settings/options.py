@@ -41,7 +41,7 @@ def from_yaml(text: str, what: str) -> Any:
     try:
         return parse_yaml(text)
     except ValueError as error:
-        raise SettingsError(f"{what} is no YAML: {error}") from error
+        raise SettingsError(f"{what} isn't valid YAML: {error}") from error
 
 
 def build(settings: type[S], flat: Mapping[str, Any]) -> S:
@@ -79,7 +79,9 @@ def validate(settings: type[S], nested: object) -> S:
 def _problem_text(settings: type[Settings], problem: Any) -> str:
     place = ".".join(map(str, problem["loc"])) or "the settings"
     if problem["type"] == "extra_forbidden":
-        return f"{place} is no setting; " + _unknown_name(str(problem["loc"][-1]), _fields_at(settings, problem["loc"][:-1]))
+        return f"{place} isn't a setting; " + _alternatives(
+            str(problem["loc"][-1]), _fields_at(settings, problem["loc"][:-1])
+        )
     if problem["type"] == "missing":
         return f"{place} is missing"
     return f"{place} = {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"
@@ -96,6 +98,9 @@ def _fields_at(settings: type[Settings], steps: tuple[int | str, ...]) -> Mappin
 
 
 def _unknown_name(name: str, allowed: Mapping[str, Any]) -> str:
+    return f"{name} is unknown; {_alternatives(name, allowed)}"
+
+
+def _alternatives(name: str, allowed: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(name, allowed, n=3)
-    meant = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{name} isn't known; {meant}There are {', '.join(allowed)}"
+    return (f"did you mean {' or '.join(close)}? " if close else "") + f"Allowed: {', '.join(allowed)}"

@@ -54,12 +54,12 @@ def read_recipe(path: str) -> Recipe:
     except OSError as error:
         raise SettingsError(f"the recipe {path} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"the recipe {path} is no YAML: {error}") from error
+        raise SettingsError(f"the recipe {path} isn't valid YAML: {error}") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
         recipe = validate(Recipe, document)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     if not recipe.steps:
-        raise SettingsError(f"{path} asks for nothing: give it one or more of {', '.join(Recipe.model_fields)}")
+        raise SettingsError(f"the recipe {path} has no steps; it needs one or more of {', '.join(Recipe.model_fields)}")
     return recipe

@@ -165,7 +165,7 @@ def test_rounding_leaves_no_number_where_there_was_none() -> None:
 
 
 def test_a_way_of_another_family_is_refused() -> None:
-    with pytest.raises(SettingsError, match="--steerlm-rounding: the family scalar has no such way of being read"):
+    with pytest.raises(SettingsError, match="--steerlm-rounding: the family scalar doesn't take these options"):
         resolve_model(ModelSettings(model=SCALAR, read=ReadSettings(steerlm_rounding=True)), RenderSettings())
 
 
@@ -293,7 +293,7 @@ def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, n
 
 def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
     names = ", ".join(sorted(families()))
-    with pytest.raises(ModelError, match=f"--family nonsense is none that Assay knows; there are {names}"):
+    with pytest.raises(ModelError, match=f"--family nonsense isn't a family that Assay knows; there are {names}"):
         resolve_model(ModelSettings(model=SCALAR, family="nonsense"), RenderSettings())
     with pytest.raises(ModelError, match="a LlamaForSequenceClassification with 1 labels, which --family attributes can't"):
         resolve_model(ModelSettings(model=SCALAR, family="attributes"), RenderSettings())

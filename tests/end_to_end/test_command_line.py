@@ -88,14 +88,14 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
     (tmp_path / "recipe.yaml").write_text(recipe.replace("engine: fake", "engin: fake"))
     wrong = assay("run", tmp_path / "recipe.yaml")
     assert wrong.returncode == 2
-    assert "score.engine.engin is no setting; engin isn't known; did you mean engine" in wrong.stderr
+    assert "score.engine.engin isn't a setting; did you mean engine" in wrong.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("missing.jsonl", "out", *FAKE), "no file, folder or match for missing.jsonl"),
-        (("c.txt", "out", *FAKE), "no ending that Assay knows"),
+        (("missing.jsonl", "out", *FAKE), "no file, folder or pattern match for missing.jsonl"),
+        (("c.txt", "out", *FAKE), "a file name extension that Assay doesn't read"),
         (("c.jsonl", "c.jsonl", *FAKE), "is a file"),
         (("c.jsonl", "used", *FAKE), "holds something else than a scored corpus"),
         (("c.jsonl", "out", "--model", "tiny-nothing"), "there is no built-in model 'tiny-nothing'"),
@@ -107,7 +107,7 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", *FAKE, "--weights", "wit=1"), "wit, which attributes doesn't have; it has helpfulness"),
         (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
         (("c.jsonl", "out", *FAKE, "--engine-args", "seed"), "--engine-args takes NAME=VALUE, and 'seed' isn't"),
-        (("c.jsonl", "out", *FAKE, "--engine-args", "seed=["), "seed is no YAML"),
+        (("c.jsonl", "out", *FAKE, "--engine-args", "seed=["), "seed isn't valid YAML"),
         (("c.jsonl", "out", *FAKE, "--part-rows", "0"), "part_rows = 0: should be greater than or equal to 1"),
         (("c.jsonl", "out", *FAKE, "--max-model-len", "99999"), "is more than tiny-attributes takes"),
         (("odd.jsonl", "out", *FAKE), "no known shape fits these rows"),

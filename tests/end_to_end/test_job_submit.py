@@ -227,12 +227,12 @@ FAILING = {"engine": "fake", "engine_args": {"latency_s": 0.5}, "request_timeout
 @pytest.mark.parametrize(
     ("inputs", "engine", "code", "told"),
     [
-        ("/nowhere/*.jsonl", {"engine": "fake"}, 2, "there is no file, folder or match for /nowhere/*.jsonl"),
+        ("/nowhere/*.jsonl", {"engine": "fake"}, 2, "no file, folder or pattern match for /nowhere/*.jsonl"),
         (
             "corpus.jsonl",
             FAILING,
             3,
-            "more than --max-failed-fraction\nWhat is written stays, and the same job, submitted again",
+            "more than --max-failed-fraction\nWhat is written stays, and submit the same job again",
         ),
     ],
 )
@@ -242,7 +242,7 @@ def test_exit_codes_come_through(tmp_path: Path, inputs: str, engine: dict[str, 
         assert submitted.ended() == code, submitted.out + submitted.err
     assert told in submitted.out
     more = (
-        f". What is written stays, and this goes on from there:\n  assay submit recipe.yaml --address {ADDRESS}\n"
+        f". What is written stays. To resume:\n  assay submit recipe.yaml --address {ADDRESS}\n"
         if code == 3
         else "; its log says why\n"
     )
@@ -284,7 +284,7 @@ def test_an_address_that_is_given_counts_more_than_the_environments(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     nobody = command(BIN / "assay", "submit", "recipe.yaml", "--no-wait", cwd=tmp_path, env=elsewhere)
     assert nobody.returncode == 2
-    assert "there is no cluster that takes jobs at http://127.0.0.1:1" in nobody.stderr
+    assert "no cluster accepts jobs at http://127.0.0.1:1" in nobody.stderr
 
 
 @pytest.mark.long
@@ -310,9 +310,7 @@ def test_a_stopped_job_leaves_what_the_same_command_goes_on_with(tmp_path: Path)
         wait_until(lambda: len(parts_of(tmp_path / "scored")) >= 3, psutil.Process(submitted.process.pid))
         assert command("ray", "job", "stop", submitted.job).returncode == 0
         assert submitted.ended() == 130
-    assert submitted.out.endswith(
-        "assay: interrupted; what is written stays, and the same job, submitted again, goes on from there\n"
-    )
+    assert submitted.out.endswith("assay: interrupted; what is written stays, and submit the same job again to resume\n")
     before = stamps(tmp_path / "scored")
     assert sum(int(name.split("-")[3]) for name in before) < ROWS
     told = submitted.err.splitlines()

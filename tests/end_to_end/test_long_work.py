@@ -43,7 +43,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path
     assert stopped["parts"] == len(before)
     assert 0 < stopped["share"] < 1
     assert stopped["scored"] == stopped["rows"] == sum(int(part.stem.split("-")[3]) for part in before)
-    assert "the same score command goes on" in assay("status", tmp_path / "out").stdout
+    assert "run the same score command again to resume" in assay("status", tmp_path / "out").stdout
     fast = [word.replace("latency_s=0.5", "latency_s=0.0") for word in shlex.split(last)[3:]]
     summary(*fast)
     done = assay("status", tmp_path / "out").stdout

@@ -4,7 +4,7 @@ from pipelines.formats.content import conversation, entries, is_conversation, sy
 from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
-from pipelines.formats.turns import assistant_turns, final_turn, numbered
+from pipelines.formats.turns import assistant_turns, final_turn, number_turns
 
 
 def looks_like(row: Row) -> bool:
@@ -14,12 +14,12 @@ def looks_like(row: Row) -> bool:
 
 def read(row: Row) -> RowRequests:
     """The final assistant turn."""
-    return final_turn(numbered(entries(row.get("messages")), systems(row)))
+    return final_turn(number_turns(entries(row.get("messages")), systems(row)))
 
 
 def read_turns(row: Row) -> RowRequests:
     """Every assistant turn: `turn[3]` answers messages 0 to 2."""
-    return assistant_turns(numbered(entries(row.get("messages")), systems(row)))
+    return assistant_turns(number_turns(entries(row.get("messages")), systems(row)))
 
 
 def read_prompt(row: Row) -> RowRequests:

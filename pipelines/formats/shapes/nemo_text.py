@@ -6,7 +6,7 @@ from pipelines.formats.content import entries, field, systems
 from pipelines.formats.extra_ids import START, split_conversation
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
-from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, numbered
+from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, number_turns
 
 
 def looks_like(row: Row) -> bool:
@@ -30,7 +30,7 @@ def _turns(row: Row) -> list[RowTurn]:
     if not isinstance(text, str):
         raise Rejected(Reason.CONTENT_NOT_TEXT, type(text).__name__)
     system, turns = split_conversation(text)
-    return numbered(entries(turns), (system, *systems(row)))
+    return number_turns(entries(turns), (system, *systems(row)))
 
 
 SHAPE = Shape(

@@ -6,7 +6,7 @@ Turns that have OpenAI's keys, as some of these files do, are read as what they 
 from pipelines.formats.content import ROLES, entries, field, systems
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
-from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, numbered
+from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, number_turns
 
 SPEAKERS = {
     **{name: name for name in ROLES},
@@ -64,7 +64,7 @@ def read_turns(row: Row) -> RowRequests:
 
 def _turns(row: Row) -> list[RowTurn]:
     items = entries(field(row, "conversations"))
-    return numbered([openai(entry) for entry in items], systems(row))
+    return number_turns([openai(entry) for entry in items], systems(row))
 
 
 SHAPE = Shape(

@@ -17,7 +17,7 @@ from pipelines.formats.extra_ids import embedded
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 from pipelines.formats.shapes.sharegpt import SPEAKERS, is_talk, openai
-from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, numbered, turns_at
+from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, number_turns, turns_at
 
 
 def looks_like(row: Row) -> bool:
@@ -58,7 +58,7 @@ def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
         raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
     if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in items):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
-    turns = numbered([_openai(entry, mask) for entry in items], system_values)
+    turns = number_turns([_openai(entry, mask) for entry in items], system_values)
     return [part for turn in turns for part in _parts(turn)]
 
 

@@ -60,8 +60,8 @@ def read(engine: Engine, sampling: Sampling, request_id: str, states: int | None
     return asyncio.run(asyncio.wait_for(consume(), SECONDS))
 
 
-def held(engine: Any) -> int:
-    return int(engine.held)
+def request_count(engine: Any) -> int:
+    return int(engine.request_count)
 
 
 def test_a_prompt_gets_one_number_per_output(pooling_engine: Engine) -> None:
@@ -90,7 +90,7 @@ def test_an_engine_for_the_last_token_reads_nothing_else(pooling_engine: Engine)
         ask(pooling_engine, pooling_engine.pool(ids, "early", [1, 2]))
     with pytest.raises(EngineError, match="position 3 is outside the prompt of 3 tokens"):
         ask(pooling_engine, pooling_engine.pool(ids, "outside", [3]))
-    assert held(pooling_engine) == 0
+    assert request_count(pooling_engine) == 0
 
 
 def test_tuples_are_prompts_too(pooling_engine: Engine) -> None:
@@ -183,7 +183,7 @@ def test_a_stream_grows_to_what_generate_gives(generating_engine: Engine) -> Non
 def test_leaving_a_stream_aborts_its_request(generating_engine: Engine) -> None:
     (state,) = read(generating_engine, ENDLESS, "left", states=1)
     assert state.finish_reason is None
-    until(lambda: held(generating_engine) == 0)
+    until(lambda: request_count(generating_engine) == 0)
 
 
 def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
@@ -201,7 +201,7 @@ def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
 def test_an_aborted_request_fails_alone(generating_engine: Engine) -> None:
     ask(generating_engine, generating_engine.abort("nobody"))
     asked = generating_engine.submit(generating_engine.generate([1], ENDLESS, "unwanted"))
-    until(lambda: held(generating_engine) == 1)
+    until(lambda: request_count(generating_engine) == 1)
     other = generating_engine.submit(generating_engine.generate([1], Sampling(max_tokens=2), "wanted"))
     ask(generating_engine, generating_engine.abort("unwanted"))
     with pytest.raises(EngineError, match="unwanted was aborted"):
@@ -211,9 +211,9 @@ def test_an_aborted_request_fails_alone(generating_engine: Engine) -> None:
 
 def test_a_cancelled_request_is_given_up(generating_engine: Engine) -> None:
     asked = generating_engine.submit(generating_engine.generate([1], ENDLESS, "cancelled"))
-    until(lambda: held(generating_engine) == 1)
+    until(lambda: request_count(generating_engine) == 1)
     asked.cancel()
-    until(lambda: held(generating_engine) == 0)
+    until(lambda: request_count(generating_engine) == 0)
     ask(generating_engine, generating_engine.health())
 
 
@@ -333,7 +333,7 @@ def test_no_more_than_the_limit_are_inside_and_the_others_wait_without_a_deadlin
     async def visits() -> int:
         admission = Admission(3, SECONDS)
         await asyncio.gather(*(visit(admission, number) for number in range(20)))
-        return admission.held
+        return admission.request_count
 
     assert asyncio.run(visits()) == 0
     assert most == 3
@@ -439,7 +439,7 @@ def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
         "tether = ProcessReaper()\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "free = subprocess.Popen(sleep)\n"
-        "with tether.held():\n"
+        "with tether.marking():\n"
         "    held = subprocess.Popen(sleep)\n"
         "print(free.pid, held.pid, flush=True)\n"
         f"{end}\n"
@@ -465,7 +465,7 @@ def test_a_tether_removes_the_shared_memory_of_what_it_holds_and_no_other(ends_f
         "sharing += 'setproctitle.setproctitle(str(10**200)); '\n"
         "sharing += 'mine = SharedMemory(create=True, size=9); print(mine.name, flush=True); time.sleep(600)'\n"
         "free = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
-        "with tether.held():\n"
+        "with tether.marking():\n"
         "    held = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
         "names = free.stdout.readline().strip(), held.stdout.readline().strip()\n"
         "tether.note()\n"

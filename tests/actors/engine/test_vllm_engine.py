@@ -278,7 +278,7 @@ def test_leaving_a_stream_aborts_its_request_in_vllm(judge_engine: "VllmEngine")
 
     asyncio.run(first_state())
     until(lambda: judge_engine._engine.output_processor.get_num_unfinished_requests() == 0)
-    until(lambda: judge_engine.held == 0)
+    until(lambda: judge_engine.request_count == 0)
 
 
 def test_a_stream_is_read_beside_a_busy_engine(judge_engine: "VllmEngine") -> None:

@@ -81,8 +81,8 @@ def test_a_conversation_that_the_template_gives_two_reward_tokens_is_rejected(tm
 def test_a_prompt_that_somebody_else_has_rendered_is_read_at_the_reward_token_too() -> None:
     own = renderer(MODEL)
     ids = ids_of(own.render([request(user("What is 3 + 4?"), to="7")])[0])
-    assert ids_of(own.as_it_is(ids)) == ids_of(own.as_it_is(ids[:-1])) == ids
-    assert reason_of(own.as_it_is([*ids[:-1], REWARD_TOKEN, 7])) is Reason.TEMPLATE_REFUSED
+    assert ids_of(own.from_rendered(ids)) == ids_of(own.from_rendered(ids[:-1])) == ids
+    assert reason_of(own.from_rendered([*ids[:-1], REWARD_TOKEN, 7])) is Reason.TEMPLATE_REFUSED
 
 
 @pytest.mark.parametrize(

@@ -636,7 +636,7 @@ def test_padding_is_what_the_models_type_says_where_its_config_doesnt(tmp_path: 
         assert Checkpoint(path, None).pad_token_id == padding
     padding = tokenizer(SCALAR).pad_token_id
     path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, "pad_token_id": padding}, template=TEMPLATE)
-    asis = renderer(path).as_it_is([5, 6, padding])
+    asis = renderer(path).from_rendered([5, 6, padding])
     assert reason_of(asis) is Reason.TEMPLATE_REFUSED
 
 

@@ -140,7 +140,7 @@ def test_every_token_goes_through_the_model(engine: Engine) -> None:
 def test_what_is_no_position_is_refused(engine: Engine, at: list[int]) -> None:
     with pytest.raises(EngineError, match="position"):
         ask(engine, engine.pool([1, 2, 3], "bad", at))
-    until(lambda: cast(Any, engine).held == 0)
+    until(lambda: cast(Any, engine).request_count == 0)
     assert len(ask(engine, engine.pool([1, 2, 3], "good", [0, 2])).rows) == 2
 
 

@@ -63,9 +63,9 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
     [
         ({"pattern": None}, "needs one of pattern, json_schema and verdict, and has none"),
         ({"json_schema": SCHEMA}, "and has pattern and json_schema"),
-        ({"pattern": "("}, "it is no regular expression"),
+        ({"pattern": "("}, "not a valid regular expression"),
         ({"pattern": "Rating"}, r"needs a group around the verdict, such as \(\[0-9\]\+\)"),
-        ({"prompt": "{{ response"}, "it is no Jinja: .* in line 1"),
+        ({"prompt": "{{ response"}, "not a valid Jinja template: .* in line 1"),
         ({"prompt": "Rate it."}, r"the prompt has no \{\{ response \}\}, which is judged"),
         (
             {"prompt": "{{ response }}{{ colour }}"},
@@ -84,7 +84,10 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
             "json_schema has no property",
         ),
         ({"shows": "two", "pattern": None, "verdict": {"after": ":"}}, "verdict reads an answer about one response"),
-        ({"pattern": None, "json_schema": {"properties": {"a": {"type": "text"}}}}, "it is no JSON schema: 'text' is not"),
+        (
+            {"pattern": None, "json_schema": {"properties": {"a": {"type": "text"}}}},
+            "not a valid JSON schema: 'text' is not",
+        ),
         (
             {"pattern": "(?P<a_1>.)(?P<a_2>.)(?P<b_1>.)(?P<b_2>.)", "shows": "two"},
             "a and b don't say which response",
@@ -93,7 +96,7 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
             {"pattern": None, "verdict": {"after": ":", "positive": "1", "negative": "1"}},
             "positive and negative are both",
         ),
-        ({"colour": "red"}, "colour is no setting"),
+        ({"colour": "red"}, "colour isn't a setting"),
     ],
 )
 def test_what_a_rubric_lacks_is_told(change: Mapping[str, Any], message: str) -> None:
@@ -109,7 +112,7 @@ def test_a_rubric_comes_from_a_file(tmp_path: Path) -> None:
     )
     for name, text, message in (
         ("absent.yaml", None, "the rubric .*absent.yaml can't be read: .*No such file"),
-        ("list.yaml", "- a", "is no mapping of settings"),
+        ("list.yaml", "- a", "isn't a mapping of settings"),
         ("broken.yaml", "a: [", "can't be read"),
     ):
         if text is not None:

@@ -60,7 +60,7 @@ def test_a_verdict_that_is_found_without_end_is_none() -> None:
     ],
 )
 def test_a_pattern_that_cant_is_refused_with_the_reason(own: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match="RE2's syntax, which has no lookaround and no backreferences"):
+    with pytest.raises(SettingsError, match="RE2's syntax, which has neither lookaround nor backreferences"):
         validate(JudgeSettings, {"rubric": {"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own}})
 
 

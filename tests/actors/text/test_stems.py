@@ -177,7 +177,7 @@ def test_a_choice_ends_when_nobody_waits() -> None:
 def test_what_certainly_doesnt_fit_isnt_tokenised(monkeypatch: pytest.MonkeyPatch, prompt: str | list[int]) -> None:
     own = renderer(SCALAR)
     monkeypatch.setattr(own, "_tokenize", _never)
-    assert [one.reason for one in own.as_it_is(prompt).responses] == [Reason.TOO_LONG]
+    assert [one.reason for one in own.from_rendered(prompt).responses] == [Reason.TOO_LONG]
 
 
 def _never(*_: Any) -> Any:

@@ -157,7 +157,10 @@ def test_restarts_are_counted_with_the_last_cause() -> None:
     starts(ledger, "actor-1")
     assert ledger.restarts()[0] == 0
     starts(ledger, "actor-1")
-    assert ledger.restarts() == (1, "their processes ended without a word; the system may have killed them")
+    assert ledger.restarts() == (
+        1,
+        "their processes ended without an error message; the system may have killed them (out of memory?)",
+    )
     ledger.died("out of memory")
     starts(ledger, "actor-1")
     assert ledger.restarts() == (2, "out of memory")

@@ -24,7 +24,7 @@ def idle() -> Iterator[OnlineScorer]:
     """By principles; nothing that it is asked gets to its renderer."""
     one = scorer("tiny-principle")
     one._renderer.render = _never  # type: ignore[method-assign]
-    one._renderer.as_it_is = _never  # type: ignore[method-assign]
+    one._renderer.from_rendered = _never  # type: ignore[method-assign]
     one._renderer.choosing = _never  # type: ignore[method-assign]
     yield one
     one.close()

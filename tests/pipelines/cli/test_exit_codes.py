@@ -30,4 +30,4 @@ def test_a_full_disk_is_no_wrong_command(
     assert end.value.code == code
     said = capsys.readouterr().err
     assert os.strerror(number) in said
-    assert ("goes on from there" in said) is (code == 3)
+    assert ("to resume" in said) is (code == 3)

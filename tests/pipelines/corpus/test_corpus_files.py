@@ -25,7 +25,7 @@ from pipelines.corpus.corpus_files import (
     cut,
     find,
     find_corpus,
-    limited,
+    limit_files,
 )
 from pipelines.storage import fingerprints
 
@@ -217,7 +217,9 @@ def test_a_folder_without_a_corpus_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.csv", "a", "a.json.gz", "a.jsonl.bz2"])
 def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
     corpus(tmp_path, name)
-    with pytest.raises(SourceError, match=rf"{re.escape(name)} has no ending that Assay knows; it reads \.jsonl"):
+    with pytest.raises(
+        SourceError, match=rf"{re.escape(name)} has a file name extension that Assay doesn't read; it reads \.jsonl"
+    ):
         find([str(tmp_path / name)])
 
 
@@ -306,13 +308,16 @@ def test_a_file_that_has_changed_or_is_gone_is_named(tmp_path: Path) -> None:
     corpus(tmp_path, "x.jsonl")
     (file,) = find([str(tmp_path)])
     corpus(tmp_path, "x.jsonl", data=LINES[::-1])
-    with pytest.raises(SourceError, match=r"x\.jsonl has changed .*as many bytes, but other ones.*the same command goes on"):
+    with pytest.raises(
+        SourceError,
+        match=r"x\.jsonl has changed .*its size is the same, its content isn't.*run the same command again to resume",
+    ):
         check_same(file)
     corpus(tmp_path, "x.jsonl", data=LINES * 2)
     with pytest.raises(SourceError, match=r"x\.jsonl has changed .*18 bytes then, 36 now"):
         check_same(file)
     (tmp_path / "x.jsonl").unlink()
-    with pytest.raises(SourceError, match=r"x\.jsonl isn't there any more; once it is back"):
+    with pytest.raises(SourceError, match=r"x\.jsonl is missing; put it back"):
         check_same(file)
 
 
@@ -375,7 +380,7 @@ def test_what_cant_be_cut_is_one_unit_that_knows_what_is_done(kind: FileKind) ->
 
 def test_files_are_cut_off_where_a_limit_says() -> None:
     files = [InputFile(at, "x", "/x", FileKind.JSONL, 100, "", 100) for at in range(3)]
-    assert [file.extent for file in limited(files, [None, 40, 0])] == [100, 40, 0]
+    assert [file.extent for file in limit_files(files, [None, 40, 0])] == [100, 40, 0]
 
 
 @pytest.mark.parametrize("kind", FileKind)

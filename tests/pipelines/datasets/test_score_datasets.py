@@ -242,7 +242,7 @@ def test_what_is_wrong_is_told_at_once(table: pa.Table, graded: Dataset) -> None
         pipelines.keep(score(dataset), "score > 1")
     with pytest.raises(ExpressionError, match="a ranking must be a number"):
         pipelines.top_k(score(dataset), 1, by="status")
-    with pytest.raises(SettingsError, match="output isn't known"):
+    with pytest.raises(SettingsError, match="output is unknown"):
         score(dataset, output="scored/")
     with pytest.raises(SettingsError, match="top_fraction = 2"):
         pipelines.top_fraction(graded, 2)

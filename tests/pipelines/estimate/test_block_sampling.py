@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.corpus.corpus_files import InputFile, find, limited
+from pipelines.corpus.corpus_files import InputFile, find, limit_files
 from pipelines.corpus.readers import RECORD
 from pipelines.estimate import block_sampling
 from pipelines.estimate.block_sampling import BlockSampler, Sample
@@ -150,7 +150,7 @@ def test_many_files_that_must_be_read_through_are_drawn_by_their_size(
 def test_a_limit_is_the_end_of_the_file(tmp_path: Path) -> None:
     own = [skewed(200), [7] * 100]
     files = corpus(tmp_path, "json", own)
-    found = totals(looked(limited(files, [50, 0]), 1000, 0).strata, AMOUNTS, COUNTS)
+    found = totals(looked(limit_files(files, [50, 0]), 1000, 0).strata, AMOUNTS, COUNTS)
     assert found["rows"] == Estimate.exact(50)
     assert found["tokens"] == Estimate.exact(sum(own[0][:50]))
 

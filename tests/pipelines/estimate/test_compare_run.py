@@ -100,13 +100,13 @@ def test_the_plan_of_another_corpus_is_refused(tmp_path: Path, corpus: Path) -> 
     write(corpus.parent / "d.jsonl", lines(rows(5)))
     with pytest.raises(SettingsError) as refused:
         score(settings(corpus.parent, tmp_path / "out", plan=str(path)))
-    assert "c.jsonl: planned, and not there any more, or changed" in str(refused.value)
-    assert "d.jsonl: there, and not planned, or changed since" in str(refused.value)
+    assert "c.jsonl: in the plan, but missing or changed now" in str(refused.value)
+    assert "d.jsonl: new or changed since the plan" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is no plan; `assay plan"), ("[]", "is no plan"), ('{"assay_plan": 99}', r"another version of Assay \(99\)")],
+    [("{", "isn't a plan; `assay plan"), ("[]", "isn't a plan"), ('{"assay_plan": 99}', r"another version of Assay \(99\)")],
 )
 def test_what_is_no_plan(tmp_path: Path, corpus: Path, text: str, message: str) -> None:
     (tmp_path / "plan.json").write_text(text)
@@ -132,7 +132,7 @@ def test_gpus_that_were_used_are_compared() -> None:
     unknown = compare_with_estimate(
         {**plan, "work_s": None, "gpu_hours": None, "gpu_price": None}, summary, RunWork(why="nobody knows")
     )
-    assert unknown["wall_s"]["why"] == unknown["gpu_hours"]["why"] == "it wasn't planned: no speed was known"
+    assert unknown["wall_s"]["why"] == unknown["gpu_hours"]["why"] == "not in the plan, which had no throughput"
     assert "cost" not in unknown
 
 

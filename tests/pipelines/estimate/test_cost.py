@@ -80,7 +80,7 @@ def test_a_judge_writes_between_a_token_and_all_that_it_may(judge: RewardModel) 
     assert found.work_s.value == pytest.approx(1e9 / 10_000 + 200_000 / 100)
     assert found.work_s.high == pytest.approx(1.2e9 / 10_000 + 440_000 / 100)
     assert "half of the 400 tokens" in found.assumptions[0]
-    assert "no question is asked again" in found.assumptions[1]
+    assert "no retries of answers without a verdict" in found.assumptions[1]
     told = billed(judge, answer_tokens=150)
     assert told.written == Estimate(150_000, 135_000, 165_000)
 
@@ -159,10 +159,10 @@ def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel
         ({"weights": "others"}, WORK, "is of another run:\n  weights: 'others' there, 'w' now"),
         ({"turns": "all"}, WORK, "is of another run:\n  turns: 'all' there, 'final' now"),
         ({"engine": "fake"}, WORK, "was a rehearsal with --engine fake"),
-        ({}, None, "how many engines worked how long wasn't noted"),
+        ({}, None, "its engines' working time wasn't recorded"),
         ({}, WORK | {"seconds": None, "why": "a session was killed"}, "a session was killed; give --tokens-per-s"),
-        ({}, WORK | {"engines": None}, "wasn't noted"),
-        ({}, WORK | {"starting": None}, "wasn't noted"),
+        ({}, WORK | {"engines": None}, "wasn't recorded"),
+        ({}, WORK | {"starting": None}, "wasn't recorded"),
     ],
 )
 def test_a_run_that_doesnt_say_it(

@@ -103,7 +103,7 @@ def test_counts_add_up(tmp_path: Path, per: str) -> None:
     assert sorted(texts(tmp_path / "best")) == ["0.1", "1.2", "3.0"]
     two = pair(folder, tmp_path / "pairs", per=per)
     assert (two.groups, two.candidates, two.unscored, two.rows) == (3, 6, 4, 2)
-    assert two.left == {"no two that differ enough": 1}
+    assert two.left == {"no pair that reaches --min-margin": 1}
     assert sorted(couples(tmp_path / "pairs")) == [("0.1", "0.0"), ("1.2", "1.1")]
     assert sorted(two.measures) == [1.0, 2.0]
 
@@ -175,7 +175,7 @@ def test_answers_at_different_turns_of_a_conversation_never_make_a_pair(tmp_path
     rows, shape = [{"messages": TURNS}], RowShape("messages", "all")
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0, 3.0]], shape, parquet=parquet)
     summary = pair(folder, tmp_path / "pairs", pairs="all", per=per)
-    assert (summary.groups, summary.rows, summary.left) == (3, 0, {"no two that differ enough": 3})
+    assert (summary.groups, summary.rows, summary.left) == (3, 0, {"no pair that reaches --min-margin": 3})
     assert choose(folder, tmp_path / "best", keep="best", per=per).rows == 3
     assert sorted(texts(tmp_path / "best")) == ["a", "b", "c"]
 
@@ -334,9 +334,7 @@ def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch
         earlier.setattr("pipelines.formats.shapes.prompt._parse_text", question)
         folder = drawn_corpus(tmp_path / "in", [{"prompt": "p"}, row], told_of([[1.0, 2.0]] * 2), prompts())
         assert choose(folder, tmp_path / "earlier", keep="best").rows == 2
-    with pytest.raises(
-        SourceError, match=r"the row c:1 isn't the prompt any more that its candidates answer .*sample it again"
-    ):
+    with pytest.raises(SourceError, match=r"the row c:1 has changed since its candidates were sampled .*sample it again"):
         choose(folder, tmp_path / "out", keep="best")
 
 
@@ -358,7 +356,7 @@ def test_a_response_that_was_scored_as_another_is_refused(
         version.setattr(f"pipelines.formats.own_columns.{name}", read)
         folder = judged_corpus(tmp_path / "in", [row], [[1.0, 2.0]], shape)
         assert choose(folder, tmp_path / "earlier", keep="best").rows == 1
-    with pytest.raises(SourceError, match=r"response\[\d\] of the row c:0 isn't what was scored any more .*score it again"):
+    with pytest.raises(SourceError, match=r"response\[\d\] of the row c:0 has changed since it was scored .*score it again"):
         choose(folder, tmp_path / "out", keep="best")
 
 
@@ -434,7 +432,7 @@ def test_a_folder_that_was_never_scored(tmp_path: Path) -> None:
 def test_the_scored_folder_is_never_written_into(tmp_path: Path, output: str) -> None:
     folder = drawn(tmp_path / "in", *SIX)
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(OutputError, match="keep them apart"):
+    with pytest.raises(OutputError, match="give two separate folders"):
         choose(folder, tmp_path / output, keep="best", overwrite=True)
 
 

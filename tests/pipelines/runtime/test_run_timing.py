@@ -89,7 +89,7 @@ def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
     commit(parts, 2)
     found = read_run_work(parts)
     assert (found.seconds, found.gpu_hours, found.engines) == (None, None, None)
-    assert found.why == "a session was killed: nobody knows how long 2 of 3 parts took"
+    assert found.why == "a session was killed: the duration of 2 of 3 parts is unknown"
 
 
 @pytest.mark.parametrize(("name", "value"), [("seconds", None), ("parts", "three"), ("starting", "x"), ("gpus", [])])
@@ -107,7 +107,7 @@ def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None
         progress.part_done(told)
         progress.part_done(told)  # by an actor that was started again
     commit(parts, 1)
-    assert read_run_work(parts).why == "a session was killed: nobody knows how long 1 of 2 parts took"
+    assert read_run_work(parts).why == "a session was killed: the duration of 1 of 2 parts is unknown"
 
 
 @pytest.mark.parametrize(

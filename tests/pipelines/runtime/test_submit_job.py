@@ -31,7 +31,7 @@ def test_exit_codes(status: JobStatus, driver: int | None, code: int) -> None:
 )
 def test_no_cluster(address: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:2")
-    with pytest.raises(SettingsError, match=f"no cluster that takes jobs at {address}: {told}"):
+    with pytest.raises(SettingsError, match=f"no cluster accepts jobs at {address}: {told}"):
         connect(address)
 
 
@@ -40,6 +40,6 @@ def test_every_mistake_in_a_recipe_is_told_before_anybody_is_asked(tmp_path: Pat
     done = assay("submit", tmp_path / "recipe.yaml", "--address", "http://127.0.0.1:1")
     assert done.returncode == 2
     assert "score.corpus is missing" in done.stderr
-    assert "score.modell is no setting; modell isn't known; did you mean model" in done.stderr
+    assert "score.modell isn't a setting; did you mean model" in done.stderr
     assert "score.model.dtype = 'float8'" in done.stderr
     assert "127.0.0.1" not in done.stderr

@@ -119,7 +119,7 @@ def test_a_dead_endpoint_is_probed_and_given_up_however_many_wait(waiting: int) 
     found, took = virtually(asked(endpoint, waiting, at_a_time=512))
     assert {type(error) for error in found} == {EngineError}
     assert str(found[0]) == (
-        "the endpoint http://there/v1 can't be reached: connection refused; that is so for 300 s (--endpoint-patience-s)"
+        "the endpoint http://there/v1 can't be reached: connection refused; no answer for 300 s (--endpoint-patience-s)"
     )
     assert PATIENCE_S <= took < PATIENCE_S + 15
     assert {request for request, _ in endpoint.sent} == {PROBE}, "nothing but probes"
@@ -144,7 +144,7 @@ def test_one_that_dies_for_good_ends_everybody_with_the_cause() -> None:
     found, took = virtually(asked(endpoint, 3000))
     assert found[0] == 0
     assert {str(error) for error in found if isinstance(error, Exception)} == {
-        "the endpoint http://there/v1 answers 500: oh; that is so for 300 s (--endpoint-patience-s)"
+        "the endpoint http://there/v1 answers 500: oh; no answer for 300 s (--endpoint-patience-s)"
     }
     assert not any(isinstance(error, EndpointFault) for error in found), "nothing of that is an outcome"
     assert took < 20 + PATIENCE_S + 20

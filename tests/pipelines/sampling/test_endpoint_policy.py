@@ -158,7 +158,7 @@ def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpo
     assert served_by(PolicySettings(policy=elsewhere, policy_name="parrot")) is None
     with pytest.raises(EndpointError, match="serves nothing; give --policy-name"):
         served_by(PolicySettings(policy=elsewhere))
-    with pytest.raises(RunStopped, match=r"can't be asked which model it serves.*connection refused"):
+    with pytest.raises(RunStopped, match=r"didn't say which model it serves.*connection refused"):
         served_by(PolicySettings(policy=f"http://127.0.0.1:{free_port()}/v1"))
 
 
@@ -207,7 +207,7 @@ def test_nobody_there_is_told() -> None:
     ("path", "options", "message"),
     [
         ("", {"policy_name": "parrot"}, "answers 404"),
-        ("/v1", {"policy_name": "none"}, "something else than a chat completion"),
+        ("/v1", {"policy_name": "none"}, "something other than a chat completion"),
         ("/several", {}, "serves a, b; give --policy-name"),
     ],
 )

@@ -116,10 +116,10 @@ def test_parts_that_cant_be_read_are_named_and_made_again(
     shutil.copy(sorted((out / "parts").iterdir())[3], out / "parts" / "copy.parquet")
     (out / "parts" / "foo.parquet").write_bytes(b"")
     assert status(str(out)).empty == (empty.name,)
-    with pytest.raises(SourceError, match=rf"(?s){empty.name}.*makes this part again"):
+    with pytest.raises(SourceError, match=rf"(?s){empty.name}.*score this part again"):
         keep(FilterSettings(scored=str(out), keep="true"))
     empty.unlink()
-    with pytest.raises(SourceError, match=rf"(?s){truncated.name}.*makes this part again"):
+    with pytest.raises(SourceError, match=rf"(?s){truncated.name}.*score this part again"):
         keep(FilterSettings(scored=str(out), keep="true", partial=True))
     empty.write_bytes(b"")
     told = "\n".join(score(asked(corpus, out), monkeypatch))
@@ -224,7 +224,7 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
     score(asked(corpus, tmp_path / "out"), monkeypatch)
     assert read_run_work(run.parts).why == (
         f"a session's note can't be read ({tmp_path}/out/sessions/{run.parts.note_name('0' * 20, '.json')}): "
-        "nobody knows how long it took"
+        "its duration is unknown"
     )
 
 

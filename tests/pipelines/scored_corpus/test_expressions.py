@@ -384,7 +384,7 @@ def test_a_ranking_is_a_number(text: str) -> None:
         ("reward > 1", "it is BOOLEAN, and a ranking must be a number"),
         ("reward, n", "a ranking is one expression: what could stand after ORDER BY"),
         ("avg(reward)", "a filter looks at one response at a time"),
-        ("random()", "comes out otherwise each time"),
+        ("random()", "has another value each time"),
         ("rewards", "there is no column rewards"),
     ],
 )

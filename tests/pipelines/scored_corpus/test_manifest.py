@@ -291,7 +291,7 @@ def test_changed_missing_and_new_files_are_named() -> None:
     with pytest.raises(OutputError, match="Put back what it was and leave out what is new") as caught:
         manifest().check_files(now)
     assert str(caught.value).splitlines()[1:-1] == [
-        "  a.jsonl: has changed since its scoring started (as many bytes, but other ones)",
+        "  a.jsonl: has changed since its scoring started (its size is the same, its content isn't)",
         "  b.jsonl: isn't there any more",
         "  c.jsonl: new",
     ]
@@ -326,7 +326,7 @@ def test_a_file_whose_middle_is_turned_round_is_another_one(
     assert begun.check_files(find([str(path)])) == begun.files
     path.write_bytes(b"".join([*lines[:1500], *reversed(lines[1500:4500]), *lines[4500:]]))
     with pytest.raises(
-        OutputError, match=r"x\.jsonl: has changed since its scoring started \(as many bytes, but other ones\)"
+        OutputError, match=r"x\.jsonl: has changed since its scoring started \(its size is the same, its content isn't\)"
     ):
         begun.check_files(find([str(path)]))
 
@@ -418,8 +418,8 @@ def test_a_file_that_has_grown_since_isnt_taken_in_again() -> None:
 @pytest.mark.parametrize(
     ("carried", "kind", "message"),
     [
-        (JSON_COLUMNS, FileKind.PARQUET, "a run over JSON can't take /data/x in"),
-        (PARQUET_COLUMNS, FileKind.ARRAY, "a run over Parquet can't take /data/x in"),
+        (JSON_COLUMNS, FileKind.PARQUET, "a run over JSON files can't add /data/x"),
+        (PARQUET_COLUMNS, FileKind.ARRAY, "a run over Parquet files can't add /data/x"),
     ],
 )
 def test_json_and_parquet_dont_go_into_one_folder(carried: pa.Schema, kind: FileKind, message: str) -> None:

@@ -447,12 +447,12 @@ def test_an_empty_file_needs_no_part_and_takes_none(kind: FileKind) -> None:
 
 
 def test_a_file_without_a_known_end_isnt_proven() -> None:
-    with pytest.raises(AuditError, match="shard-a: it wasn't read to its end"):
+    with pytest.raises(AuditError, match="shard-a: not all of its rows are in the parts"):
         check(FileKind.JSONL_GZIP, None, [part(0, 10)])
 
 
 def test_parts_of_an_unknown_file_are_refused() -> None:
-    with pytest.raises(AuditError, match=r"doesn't know: \[7\]"):
+    with pytest.raises(AuditError, match=r"doesn't list: \[7\]"):
         audit(FILES[:1], {0: 30}, [part(0, 30), part(0, 30, file=7)])
 
 

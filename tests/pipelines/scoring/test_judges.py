@@ -139,4 +139,4 @@ def test_a_rubric_is_a_file_on_the_command_line(tmp_path: Path, corpus: Path, fo
     rubric.write_text(RUBRIC.replace("prompt:", "prompts:"))
     wrong = assay("score", corpus, tmp_path / "other", "--model", folder, "--rubric", rubric, *flags)
     assert wrong.returncode == 2
-    assert "prompts is no setting; prompts isn't known; did you mean prompt?" in wrong.stderr
+    assert "prompts isn't a setting; did you mean prompt?" in wrong.stderr

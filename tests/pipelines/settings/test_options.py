@@ -12,7 +12,7 @@ from actors.errors import SettingsError
 from actors.settings.base import Settings
 from actors.settings.replica import EngineSettings, JudgeSettings
 from deploy.command import _from_file
-from pipelines.cli.flags import given, settings_options
+from pipelines.cli.flags import given_options, settings_options
 from pipelines.settings.options import build, from_yaml, leaves, validate
 from pipelines.settings.recipe import Recipe, read_recipe
 from pipelines.settings.run_settings import FilterSettings, ScoreSettings, Turns
@@ -63,23 +63,23 @@ def told(flat: dict[str, Any]) -> str:
 
 
 def test_an_unknown_name_is_told_with_the_one_that_was_meant() -> None:
-    assert told({**NEEDED, "tensor_paralel": 2}).startswith("tensor_paralel isn't known; did you mean tensor_parallel")
+    assert told({**NEEDED, "tensor_paralel": 2}).startswith("tensor_paralel is unknown; did you mean tensor_parallel")
 
 
 def test_a_name_like_no_other_is_told_with_all_there_are() -> None:
     names = ", ".join(leaf.name for leaf in leaves(ScoreSettings))
-    assert told({**NEEDED, "zzz": 2}) == f"zzz isn't known; There are {names}"
+    assert told({**NEEDED, "zzz": 2}) == f"zzz is unknown; Allowed: {names}"
 
 
 @pytest.mark.parametrize("section", ["corpus", "render", "work"])
 def test_a_section_is_no_name(section: str) -> None:
-    assert told({**NEEDED, section: {}}).startswith(f"{section} isn't known")
+    assert told({**NEEDED, section: {}}).startswith(f"{section} is unknown")
 
 
 def test_all_mistakes_are_told_at_once_with_their_values() -> None:
     message = told({"inputs": (), "tensor_parallel": 0, "dtype": "float8", "limit": float("nan"), "output": "o", "zzz": 1})
     for mistake in (
-        "zzz isn't known",
+        "zzz is unknown",
         "corpus.inputs = ()",
         "corpus.limit = nan: should be a finite number",
         "model.model is missing",
@@ -180,20 +180,20 @@ def test_a_recipe_may_only_score(tmp_path: Path) -> None:
         (
             "score:",
             "scores:",
-            "scores is no setting; scores isn't known; did you mean score? There are sample, refine, score",
+            "scores isn't a setting; did you mean score? Allowed: sample, refine, score",
         ),
         (
             "output:",
             "outputs:",
-            "score.outputs is no setting; outputs isn't known; did you mean output or corpus? There are corpus, ",
+            "score.outputs isn't a setting; did you mean output or corpus? Allowed: corpus, ",
         ),
-        ("turns:", "turn:", "score.corpus.turn is no setting; turn isn't known; did you mean turns? There are inputs, "),
+        ("turns:", "turn:", "score.corpus.turn isn't a setting; did you mean turns? Allowed: inputs, "),
         (
             "{model:",
             "{modell:",
-            "score.model.modell is no setting; modell isn't known; did you mean model? There are model, ",
+            "score.model.modell isn't a setting; did you mean model? Allowed: model, ",
         ),
-        ("keep:", "kep:", "filter.kep is no setting; kep isn't known; did you mean keep? There are scored, output, keep, "),
+        ("keep:", "kep:", "filter.kep isn't a setting; did you mean keep? Allowed: scored, output, keep, "),
         ("scored: scored", "5: x", "filter.5"),
         ("turns: all", "turns: some", "score.corpus.turns = 'some': should be 'final' or 'all'"),
         ("{model: tiny-scalar}", "tiny-scalar", "score.model = 'tiny-scalar': should be a valid dictionary"),
@@ -206,7 +206,7 @@ def test_a_mistake_in_a_recipe_is_told_with_its_place(tmp_path: Path, before: st
 
 def test_all_mistakes_of_a_recipe_are_told(tmp_path: Path) -> None:
     message = refusal(tmp_path, RECIPE.replace("turns: all", "turns: some").replace("keep:", "kep:"))
-    assert all(place in message for place in ("score.corpus.turns", "filter.kep is no setting"))
+    assert all(place in message for place in ("score.corpus.turns", "filter.kep isn't a setting"))
 
 
 @pytest.mark.parametrize(
@@ -215,24 +215,24 @@ def test_all_mistakes_of_a_recipe_are_told(tmp_path: Path) -> None:
     ids=repr,
 )
 def test_what_is_no_yaml_is_told_so(tmp_path: Path, text: str | bytes) -> None:
-    assert "is no YAML" in refusal(tmp_path, text)
+    assert "isn't valid YAML" in refusal(tmp_path, text)
 
 
 @pytest.mark.parametrize("wrong", ["[", "{? [1]: 2}", "b: c: d", "!!int x", "\x07", "*nothing"], ids=repr)
 def test_what_is_no_yaml_is_told_with_its_file_and_line(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(f"first: 1\nsecond: {wrong}\n")
-    with pytest.raises(SettingsError, match=r"the recipe .*mine\.yaml is no YAML: line [23]"):
+    with pytest.raises(SettingsError, match=r"the recipe .*mine\.yaml isn't valid YAML: line [23]"):
         read_recipe(str(path))
     with pytest.raises(SettingsError, match=r"the rubric .*mine\.yaml can't be read: line [23]"):
         validate(JudgeSettings, {"rubric": str(path)})
-    with pytest.raises(SettingsError, match=r"mine\.yaml is no YAML: line [23]"):
+    with pytest.raises(SettingsError, match=r"mine\.yaml isn't valid YAML: line [23]"):
         _from_file(str(path), None, {})
 
 
 def test_a_mistake_in_a_file_for_the_endpoint_is_told_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("modles: []\n")
-    with pytest.raises(SettingsError, match=r"mine\.yaml: .*modles is no setting"):
+    with pytest.raises(SettingsError, match=r"mine\.yaml: .*modles isn't a setting"):
         _from_file(str(tmp_path / "mine.yaml"), None, {})
 
 
@@ -252,7 +252,7 @@ def test_an_option_that_takes_one_value_is_refused_twice() -> None:
     @click.command()
     @settings_options(ScoreSettings, "inputs", "output")
     def command(**options: Any) -> None:
-        given_values.append(given(options))
+        given_values.append(given_options(options))
 
     run = CliRunner().invoke
     for twice, told in (
@@ -281,7 +281,7 @@ def test_a_recipe_is_a_mapping(tmp_path: Path, text: str) -> None:
 
 
 def test_a_recipe_asks_for_something(tmp_path: Path) -> None:
-    assert "asks for nothing: give it one or more of sample, refine" in refusal(tmp_path, "{}")
+    assert "has no steps; it needs one or more of sample, refine" in refusal(tmp_path, "{}")
 
 
 def test_a_recipe_that_isnt_there_is_named(tmp_path: Path) -> None:
