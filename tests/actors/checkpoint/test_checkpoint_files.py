@@ -126,7 +126,7 @@ def test_weights_of_the_hub_are_told_apart_by_their_commit(tmp_path: Path) -> No
 @pytest.mark.parametrize("content", [b"", b"abc", b"version https://git-lfs.github.com/spec/v1", b"\xff" * 20])
 def test_what_are_no_weights_is_refused(folder: Path, content: bytes) -> None:
     (folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(ModelError, match="is no safetensors file"):
+    with pytest.raises(ModelError, match="complete safetensors file"):
         reward_model(folder)
 
 

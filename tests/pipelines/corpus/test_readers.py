@@ -467,7 +467,7 @@ def test_no_row_comes_out_of_a_file_that_changes_while_it_is_read(tmp_path: Path
         path.rename(tmp_path / "elsewhere")
     os.utime(path if path.exists() else tmp_path / "elsewhere", (1, 1))
     with pytest.raises(
-        SourceError, match="isn't there any more" if change == "gone" else "was written to while it was read"
+        SourceError, match="is missing; put it back" if change == "gone" else "was written to while it was read"
     ):
         next(tables)
 

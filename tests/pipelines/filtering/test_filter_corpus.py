@@ -489,12 +489,12 @@ def test_a_folder_of_something_else_is_left_alone(four: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("output", ["scored", "scored/kept", ".", "link"])
 def test_the_scored_folder_is_never_written_into(four: str, tmp_path: Path, output: str) -> None:
     (tmp_path / "link").symlink_to(four)
-    with pytest.raises(OutputError, match="apart"):
+    with pytest.raises(OutputError, match="separate folders"):
         run(four, "reward > 0", tmp_path / output, overwrite=True)
 
 
 def test_kept_and_rest_are_two_folders(four: str, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="apart"):
+    with pytest.raises(OutputError, match="separate folders"):
         run(four, "reward > 0", tmp_path / "out", rest=str(tmp_path / "out" / "rest"))
     assert not (tmp_path / "out").exists()
 

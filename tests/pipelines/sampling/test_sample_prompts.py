@@ -314,9 +314,9 @@ def test_a_prefix_makes_room_for_columns_that_are_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": None}, "no --policy"),
+        ({"policy": None}, "--policy is missing"),
         ({"policy_temperature": 0.0}, "draws the same text"),
-        ({"in_turns": True, "enough": 1.0}, "not with --in-turns"),
+        ({"in_turns": True, "enough": 1.0}, "don't go with --in-turns"),
         ({"max_replicas": 2}, "--max-replicas is for scoring"),
         ({"response_column": "x", "prompt_column": "id"}, "doesn't go with --policy"),
         ({"turns": "all"}, "--turns all"),
