@@ -62,7 +62,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
     )
     reasoning = resolved.reasoning_by(settings.render)
-    columns = resolve_run.columns_of(schema, resolved, settings.prefix, reasoning=reasoning)
+    columns = resolve_run.columns_of(schema, resolved, settings.prefix, reasoning=reasoning, text=settings.text)
     columns.check(())
     preparation = Preparation(resolved, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, sample)

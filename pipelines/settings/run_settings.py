@@ -120,6 +120,9 @@ Prefix = Annotated[
 ]
 
 
+Text = Annotated[bool, Field(description="add a column `response_text`, the text of each response as it was judged")]
+
+
 class CheckSettings(Settings):
     """All settings of `check`."""
 
@@ -135,6 +138,7 @@ class RunSettings(Settings):
     engine: EngineSettings = EngineSettings()
     work: WorkSettings = WorkSettings()
     prefix: Prefix = ""
+    text: Text = True
     overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
     append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
 
@@ -266,6 +270,7 @@ class DatasetSettings(Settings):
     engine: EngineSettings = EngineSettings()
     pool: PoolSettings = PoolSettings()
     prefix: Prefix = ""
+    text: Text = True
     batch_rows: int = Field(default=1024, ge=1, description="maximum number of input rows in a batch for an engine")
 
 
