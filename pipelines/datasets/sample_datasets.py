@@ -21,7 +21,6 @@ from pipelines.datasets.score_datasets import check_names, read_first_rows
 from pipelines.datasets.score_rows import conform
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
-from pipelines.exports.read_back import Reader
 from pipelines.prepare import resolve_run
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
@@ -29,6 +28,7 @@ from pipelines.sampling import policies
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.scored_corpus.expressions import Condition
+from pipelines.scored_corpus.read_back import Reader
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import DatasetSampleSettings

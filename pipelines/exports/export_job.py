@@ -27,7 +27,6 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
 from pipelines.corpus.corpus_files import Range
-from pipelines.exports.read_back import CandidateOrLeftOut, Reader
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
@@ -37,6 +36,7 @@ from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
 from pipelines.scored_corpus.parts import Counts, Part, Parts, read_tables
+from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
 from pipelines.scored_corpus.scored_folder import PartEntries, audit_parts, read_scored_manifest
 from pipelines.scored_corpus.summary import readable
 from pipelines.storage.lease import Ticket, lease, ticket

@@ -326,10 +326,17 @@ class FilterSettings(ChoiceSettings, FolderSettings):
     format: Literal["jsonl", "parquet"] | None = Field(
         default=None, description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input"
     )
+    rows: Literal["rows", "responses"] = Field(
+        default="rows",
+        description="rows: write the whole input row of each kept response; responses: write each kept response alone, with "
+        "its prompt, its reward and the row's other flat fields",
+    )
     fields: bool = Field(
         default=True, description="add Assay's columns to JSONL rows; without, rows keep their original bytes"
     )
-    rest: str | None = Field(default=None, description="folder for the rows that aren't kept, each with the reason")
+    rest: str | None = Field(
+        default=None, description="folder for the responses that aren't kept, in whole rows, each with the reason"
+    )
     partial: bool = Field(default=False, description="accept a run that isn't complete, and filter the parts that exist")
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folders first")
 
