@@ -183,6 +183,12 @@ def show_exported(output: str, summary: ExportSummary, noun: str, advice: Mappin
             "(--labels agree leaves these out)",
             soft_wrap=True,
         )
+    if summary.left_fields:
+        console.print(
+            f"Fields of the input that aren't carried, as trainers have other uses for the names: "
+            f"{', '.join(summary.left_fields)}",
+            soft_wrap=True,
+        )
     for name, value in (advice or {}).items():
         console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
     if summary.made_up:

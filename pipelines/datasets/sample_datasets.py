@@ -135,6 +135,7 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
         )
     export_job.check_made_up(job, reader)
     export_job.check_comparable(job, reader.columns)
+    reader = export_job.carrying(job, reader)
     export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     schema = schema_of(scored)
     if job.where is not None:

@@ -38,7 +38,6 @@ from pipelines.scored_corpus.columns import REWARD, Columns
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.scored_corpus.parts import Counts, Part, Parts
-from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.scored_folder import audit_parts, read_scored_manifest
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
@@ -102,7 +101,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
         # Each response is kept or counted with a reason, and the parts hold what their names say: three numbers must agree.
         if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
             raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-        left_fields = step.kept.responses.left_fields if step.kept and step.kept.responses else []
+        left_fields = step.kept.responses.reader.left_fields if step.kept and step.kept.responses else []
         summary = replace(summary, selection=work.selection, made_up=is_fake(manifest), left_fields=left_fields)
         if step.targets:
             # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
@@ -220,7 +219,7 @@ def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
     step = _step_of(settings, manifest.columns, manifest.identity, manifest.run)
     if settings.rows == "rows" or step.kept is None:
         return step
-    return replace(step, kept=replace(step.kept, responses=ResponseRows(Reader.of(manifest), settings.fields)))
+    return replace(step, kept=replace(step.kept, responses=ResponseRows.of(manifest, settings.fields)))
 
 
 def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, Any], run: str) -> FilterStep:

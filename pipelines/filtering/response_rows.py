@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.scored_corpus.columns import RESPONSE, REWARD, ROW, SCORES
+from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.read_back import Reader
 
 PROMPT, TEXT = "prompt", "response"
@@ -22,37 +23,32 @@ class ResponseRows:
     reader: Reader
     fields: bool
 
-    @property
-    def left_fields(self) -> list[str]:
-        """The own fields that are left out, as a column here has their name."""
-        return [field.name for field in self.reader.own_fields if field.name not in self._carrying.carried]
+    @classmethod
+    def of(cls, manifest: Manifest, fields: bool) -> "ResponseRows":
+        """The maker of rows for a scored folder."""
+        return cls(Reader.of(manifest).carrying((PROMPT, TEXT)), fields)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        own = [field for field in self.reader.own_fields if field.name in self._carrying.carried]
+        own = [self.reader.columns.carried.field(name) for name in self.reader.carried]
         return pa.schema([*own, (PROMPT, _MESSAGES), (TEXT, pa.string()), *self._ours])
 
     @property
     def reads(self) -> set[str]:
         """The columns to read from the parts."""
-        return {*self._carrying.reads, *(field.name for field in self._ours)}
+        return {*self.reader.reads, *(field.name for field in self._ours)}
 
     def table(self, kept: pa.Table) -> pa.Table:
         """The rows of kept responses. Raises `SourceError` for a row that has changed since it was scored."""
-        reader = self._carrying
-        responses = list(reader.responses(kept))
+        responses = list(self.reader.responses(kept))
         prompts: list[Any] = [
             context and [{"role": turn.role.value, "content": turn.content} for turn in context] for context, _ in responses
         ]
         texts = [text for _, text in responses]
-        columns = {name: kept.column(name) for name in (*reader.carried, *(field.name for field in self._ours))}
+        columns = {name: kept.column(name) for name in (*self.reader.carried, *(field.name for field in self._ours))}
         columns |= {PROMPT: pa.array(prompts, _MESSAGES), TEXT: pa.array(texts, pa.string())}
         return pa.table([columns[name] for name in self.schema.names], self.schema)
-
-    @property
-    def _carrying(self) -> Reader:
-        return self.reader.carrying((PROMPT, TEXT))
 
     @property
     def _ours(self) -> list[pa.Field]:

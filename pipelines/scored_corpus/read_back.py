@@ -82,6 +82,11 @@ class Reader:
         return replace(self, carried=tuple(field.name for field in self.own_fields if field.name.casefold() not in folded))
 
     @property
+    def left_fields(self) -> list[str]:
+        """The own fields that aren't carried, if any are to be: those whose names were taken."""
+        return [field.name for field in self.own_fields if field.name not in self.carried]
+
+    @property
     def _record(self) -> tuple[str, ...]:
         return (RECORD,) if self.columns.is_json else ()
 
@@ -140,7 +145,8 @@ class Reader:
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
         row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
         answer = split_reasoning(text).answer if self.stripped else None
-        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer)
+        fields = {field: response[field] for field in self.carried}
+        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer, fields)
 
     def _prompt(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
