@@ -95,6 +95,12 @@ def split_reasoning(text: str) -> SplitText:
     return SplitText(True, _trim_answer(text[at:])) if at else SplitText(False, text)
 
 
+def final_answer(text: str) -> str:
+    """The text after its reasoning; all of it, if it holds none or has no answer after it."""
+    answer = split_reasoning(text).answer
+    return text if answer is None else answer
+
+
 def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning:
     """A request with the reasoning in its responses, and in the assistant's turns before them, rejected, removed or kept."""
     turns = [

@@ -183,6 +183,12 @@ def show_exported(output: str, summary: ExportSummary, noun: str, advice: Mappin
             "(--labels agree leaves these out)",
             soft_wrap=True,
         )
+    if summary.left_fields:
+        console.print(
+            f"Fields of the input that aren't carried, as trainers have other uses for the names: "
+            f"{', '.join(summary.left_fields)}",
+            soft_wrap=True,
+        )
     for name, value in (advice or {}).items():
         console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
     if summary.made_up:
@@ -202,7 +208,9 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
     if summary.made_up:
         console.print(_MADE_UP)
     if settings.output is not None:
-        console.print(f"Kept rows: {settings.output}", soft_wrap=True)
+        for line in _written_lines(summary, settings):
+            console.print(line, soft_wrap=True)
+        console.print(f"Kept {settings.rows}: {settings.output}", soft_wrap=True)
 
 
 def show_strays(scored: str) -> None:
@@ -236,6 +244,19 @@ def show_status(run: RunStatus) -> None:
         console.print(f"Parts that are empty: {', '.join(run.empty[:3])}; the same score command scores them again")
     if not run.complete:
         console.print("If no process is working on it, run the same score command again to resume")
+
+
+def _written_lines(summary: KeepSummary, settings: FilterSettings) -> Iterator[str]:
+    """Lines about rows that hold more than the kept responses, and about fields that are left out."""
+    lines = summary.kept if settings.fields else summary.kept_rows
+    # Whole rows come again for each kept response, or once with `--no-fields`; both matter only if they hold several.
+    if settings.rows == "rows" and summary.held > (summary.kept_rows if settings.fields else summary.kept):
+        yield (
+            f"{lines:,} rows written: {summary.kept_rows:,} input rows, each whole with all its responses; --rows responses "
+            "writes the kept responses alone"
+        )
+    if summary.left_fields:
+        yield f"Left out, as there is a column of the same name: {', '.join(summary.left_fields)} of the input"
 
 
 def _selection_lines(summary: KeepSummary) -> Iterator[str]:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from ray.data import Dataset
 
-from pipelines.exports.read_back import Reader
+from pipelines.scored_corpus.read_back import Reader
 
 _SCHEMAS: "WeakKeyDictionary[Dataset, pa.Schema]" = WeakKeyDictionary()
 _READERS: "WeakKeyDictionary[Dataset, Reader]" = WeakKeyDictionary()

@@ -21,7 +21,6 @@ from pipelines.datasets.score_datasets import check_names, read_first_rows
 from pipelines.datasets.score_rows import conform
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
-from pipelines.exports.read_back import Reader
 from pipelines.prepare import resolve_run
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
@@ -29,6 +28,7 @@ from pipelines.sampling import policies
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.scored_corpus.expressions import Condition
+from pipelines.scored_corpus.read_back import Reader
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import DatasetSampleSettings
@@ -52,7 +52,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check_judge(model, settings.draw)
     _check_room(settings)
     reasoning = model.reasoning_by(settings.render)
-    columns = resolve_run.columns_of(schema, model, settings.prefix, drawn=True, reasoning=reasoning)
+    columns = resolve_run.columns_of(schema, model, settings.prefix, drawn=True, reasoning=reasoning, text=settings.text)
     columns.check(())
     preparation = Preparation(model, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, first)
@@ -135,6 +135,7 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
         )
     export_job.check_made_up(job, reader)
     export_job.check_comparable(job, reader.columns)
+    reader = export_job.carrying(job, reader)
     export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     schema = schema_of(scored)
     if job.where is not None:

@@ -27,7 +27,6 @@ from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.parts_source import PartsSource
 from pipelines.datasets.score_rows import ROW_ID, RowStep, conform, prepare_rows
-from pipelines.exports.read_back import Reader
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run
@@ -38,6 +37,7 @@ from pipelines.scored_corpus import scored_folder
 from pipelines.scored_corpus.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 from pipelines.scored_corpus.parts import Parts
+from pipelines.scored_corpus.read_back import Reader
 from pipelines.scoring.score_corpus import stop_reason
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, Turns
@@ -62,7 +62,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
     )
     reasoning = resolved.reasoning_by(settings.render)
-    columns = resolve_run.columns_of(schema, resolved, settings.prefix, reasoning=reasoning)
+    columns = resolve_run.columns_of(schema, resolved, settings.prefix, reasoning=reasoning, text=settings.text)
     columns.check(())
     preparation = Preparation(resolved, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, sample)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from actors.errors import AuditError
 from actors.records import Reason, Status
-from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW, Columns
+from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW, TEXT, Columns
 from pipelines.scored_corpus.parts import Counts, Part, Parts, read_table
 from pipelines.settings.run_settings import CombineSettings
 
@@ -67,6 +67,7 @@ def combine_scores(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.T
     suspect = (z_mean > step.combination.suspect_reward) & (z_of_u > step.combination.suspect_disagreement)
     ours = [
         *(rows.column(step.columns.prefix + name) for name in (ROW, RESPONSE, PROMPT_HASH)),
+        *([rows.column(step.columns.prefix + TEXT)] if step.columns.text else []),
         _nullable(reward),
         pa.StructArray.from_arrays(fields, names, mask=pa.array(unscored)),
         status,

@@ -79,10 +79,14 @@ def members(settings: EnsembleSettings) -> list[Member]:
         if any(model.model_copy(update={"name": other.name}) == other for other in settings.models[:number]):
             raise SettingsError(f"{model.model} is given twice with the same settings, and would only agree with itself")
     names = _names(settings.models)
-    return [Member(name, _score_settings(settings, name, model)) for name, model in zip(names, settings.models, strict=True)]
+    # The combined parts take the texts from the first member's, so the others needn't store them again.
+    return [
+        Member(name, _score_settings(settings, name, model, text=settings.text and name == names[0]))
+        for name, model in zip(names, settings.models, strict=True)
+    ]
 
 
-def _score_settings(settings: EnsembleSettings, name: str, member: MemberSettings) -> ScoreSettings:
+def _score_settings(settings: EnsembleSettings, name: str, member: MemberSettings, *, text: bool) -> ScoreSettings:
     model = ModelSettings(**{field: getattr(member, field) for field in ModelSettings.model_fields})
     if model.dtype is Dtype.AUTO:
         model = model.model_copy(update={"dtype": settings.dtype})
@@ -94,6 +98,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         engine=member.engine or settings.engine,
         work=settings.work,
         prefix=settings.prefix,
+        text=text,
         append=settings.append,
     )
 

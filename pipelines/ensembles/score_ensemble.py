@@ -123,7 +123,12 @@ def _common_columns(members: Sequence[Columns]) -> Columns:
 
 def _combined_columns(columns: Columns, names: Sequence[str]) -> Columns:
     return Columns(
-        columns.carried, score_fields(tuple(names)), columns.prefix, flags=(SUSPECT,), within_row=columns.within_row
+        columns.carried,
+        score_fields(tuple(names)),
+        columns.prefix,
+        flags=(SUSPECT,),
+        text=columns.text,
+        within_row=columns.within_row,
     )
 
 

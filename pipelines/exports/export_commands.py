@@ -32,6 +32,10 @@ CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs",
 _NOT_CHOSEN, _NO_PAIR = "not chosen", "no pair that reaches --min-margin"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _RPO = "nemo-aligner-rpo"
+_CHOSEN_RESERVED = (
+    *("reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"),
+    *RESPONSE_FORMATS["sft"].reserved,  # what is chosen is trained on as such conversations are
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class _Choosing:
 
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         chosen = choose_candidates.choose(candidates, self.settings)
-        return ExportedRows([ranked.as_row() for ranked in chosen], {_NOT_CHOSEN: len(candidates) - len(chosen)})
+        rows = [{**ranked.as_row(), **ranked.candidate.fields} for ranked in chosen]
+        return ExportedRows(rows, {_NOT_CHOSEN: len(candidates) - len(chosen)})
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ class _Pairing:
         # filter by labels would always report full agreement.
         left = {**refused, **({} if all_pairs else {_NO_PAIR: 1})}
         labels = dict(Counter(pair.agreement.value for pair in all_pairs))
-        return ExportedRows([row for pair in kept for row in form.rows(pair)], left, [pair.margin for pair in kept], labels)
+        rows = [{**row, **pair.fields} for pair in kept for row in form.rows(pair)]
+        return ExportedRows(rows, left, [pair.margin for pair in kept], labels)
 
     def _label_refusal(self, pair: PreferencePair) -> str | None:
         """Why a pair is left out because of the corpus' label, or None."""
@@ -79,7 +85,8 @@ class _Exporting:
         form = RESPONSE_FORMATS[self.trainer]
         refused = Counter(reason for candidate in candidates if (reason := form.check(candidate)) is not None)
         accepted = [candidate for candidate in candidates if form.check(candidate) is None]
-        return ExportedRows(list(form.rows(accepted, self.labels)), refused)
+        fields = accepted[0].fields if accepted else {}  # all are of one input row
+        return ExportedRows([{**row, **fields} for row in form.rows(accepted, self.labels)], refused)
 
 
 def choose(settings: ChooseSettings) -> ExportSummary:
@@ -108,7 +115,7 @@ def choosing_job(settings: ChooseSettings) -> ExportJob:
     choose_candidates.check(settings)
     choice = ChoiceOfCandidates(**{name: getattr(settings, name) for name in ChoiceOfCandidates.model_fields})
     shown = choice.model_dump(mode="json", exclude_defaults=True)
-    return _job(CHOSEN, settings, _Choosing(choice), shown, needs=choice.voters)
+    return _job(CHOSEN, settings, _Choosing(choice), shown, needs=choice.voters, reserved=_CHOSEN_RESERVED)
 
 
 def pairing_job(settings: PairSettings) -> ExportJob:
@@ -134,7 +141,7 @@ def exporting_job(settings: ExportSettings) -> ExportJob:
     shown = {"for": form.name, "threshold": settings.threshold}
     labels = Labels(settings.threshold)
     maker = _Exporting(form.name, labels)
-    return _job(EXPORTED, settings, maker, shown, per="conversation", needs=form.needs_scores)
+    return _job(EXPORTED, settings, maker, shown, per="conversation", needs=form.needs_scores, reserved=form.reserved)
 
 
 def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[ExportJob]:
@@ -168,7 +175,7 @@ def _pairs_job(kind: OutputKind, settings: PairSettings | ExportSettings, form: 
         raise SettingsError(f"--length-balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
     pairing = PairingSettings(**{name: getattr(settings, name) for name in PairingSettings.model_fields})
     shown = {"for": form.name, **pairing.model_dump(mode="json", exclude_defaults=True)}
-    return _job(kind, settings, _Pairing(pairing, form.name), shown)
+    return _job(kind, settings, _Pairing(pairing, form.name), shown, reserved=form.reserved)
 
 
 def _job(
@@ -179,9 +186,12 @@ def _job(
     *,
     per: Literal["conversation"] | None = None,
     needs: Sequence[str] = (),
+    reserved: Sequence[str],
 ) -> ExportJob:
     """The job of some settings; `shown` are the settings that its one-line description names."""
-    description = {**shown, "where": settings.where}
+    description = {**shown, "where": settings.where, **({} if settings.fields else {"fields": False})}
+    # `fields` is left out at its default, so that a finished result of an earlier version, which carried none, is known.
+    omitted = {"overwrite", *(["fields"] if settings.fields else [])}
     return ExportJob(
         kind=kind,
         scored=settings.scored,
@@ -189,8 +199,9 @@ def _job(
         per=per or settings.per,
         maker=maker,
         asked=", ".join(f"{name}: {value}" for name, value in description.items() if value is not None),
-        settings=settings.model_dump(mode="json", exclude={"overwrite"}),
+        settings=settings.model_dump(mode="json", exclude=omitted),
         needs=needs,
+        reserved=tuple(reserved) if settings.fields else None,
         where=settings.where,
         partial=settings.partial,
         overwrite=settings.overwrite,

@@ -27,16 +27,17 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
 from pipelines.corpus.corpus_files import Range
-from pipelines.exports.read_back import CandidateOrLeftOut, Reader
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
 from pipelines.scored_corpus.expressions import Condition
+from pipelines.scored_corpus.json_lines import encode
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
 from pipelines.scored_corpus.parts import Counts, Part, Parts, read_tables
+from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
 from pipelines.scored_corpus.scored_folder import PartEntries, audit_parts, read_scored_manifest
 from pipelines.scored_corpus.summary import readable
 from pipelines.storage.lease import Ticket, lease, ticket
@@ -92,6 +93,8 @@ class ExportSummary:
     """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
     made_up: bool = False
     """Whether the rewards are the fake engine's."""
+    left_fields: Sequence[str] = field(default_factory=list)
+    """Fields of the input that aren't carried into the rows, as their names are reserved."""
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
         # Both are powers of two (`_thin`): thin the denser sample to the step of the other.
@@ -110,7 +113,11 @@ class ExportSummary:
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
-        optional = {"labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}), "made_up": self.made_up}
+        optional = {
+            "labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}),
+            "made_up": self.made_up,
+            "left_fields": bool(self.left_fields),
+        }
         omitted = ("measures", "every", *(name for name, is_shown in optional.items() if not is_shown))
         return {name: value for name, value in asdict(self).items() if name not in omitted}
 
@@ -127,6 +134,7 @@ class ExportJob:
     """An export of a scored folder into an output folder. `asked` describes it in one line, `settings` in full.
 
     `needs` are scores that the corpus must have; `where` is an SQL condition that a response must meet to be a candidate.
+    `reserved` are names under which no field of the input is carried into the rows; None if none is at all.
     """
 
     kind: OutputKind
@@ -138,6 +146,7 @@ class ExportJob:
     asked: str
     settings: Mapping[str, Any]
     needs: Sequence[str] = ()
+    reserved: Sequence[str] | None = None
     where: str | None = None
     partial: bool = False
     overwrite: bool = False
@@ -185,7 +194,7 @@ def begin(job: ExportJob, manifest: Manifest, parts: Sequence[Part] = ()) -> tup
             "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
         )
     reader = check(job, manifest)
-    document = _document(job, manifest, parts)
+    document = _document(job, manifest, parts, reader.carried)
     done = output_folder.start(job.output, document, job.kind)
     written = {number: ExportSummary(**note) for number, note in done.items()}
     parts_read = Parts(storage.absolute(job.scored), manifest.run)
@@ -195,9 +204,14 @@ def begin(job: ExportJob, manifest: Manifest, parts: Sequence[Part] = ()) -> tup
 def check(job: ExportJob, manifest: Manifest) -> Reader:
     """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
     check_ahead(job, manifest.columns)
-    reader = Reader.of(manifest, job.where)
+    reader = carrying(job, Reader.of(manifest, job.where))
     check_made_up(job, reader)
     return reader
+
+
+def carrying(job: ExportJob, reader: Reader) -> Reader:
+    """The reader whose candidates carry what the job's rows carry of the input."""
+    return reader if job.reserved is None else reader.carrying(job.reserved)
 
 
 def check_ahead(job: ExportJob, columns: Columns) -> None:
@@ -265,7 +279,8 @@ def _run_pieces(job: ExportJob, manifest: Manifest, entries: PartEntries) -> Exp
     expected = sum((part.counts for part, _ in entries), Counts())
     if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
         raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
-    summary = replace(summary, made_up=step.reader.made_up)
+    left_fields = step.reader.left_fields if job.reserved is not None else []
+    summary = replace(summary, made_up=step.reader.made_up, left_fields=left_fields)
     made_of = output_folder.parts_fingerprint(entries)
     output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=made_of)
     return summary
@@ -355,7 +370,7 @@ def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]
             unscored, unmet = group.count(LeftOut.UNSCORED), group.count(LeftOut.UNMET)
             exported = job.maker(candidates) if candidates else ExportedRows(())
             left = {**exported.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
-            stream.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in exported.rows)
+            stream.writelines(encode(row) + b"\n" for row in exported.rows)
             counts = (int(bool(candidates)), len(candidates) + unmet, unscored, len(exported.rows))
             summary += ExportSummary(*counts, left, labels=exported.labels)
             # Collected beside the summary: adding them group by group would copy the whole list each time.
@@ -418,11 +433,12 @@ def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
         yield group
 
 
-def _document(job: ExportJob, manifest: Manifest, parts: Sequence[Part]) -> dict[str, Any]:
+def _document(job: ExportJob, manifest: Manifest, parts: Sequence[Part], carried: Sequence[str]) -> dict[str, Any]:
     names = json.dumps([] if job.by_part else [part.name for part in parts])
     return {
         "asked": job.asked,
         "settings": job.settings,
+        **({"fields": list(carried)} if carried else {}),
         "source": {
             "folder": storage.absolute(job.scored),
             "run": manifest.run,

@@ -1,7 +1,7 @@
 """A trainer's format: the rows that it makes of a pair, or of the scored responses of a row, and what it refuses."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from actors.errors import SettingsError
@@ -34,7 +34,8 @@ class PairFormat:
 
     `check` returns a reason to refuse a pair, or None; `rows` is called only for pairs that aren't refused. The
     rows of one pair must stay next to each other, in this order: where there are two, the trainer tells the better one by
-    its position in the file.
+    its position in the file. `reserved` are the names of its columns and of all others that the trainer's loader has a use
+    for: no field of the input is carried along under one of these.
     """
 
     name: str
@@ -42,6 +43,7 @@ class PairFormat:
     source: str
     rows: Callable[[PreferencePair], Iterator[Row]]
     check: Callable[[PreferencePair], str | None] = never
+    reserved: tuple[str, ...] = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ResponseFormat:
     """A format made of single responses.
 
     `rows` is called with the candidates of one row of the corpus at a time, in order, without those that `check` refuses.
-    `needs_scores` names the scores that a corpus must have.
+    `needs_scores` names the scores that a corpus must have. `reserved` is as in `PairFormat`.
     """
 
     name: str
@@ -59,3 +61,4 @@ class ResponseFormat:
     check: Callable[[Candidate], str | None] = never
     needs_threshold: bool = False
     needs_scores: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = field(kw_only=True)

@@ -30,6 +30,7 @@ from pipelines.filtering.filter_step import (
     Selection,
     filter_group,
 )
+from pipelines.filtering.response_rows import ResponseRows
 from pipelines.filtering.writers import Target
 from pipelines.runtime.workers import Workers, workers
 from pipelines.scored_corpus import output_folder
@@ -100,7 +101,8 @@ def keep(settings: FilterSettings) -> KeepSummary:
         # Each response is kept or counted with a reason, and the parts hold what their names say: three numbers must agree.
         if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
             raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
-        summary = replace(summary, selection=work.selection, made_up=is_fake(manifest))
+        left_fields = step.kept.responses.reader.left_fields if step.kept and step.kept.responses else []
+        summary = replace(summary, selection=work.selection, made_up=is_fake(manifest), left_fields=left_fields)
         if step.targets:
             # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
             for folder, document in documents.items():
@@ -121,7 +123,7 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
         )
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    document = settings.model_dump(mode="json")
+    document = _recorded(settings)
     folders = [folder for folder in (settings.output, settings.rest) if folder is not None]
     summaries = [output_folder.read_finished(folder, document, *source) for folder in folders]
     return None if None in summaries or summaries[0] is None else KeepSummary(**summaries[0])
@@ -208,12 +210,16 @@ def check_ahead(settings: FilterSettings, columns: Columns) -> None:
 def _check_targets(settings: FilterSettings, step: FilterStep) -> None:
     output_folder.check_apart([settings.scored, *(target.folder for target in step.targets)])
     for target in step.targets:
-        target.check()
+        if settings.rows == "rows" or target is not step.kept:  # rows of single responses hold only what JSON can
+            target.check()
         output_folder.check_free(target.folder, settings.overwrite)
 
 
 def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
-    return _step_of(settings, manifest.columns, manifest.identity, manifest.run)
+    step = _step_of(settings, manifest.columns, manifest.identity, manifest.run)
+    if settings.rows == "rows" or step.kept is None:
+        return step
+    return replace(step, kept=replace(step.kept, responses=ResponseRows.of(manifest, settings.fields)))
 
 
 def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, Any], run: str) -> FilterStep:
@@ -236,8 +242,13 @@ def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, 
 
 def _describe(settings: FilterSettings) -> str:
     """The settings that decide what is kept, in one line."""
-    names = ("keep", "by", *_SELECTIONS, "per", "min_gap")
-    return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name)) is not None)
+    names = ("keep", "by", *_SELECTIONS, "per", "min_gap", *(["rows"] if settings.rows != "rows" else []))
+    return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name, None)) is not None)
+
+
+def _recorded(settings: FilterSettings) -> dict[str, Any]:
+    """The settings for the document. `rows` is left out at its default, so that a result of an earlier version is known."""
+    return settings.model_dump(mode="json", exclude={"rows"} if settings.rows == "rows" else None)
 
 
 def _document(
@@ -247,7 +258,7 @@ def _document(
     return {
         "holds": target.stem,
         "asked": _describe(settings),
-        "settings": settings.model_dump(mode="json"),
+        "settings": _recorded(settings),
         "selection": work.selection,
         "format": target.format,
         "why": target.why,

@@ -6,7 +6,7 @@ chooses among candidates; without a selection, all responses that are met are ke
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -50,6 +50,9 @@ Mask = NDArray[np.bool_]
 class KeepSummary:
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
+    `held` are the responses that these rows hold themselves, kept or not: none, if a policy wrote them. `left_fields` are
+    fields of the input that rows of single responses are without, as a column there has their name.
+
     Every response is counted once: `responses == kept + sum(not_kept.values())`. `selection` describes a selection over
     the whole corpus and its boundary. `made_up`: the rewards are the fake engine's.
     """
@@ -61,6 +64,10 @@ class KeepSummary:
     not_kept: Mapping[str, int] = field(default_factory=dict)
     selection: Mapping[str, Any] | None = None
     made_up: bool = False
+    held: int = field(
+        default=0, compare=False
+    )  # not compared: notes of an earlier version, which a filter goes on from, lack it
+    left_fields: Sequence[str] = field(default_factory=list)
 
     def __add__(self, other: "KeepSummary") -> "KeepSummary":
         return KeepSummary(
@@ -69,12 +76,13 @@ class KeepSummary:
             self.kept + other.kept,
             self.kept_rows + other.kept_rows,
             dict(sorted((Counter(self.not_kept) + Counter(other.not_kept)).items(), key=lambda pair: (-pair[1], pair[0]))),
+            held=self.held + other.held,
         )
 
     def as_json(self) -> dict[str, Any]:
         """For `filter.json` and for `--json`."""
-        document = asdict(self)
-        return document if self.made_up else {name: value for name, value in document.items() if name != "made_up"}
+        omitted = [name for name in ("made_up", "left_fields") if not getattr(self, name)]
+        return {name: value for name, value in asdict(self).items() if name not in omitted}
 
 
 class Numbered(NamedTuple):
@@ -235,9 +243,12 @@ class FilterStep:
 class Split:
     """Rows of a part, split into kept ones and the rest with the reasons (`why`).
 
-    `first` marks the kept responses that are the first kept of their input row.
+    `ids` are the input rows of all responses, `kept_ids` those of the kept ones. `first` marks the kept responses that are
+    the first kept of their row.
     """
 
+    ids: Sequence[str]
+    kept_ids: Sequence[str]
     kept: pa.Table
     first: pa.Array
     rest: pa.Table
@@ -271,20 +282,30 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
         rest = step.rest and files.enter_context(step.rest.open(output.index))
         for numbered in (numbered for group in output.groups for numbered in group.parts):
             counted = KeepSummary(rows=numbered.part.counts.rows)
+            responses, kept_ids = Counter[str](), set[str]()
             for split in _splits(step, selection, numbered, evaluate):
                 counted += split.summary
+                responses.update(split.ids)
+                kept_ids.update(split.kept_ids)
                 if kept:
-                    # Without our fields a kept row is its input row: once, however many of its responses are kept.
-                    kept.write(split.kept if kept.target.fields else split.kept.filter(split.first))
+                    kept.write(_kept_rows(kept.target, split))
                 if rest:
                     rest.write(split.rest.append_column(rest.target.why, split.why))
             if counted.responses != numbered.part.counts.responses:
                 part = numbered.part
                 raise AuditError(f"{part.name} holds {counted.responses} responses, and its name says {part.counts}")
-            summary += counted
+            held = 0 if step.columns.drawn else sum(responses[row] for row in kept_ids)
+            summary += replace(counted, held=held)
     for target in step.targets:
         output_folder.note_done(target.folder, output_folder.result_name(output.index), summary.as_json())
     return summary
+
+
+def _kept_rows(target: Target, split: Split) -> pa.Table:
+    if target.responses is not None:
+        return target.responses.table(split.kept)
+    # Without our fields a kept row is its input row: once, however many of its responses are kept.
+    return split.kept if target.fields else split.kept.filter(split.first)
 
 
 def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, evaluate: Evaluator) -> Iterator[Split]:
@@ -295,10 +316,10 @@ def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, e
         kept, rest = rows.table.filter(mask), rows.table.filter(pc.invert(mask))
         # The responses of a row are neighbours, so a row is new where its id differs from the one before. They may lie in
         # two tables of the part: `last_row` is carried over.
-        ids = kept.column(row).to_pylist()
-        first = pa.array([row_id != previous for row_id, previous in zip(ids, [last_row, *ids], strict=False)], pa.bool_())
-        last_row = ids[-1] if ids else last_row
-        yield Split(kept, first, rest, pc.drop_null(why))
+        ids, kept_ids = rows.table.column(row).to_pylist(), kept.column(row).to_pylist()
+        first = [row_id != previous for row_id, previous in zip(kept_ids, [last_row, *kept_ids], strict=False)]
+        last_row = kept_ids[-1] if kept_ids else last_row
+        yield Split(ids, kept_ids, kept, pa.array(first, pa.bool_()), rest, pc.drop_null(why))
 
 
 def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:

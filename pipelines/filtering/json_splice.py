@@ -6,12 +6,10 @@ and line breaks between its tokens (as elements of a JSON array may have) become
 """
 
 import base64
-import datetime
-import decimal
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from pipelines.scored_corpus.json_lines import encode
 
 _BOM = b"\xef\xbb\xbf"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -42,30 +40,3 @@ def wrap(record: bytes | None, fields: Mapping[str, Any]) -> bytes:
 def one_line(record: bytes) -> bytes:
     """The bytes of a record on one line, without a line break at the end."""
     return record.removeprefix(_BOM).rstrip(b" \t\r\n").translate(_ONE_LINE)
-
-
-def encode(row: Mapping[str, Any]) -> bytes:
-    """Arrow's values (`to_pylist`) as a JSON object. Floats round-trip exactly; dates and times are ISO 8601; decimals text.
-
-    NaN and infinities become null: JSON has none, and most readers refuse a line with one.
-    """
-    try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_text).encode()
-    except ValueError:
-        return json.dumps(_finite(row), ensure_ascii=False, default=_text).encode()
-
-
-def _text(value: object) -> str:
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):  # pandas' Timestamp is one too
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

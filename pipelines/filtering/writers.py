@@ -14,8 +14,10 @@ from actors.errors import OutputError, RunStopped
 from actors.records import Reason
 from pipelines import storage
 from pipelines.corpus.readers import RECORD
-from pipelines.filtering.json_splice import encode, one_line, splice, wrap
+from pipelines.filtering.json_splice import one_line, splice, wrap
+from pipelines.filtering.response_rows import ResponseRows
 from pipelines.scored_corpus.columns import REASON, ROW, Columns
+from pipelines.scored_corpus.json_lines import encode, has_json
 from pipelines.storage.lease import Ticket
 
 _ROW_GROUP_BYTES = 32 * 2**20
@@ -41,19 +43,23 @@ class Target:
     metadata: Mapping[str, str]
     ticket: Ticket | None = None
     """The ticket of the folder's lease, to check before a file is committed."""
+    responses: ResponseRows | None = None
+    """What makes rows of the responses alone; None where whole rows are written."""
 
     def check(self) -> None:
         """Raise `OutputError`, naming the column, if the format can't represent the corpus."""
-        if self.format == "parquet" or self.columns.is_json:
+        if self.format == "parquet" or self.columns.is_json or self.responses is not None:
             return
-        if bad := [field for field in self.columns.carried if not _has_json(field.type)]:
+        if bad := [field for field in self.columns.carried if not has_json(field.type)]:
             raise OutputError(
                 f"JSONL can't hold the column {bad[0].name!r}, which is {bad[0].type}; leave the format at parquet"
             )
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns to write; of a JSON corpus in JSONL, those that are spliced into the record."""
+        """The columns to write; of whole rows of a JSON corpus in JSONL, those that are spliced into the record."""
+        if self.responses is not None:
+            return self.responses.schema
         fields = list(self.columns.schema if self.fields else self.columns.carried)
         if self.format == "jsonl" and self.columns.is_json:
             fields = list(self.columns.ours) if self.fields else [pa.field(self.columns.prefix + ROW, pa.string())]
@@ -62,6 +68,8 @@ class Target:
     @property
     def reads(self) -> set[str]:
         """The columns to read from the parts."""
+        if self.responses is not None:
+            return self.responses.reads
         names = set(self.schema.names) - {self.why}
         return names | {RECORD, self.columns.prefix + REASON} if self.columns.is_json else names
 
@@ -167,7 +175,7 @@ class _JsonlWriter:
     def _lines(self, table: pa.Table) -> Iterator[bytes]:
         columns = self._target.columns
         rows = table.select(self._names).to_pylist()
-        if not columns.is_json:
+        if not columns.is_json or self._target.responses is not None:
             yield from map(encode, rows)
             return
         records = table.column(RECORD).to_pylist()
@@ -188,16 +196,3 @@ class _JsonlWriter:
         why = self._target.why
         # Parse only if the name occurs as text, or may occur escaped.
         return why is not None and (why.encode() in record or b"\\u" in record) and why in json.loads(record)
-
-
-def _has_json(kind: pa.DataType) -> bool:
-    """Whether `encode` can write values of an Arrow type: all but bytes, durations and intervals."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_json(kind.storage_type)
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _has_json(kind.value_type)
-    if pa.types.is_nested(kind):
-        return all(_has_json(kind.field(index).type) for index in range(kind.num_fields))
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    bits = binary or pa.types.is_fixed_size_binary(kind)
-    return not (bits or pa.types.is_duration(kind) or pa.types.is_interval(kind))

@@ -68,7 +68,12 @@ class OwnColumns:
         """The shape that these columns make, named `columns`."""
         if self.response is None:
             return Shape(
-                "columns", "a prompt in the column that you named", f"`{self.prompt}`", self._has_prompt, self._read_prompt
+                "columns",
+                "a prompt in the column that you named",
+                f"`{self.prompt}`",
+                self._has_prompt,
+                self._read_prompt,
+                reads=tuple(sorted(self.fields)),
             )
         return Shape(
             "columns",
@@ -76,6 +81,7 @@ class OwnColumns:
             f"`{self.prompt}` and {', '.join(f'`{path}`' for path in self.responses)}",
             self._looks_like,
             self._read,
+            reads=tuple(sorted(self.fields)),
         )
 
     def check(self, rows: Sequence[object]) -> None:

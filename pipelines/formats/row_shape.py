@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from pipelines.formats.content import SYSTEMS
 from pipelines.formats.own_columns import OwnColumns, with_principles, without_principles
 from pipelines.formats.registry import PROMPT_SHAPES, SHAPES, Turns, requests
 from pipelines.formats.rows import RowRequests
+from pipelines.formats.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,19 @@ class RowShape:
     principle_column: str | None = None
     unanswered: bool = False
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields of a row that hold its prompt, its responses and its system prompt; all others are the row's own."""
+        named_system = self.own_columns is not None and self.own_columns.system is not None
+        return frozenset({*self._shape.reads, *(() if named_system else SYSTEMS)})
+
+    @property
+    def _shape(self) -> Shape:
+        return self.own_columns.shape() if self.own_columns else (PROMPT_SHAPES if self.unanswered else SHAPES)[self.name]
+
     def requests(self, row: object) -> RowRequests:
         """The requests of a row."""
-        registered = (PROMPT_SHAPES if self.unanswered else SHAPES).get(self.name)
-        shape = self.own_columns.shape() if self.own_columns else registered
-        assert shape is not None
+        shape = self._shape
         if self.principle_column is None:
             return requests(shape, row, self.turns)
         kept = self.own_columns.fields if self.own_columns else ()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.contracts.judge import Judge
-from actors.errors import Rejected, SettingsError
+from actors.errors import OutputError, Rejected, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
@@ -28,6 +28,7 @@ from pipelines.formats import (
 )
 from pipelines.prepare.score_requests import Preparation
 from pipelines.scored_corpus.columns import REASONED, Columns, carried_columns
+from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.storage import open_read
 
@@ -43,8 +44,9 @@ _MIN_PART_ROWS, _MAX_PART_ROWS = 64, 4096
 _MIN_PART_ROWS_GENERATING = 8  # rows for a judge or a policy, which generate text: a row may take minutes
 # A worker holds a few blocks, and several times their size in Python objects.
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 64 * 1024, 64 * 2**20
-# A prepared row holds its record, its flat columns, and four bytes per token; a token is three to four bytes of text.
-_PREPARED_GROWTH = 3
+# A prepared row holds its record, its flat columns, the texts of its responses, and four bytes per token; a token is three
+# to four bytes of text.
+_PREPARED_GROWTH = 4
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,13 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     reasoning = model.reasoning_by(settings.render)
     columns = columns_of(
-        carried_columns(files, objects), model, settings.prefix, reserved, drawn=unanswered, reasoning=reasoning
+        carried_columns(files, objects),
+        model,
+        settings.prefix,
+        reserved,
+        drawn=unanswered,
+        reasoning=reasoning,
+        text=_keeps_text(settings),
     )
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
@@ -109,8 +117,12 @@ def columns_of(
     *,
     drawn: bool = False,
     reasoning: Reasoning | None = None,
+    text: bool = True,
 ) -> Columns:
-    """The columns of a run. `drawn`: a policy generates the responses; `reasoning`: how reasoning is treated."""
+    """The columns of a run.
+
+    `drawn`: a policy generates the responses; `reasoning`: how reasoning is treated; `text`: parts hold responses' texts.
+    """
     family = model.family
     is_judge = isinstance(family, Judge)
     return Columns(
@@ -122,9 +134,19 @@ def columns_of(
         votes=is_judge,
         trace=is_judge and model.judge.trace,
         drawn=drawn,
+        text=text,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else (),
     )
+
+
+def _keeps_text(settings: JudgingSettings) -> bool:
+    """Whether parts hold the responses' texts: as those of an earlier run in the folder do, else as the settings say."""
+    try:
+        earlier = None if settings.overwrite else read_manifest(settings.output)
+    except OutputError:  # what is wrong with the folder is said where it is opened
+        earlier = None
+    return settings.text if earlier is None else earlier.columns.text
 
 
 def check_comparable(preparation: Preparation, sample: Sequence[object]) -> None:

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
+from actors.text.reasoning import final_answer
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.formats import RowRequests, RowShape, Unjudgeable, parse
 from pipelines.scored_corpus.columns import Columns, scalar_column
@@ -34,27 +35,36 @@ class Preparation:
 
 
 class Outcome(NamedTuple):
-    """The score of one response of a row; `prompt_hash` is None if its context couldn't be read."""
+    """The score of one response of a row, and its judged text.
+
+    `prompt_hash` is None if its context couldn't be read. `text` is None if it couldn't be read, or isn't kept.
+    """
 
     response: str
     prompt_hash: str | None
     score: Score
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRow:
-    """A row's responses in order, those rejected before rendering, and the rendered requests of the others."""
+    """A row's responses in order, those rejected before rendering, and the rendered requests of the others.
+
+    `texts` are the judged texts by name; empty if the parts leave them out.
+    """
 
     names: tuple[str, ...]
     rejected: Mapping[str, Reason]
     requests: tuple[RenderedRequest, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     def outcomes(self, scores: Sequence[Scores]) -> list[Outcome]:
         """One outcome per response, in row order; `scores` are those of `requests`."""
         by_name = {name: Outcome(name, None, Score.rejected(reason)) for name, reason in self.rejected.items()}
         for request, request_scores in zip(self.requests, scores, strict=True):
             for response, score in zip(request.responses, request_scores, strict=True):
-                by_name[response.name] = Outcome(response.name, request.prompt_hash, score)
+                text = self.texts.get(response.name)
+                by_name[response.name] = Outcome(response.name, request.prompt_hash, score, text)
         return [by_name[name] for name in self.names]
 
 
@@ -81,13 +91,17 @@ def append_prepared(table: pa.Table, prepared: pa.Array, carried: pa.Table) -> p
 def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
     """The `PreparedRow` of each row, pickled."""
     requests = iter(renderer(preparation.model, preparation.render).render(_all_requests(rows)))
-    prepared = [None if row is None else _prepared(row, requests) for row in rows]
+    prepared = [None if row is None else _prepared(row, requests, preparation) for row in rows]
     return pa.array([pickle.dumps(row) for row in prepared], pa.large_binary())
 
 
-def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest]) -> PreparedRow:
+def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest], preparation: Preparation) -> PreparedRow:
     rejected = {response.name: response.reason for response in row.rejected}
-    return PreparedRow(row.names, rejected, tuple(next(rendered) for _ in row.requests))
+    requests = row.requests if preparation.columns.text else ()
+    texts = {
+        response.name: judged_text(response.content, preparation) for request in requests for response in request.responses
+    }
+    return PreparedRow(row.names, rejected, tuple(next(rendered) for _ in row.requests), texts)
 
 
 def prepared_rows(table: pa.Table) -> list[PreparedRow | None]:
@@ -103,6 +117,11 @@ def reasoning_of(preparation: Preparation) -> Reasoning:
 def strips_reasoning(preparation: Preparation) -> bool:
     """Whether only final answers are judged, without reasoning."""
     return reasoning_of(preparation) is Reasoning.STRIP
+
+
+def judged_text(text: str, preparation: Preparation) -> str:
+    """A response's text as it is judged: without reasoning, if that is stripped. Control tokens are as they were written."""
+    return final_answer(text) if strips_reasoning(preparation) else text
 
 
 def renderer(model: RewardModel, render: RenderSettings) -> Renderer:
@@ -128,8 +147,8 @@ def _json_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowReque
     rows = [_json_requests(value, preparation) for value in objects]
     fields = [value if isinstance(value, dict) else {} for value in objects]
     columns = [table.column(RECORD).combine_chunks()]
-    for field in list(preparation.columns.carried)[1:]:
-        columns.append(scalar_column([row.get(field.name) for row in fields], field.type))
+    for column in list(preparation.columns.carried)[1:]:
+        columns.append(scalar_column([row.get(column.name) for row in fields], column.type))
     return rows, pa.table(columns, preparation.columns.carried)
 
 
@@ -162,9 +181,9 @@ def _parquet_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRe
     input_columns = table.select([name for name in table.column_names if name in carried.names])
     rows: list[RowRequests | None] = [preparation.requests(row) for row in input_columns.to_pylist()]
     columns = [
-        input_columns.column(field.name).cast(field.type)
-        if field.name in input_columns.column_names
-        else pa.nulls(len(input_columns), field.type)
-        for field in carried
+        input_columns.column(column.name).cast(column.type)
+        if column.name in input_columns.column_names
+        else pa.nulls(len(input_columns), column.type)
+        for column in carried
     ]
     return rows, pa.table(columns, carried)

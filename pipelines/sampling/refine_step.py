@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from actors.models.reward_anything import as_text
 from actors.records import Message, Reason, Reasoning, Role, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate, failed_candidate
-from actors.text.reasoning import split_reasoning
+from actors.text.reasoning import final_answer, split_reasoning
 from pipelines.prepare.policy_prompts import PromptPreparation, PromptRow
 from pipelines.prepare.score_requests import reasoning_of
 from pipelines.sampling.generate import CandidateRequest, CandidateSource
@@ -203,8 +203,7 @@ def _reject_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> Ge
 
 def _without_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> GeneratedCandidate:
     """The text as another model is shown it: its answer alone with `--reasoning strip`, otherwise unchanged."""
-    answer = split_reasoning(candidate.text).answer
-    return replace(candidate, text=answer) if reasoning is Reasoning.STRIP and answer is not None else candidate
+    return replace(candidate, text=final_answer(candidate.text)) if reasoning is Reasoning.STRIP else candidate
 
 
 # Cached: compiling takes longer than rendering, and a run has two prompts.

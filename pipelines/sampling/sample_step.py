@@ -21,7 +21,7 @@ from actors.scorers.policy import GeneratedCandidate, seed_of
 from pipelines.corpus.readers import START
 from pipelines.formats import CANDIDATE
 from pipelines.prepare.policy_prompts import PromptRow, read_prompt_rows
-from pipelines.prepare.score_requests import Preparation, renderer
+from pipelines.prepare.score_requests import Preparation, judged_text, renderer
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
 from pipelines.sampling.generate import CandidateRequest, CandidateSource, FirstPassCandidates, batches, calls_prefix
@@ -193,8 +193,15 @@ class CandidateSampler:
         positions = pa.array([position for position, *_ in responses], pa.int64())
         repeated = carried.select(columns.carried.names).take(positions)
         scored = [(row.row, name, row.prompt_hash, score) for _, row, name, score, _ in responses]
-        table = columns.table(repeated, scored, [candidate for *_, candidate in responses])
+        candidates = [candidate for *_, candidate in responses]
+        table = columns.table(repeated, scored, candidates, list(map(self._judged_text, candidates)))
         return table, [score for *_, score in scored]
+
+    def _judged_text(self, candidate: GeneratedCandidate | None) -> str | None:
+        """The text of a candidate as it is judged; None if it was never generated, or isn't kept."""
+        if candidate is None or candidate.finish_reason is None or not self._preparation.columns.text:
+            return None
+        return judged_text(candidate.text, self._preparation)
 
 
 class SampleStep(CandidateSampler):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from actors.records import Message
 
@@ -39,6 +40,7 @@ class Candidate:
 
     `row` and `name` identify it: a row of the corpus, and `final`, `chosen`, `turn[3]` or `candidate[5]` in it. Equal
     `prompt_hash`es mean equal prompts. `answer` is the judged text if reasoning was stripped from `text`, else None.
+    `fields` are the input row's own fields that come along.
     """
 
     row: str
@@ -49,6 +51,7 @@ class Candidate:
     reward: float
     scores: Mapping[str, float] = field(default_factory=dict)
     answer: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def judged_text(self) -> str:
@@ -74,6 +77,12 @@ class PreferencePair:
     def margin(self) -> float:
         """The reward of the chosen candidate minus that of the rejected one. Above `SAME_REWARD`."""
         return self.chosen.reward - self.rejected.reward
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The input's own fields that come along: of a pair from two input rows, those that are equal in both."""
+        other = self.rejected.fields
+        return {name: value for name, value in self.chosen.fields.items() if name in other and other[name] == value}
 
     @property
     def agreement(self) -> LabelAgreement:

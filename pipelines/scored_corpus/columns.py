@@ -22,6 +22,8 @@ VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
 SUSPECT = "suspect"
 REASONED = "reasoned"
 """Whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning."""
+TEXT = "response_text"
+"""The text of a response as it was judged: without reasoning that was stripped; null where it couldn't be read."""
 CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "candidate_tokens"
 PARENT, FEEDBACK = "parent", "feedback"
 
@@ -52,6 +54,8 @@ class Columns:
     trace: bool = False
     drawn: bool = False
     refined: bool = False
+    text: bool = False
+    """Whether parts hold the text of each response. They do unless a setting or an older version left it out."""
     within_row: bool = False
     """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
 
@@ -62,6 +66,7 @@ class Columns:
             (ROW, pa.string()),
             (RESPONSE, pa.string()),
             (PROMPT_HASH, pa.string()),
+            *([(TEXT, pa.string())] if self.text else []),
             *(_DRAWN if self.drawn else []),
             *(_LINEAGE if self.refined else []),
             (REWARD, pa.float64()),
@@ -116,16 +121,19 @@ class Columns:
         carried: pa.Table,
         rows: Sequence[tuple[str, str, str | None, Score]],
         candidates: Sequence[GeneratedCandidate | None] = (),
+        texts: Sequence[str | None] = (),
     ) -> pa.Table:
         """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `carried`.
 
-        `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`.
+        `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
+        judged text of each response; it is read only if `self.text`.
         """
         scores = [score for *_, score in rows]
         values: list[Sequence[Any]] = [
             [row for row, *_ in rows],
             [name for _, name, *_ in rows],
             [prompt_hash for *_, prompt_hash, _ in rows],
+            *([[text and _utf8(text) for text in texts]] if self.text else []),
             *(_candidate_columns(candidates) if self.drawn else []),
             *(
                 [
@@ -155,15 +163,12 @@ _LINEAGE = [(PARENT, pa.string()), (FEEDBACK, pa.string())]
 
 
 def _candidate_columns(candidates: Sequence[GeneratedCandidate | None]) -> list[Sequence[Any]]:
-    """Text, finish reason and tokens of candidates; null for one that was never generated.
-
-    Lone surrogates are replaced: an Arrow string must be valid UTF-8.
-    """
+    """Text, finish reason and tokens of candidates; null for one that was never generated."""
     generated = [
         candidate if candidate is not None and candidate.finish_reason is not None else None for candidate in candidates
     ]
     return [
-        [candidate and candidate.text.encode("utf-8", "replace").decode() for candidate in generated],
+        [candidate and _utf8(candidate.text) for candidate in generated],
         [candidate and candidate.finish_reason for candidate in generated],
         [candidate and candidate.tokens for candidate in generated],
     ]
@@ -189,12 +194,15 @@ def _judge_columns(scores: Sequence[Score]) -> list[Sequence[Any]]:
     ]
 
 
+def _utf8(text: str) -> str:
+    """The text with lone surrogates replaced, as a last token that ends inside a character has them: Arrow takes none."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _trace_entry(judge_answer: JudgeAnswer) -> dict[str, Any]:
-    # An Arrow string must be valid UTF-8, and a judge's last token may end in the middle of a character.
-    text = judge_answer.text.encode("utf-8", "replace").decode()
     return {
         **asdict(judge_answer),
-        "text": text,
+        "text": _utf8(judge_answer.text),
         "shown": list(judge_answer.shown),
         "reason": judge_answer.reason and judge_answer.reason.value,
     }

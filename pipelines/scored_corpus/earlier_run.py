@@ -90,8 +90,18 @@ def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
         )
     if not matching:
         return None
-    recovered = replace(manifest, run=runs.pop())
-    return recovered if all(_match(recovered, Parts(place, run), parts) for place, run, parts in matching) else None
+    # The text of responses may be left out by a setting, and older versions had none: that is as the parts are.
+    possible = (
+        replace(manifest, run=run, columns=replace(manifest.columns, text=text)) for run in runs for text in (True, False)
+    )
+    return next(
+        (
+            recovered
+            for recovered in possible
+            if all(_match(recovered, Parts(place, run), parts) for place, run, parts in matching)
+        ),
+        None,
+    )
 
 
 def _all_runs(folder: str) -> list[tuple[str, str, list[Part]]]:

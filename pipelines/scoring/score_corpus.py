@@ -49,7 +49,7 @@ from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
-from pipelines.scored_corpus.columns import check_carried
+from pipelines.scored_corpus.columns import TEXT, Columns, check_carried
 from pipelines.scored_corpus.earlier_run import FILES_KEY, earlier_run
 from pipelines.scored_corpus.manifest import Manifest, files_mark, provenance
 from pipelines.scored_corpus.part_files import drop_unreadable
@@ -187,6 +187,8 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
 def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], todo: Sequence[ExportJob]) -> Summary:
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_names_text(run.known)}")
+    if run.manifest.columns.text != run.settings.text and run.later is None:
+        progress.noted(_text_note(run.manifest.columns))
     if run.left_out and run.later is None:
         progress.noted(left_out_message(run.left_out))
     steps = [export_job.begin(job, run.manifest)[0] for job in todo]
@@ -218,6 +220,12 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
     summary = replace(compare_run.with_facts(summary, run.parts, run.settings), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
     return summary
+
+
+def _text_note(columns: Columns) -> str:
+    """The message of a run whose parts hold texts or not, other than the settings say, as its earlier parts do."""
+    name, have = columns.prefix + TEXT, "have" if columns.text else "don't have"
+    return f"the parts in this folder {have} the column {name}, so new ones {have} it, too; --overwrite scores all anew"
 
 
 def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest: Manifest) -> Run:

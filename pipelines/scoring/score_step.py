@@ -71,8 +71,11 @@ def scored_table(columns: Columns, table: pa.Table, rows: Sequence[str], outcome
     """One row per response: the carried columns of its row in `table`, repeated, and ours. `rows` are the rows' names."""
     row_indices = [i for i, row_outcomes in enumerate(outcomes) for _ in row_outcomes]
     carried = table.select(columns.carried.names).take(pa.array(row_indices, pa.int64()))
+    scored = [(row, outcome) for row, row_outcomes in zip(rows, outcomes, strict=True) for outcome in row_outcomes]
     return columns.table(
-        carried, [(row, *outcome) for row, row_outcomes in zip(rows, outcomes, strict=True) for outcome in row_outcomes]
+        carried,
+        [(row, outcome.response, outcome.prompt_hash, outcome.score) for row, outcome in scored],
+        texts=[outcome.text for _, outcome in scored],
     )
 
 

@@ -7,6 +7,10 @@ from pydantic import Field
 
 from actors.settings.base import Settings
 
+Fields = Annotated[
+    bool, Field(description="carry the input's own flat fields, such as ids and answers, into the rows that are written")
+]
+
 
 class FoldersSettings(Settings):
     """Input and output folders."""
@@ -33,6 +37,7 @@ class TrainerSettings(Settings):
     fake_ok: bool = Field(
         default=False, description="accept a corpus that was scored with --engine fake, whose numbers are made up"
     )
+    fields: Fields = True
 
 
 class Choose(StrEnum):
@@ -68,6 +73,7 @@ class ChoiceOfCandidates(Settings):
         "(without stripped reasoning), where 1 means equal texts",
     )
     choice_seed: int = Field(default=0, description="random seed of softmax")
+    fields: Fields = True
 
 
 class GroupSettings(Settings):

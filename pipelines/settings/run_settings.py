@@ -120,6 +120,9 @@ Prefix = Annotated[
 ]
 
 
+Text = Annotated[bool, Field(description="add a column `response_text`, the text of each response as it was judged")]
+
+
 class CheckSettings(Settings):
     """All settings of `check`."""
 
@@ -135,6 +138,7 @@ class RunSettings(Settings):
     engine: EngineSettings = EngineSettings()
     work: WorkSettings = WorkSettings()
     prefix: Prefix = ""
+    text: Text = True
     overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
     append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
 
@@ -266,6 +270,7 @@ class DatasetSettings(Settings):
     engine: EngineSettings = EngineSettings()
     pool: PoolSettings = PoolSettings()
     prefix: Prefix = ""
+    text: Text = True
     batch_rows: int = Field(default=1024, ge=1, description="maximum number of input rows in a batch for an engine")
 
 
@@ -321,10 +326,17 @@ class FilterSettings(ChoiceSettings, FolderSettings):
     format: Literal["jsonl", "parquet"] | None = Field(
         default=None, description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input"
     )
+    rows: Literal["rows", "responses"] = Field(
+        default="rows",
+        description="rows: write the whole input row of each kept response; responses: write each kept response alone, with "
+        "its prompt, its reward and the row's other flat fields",
+    )
     fields: bool = Field(
         default=True, description="add Assay's columns to JSONL rows; without, rows keep their original bytes"
     )
-    rest: str | None = Field(default=None, description="folder for the rows that aren't kept, each with the reason")
+    rest: str | None = Field(
+        default=None, description="folder for the responses that aren't kept, in whole rows, each with the reason"
+    )
     partial: bool = Field(default=False, description="accept a run that isn't complete, and filter the parts that exist")
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folders first")
 

@@ -4,7 +4,8 @@ In dataset_info.json `llama-factory` is {"formatting": "sharegpt", "ranking": tr
 "conversations", "chosen": "chosen", "rejected": "rejected"}}, and `llama-factory-kto` {"formatting": "sharegpt", "columns":
 {"messages": "conversations", "kto_tag": "kto_tag"}}. A system turn is the first of the conversation. After it human and gpt
 must alternate: the converter skips any other conversation, with a word in its log only. It takes a tool's turn for a
-human's where it comes after a function call, and such calls are nothing that Assay reads.
+human's where it comes after a function call, and such calls are nothing that Assay reads. The converter reads the columns
+that dataset_info.json names, and drops all others.
 
 Source: hiyouga/LLaMA-Factory@ff6d4d12, data/README.md and src/llamafactory/data/converter.py, SharegptDatasetConverter.
 """
@@ -18,6 +19,8 @@ from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SPEAKERS = {Role.SYSTEM: "system", Role.USER: "human", Role.ASSISTANT: "gpt"}
 _SOURCE = "hiyouga/LLaMA-Factory@ff6d4d12, data/README.md"
+
+_RESERVED = ("conversations", "chosen", "rejected", "kto_tag", "system", "tools", "images", "videos", "audios")
 
 
 def _turn(message: Message) -> dict[str, str]:
@@ -54,10 +57,17 @@ PAIRS = (
         _SOURCE,
         _ranking,
         _check_pair,
+        reserved=_RESERVED,
     ),
 )
 RESPONSES = (
     ResponseFormat(
-        "llama-factory-kto", "LLaMA-Factory's KTO rows in ShareGPT's form", _SOURCE, _kto, _check, needs_threshold=True
+        "llama-factory-kto",
+        "LLaMA-Factory's KTO rows in ShareGPT's form",
+        _SOURCE,
+        _kto,
+        _check,
+        needs_threshold=True,
+        reserved=_RESERVED,
     ),
 )

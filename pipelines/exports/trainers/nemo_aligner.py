@@ -11,6 +11,8 @@ one: a line lost, or lines shuffled, turn every pair after it round.
 All are refused what NeMo's template can't say: its trainer would call a tool "Tool", never mask it, and move a later system
 turn to the front. Every file needs at least as many rows as the global batch size.
 
+Its datasets read rows key by key, and pass over all others.
+
 Source: NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py; docs/user-guide/dpo.rst, rlhf.rst.
 """
 
@@ -22,6 +24,11 @@ from pipelines.exports.trainer_messages import Refusal, answer, messages
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SOURCE = "NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py"
+
+_RESERVED = (
+    *("prompt", "chosen_response", "rejected_response", "chosen_reward", "rejected_reward"),
+    *("response", "preference", "text", "label"),
+)
 
 
 def _dpo(pair: PreferencePair) -> Iterator[Row]:
@@ -61,13 +68,21 @@ def _check_pair(pair: PreferencePair) -> Refusal | None:
 
 
 PAIRS = (
-    PairFormat("nemo-aligner-dpo", "NeMo-Aligner's DPO: messages", f"{_SOURCE}, DPOModelDataset", _dpo, _check_pair),
+    PairFormat(
+        "nemo-aligner-dpo",
+        "NeMo-Aligner's DPO: messages",
+        f"{_SOURCE}, DPOModelDataset",
+        _dpo,
+        _check_pair,
+        reserved=_RESERVED,
+    ),
     PairFormat(
         "nemo-aligner-rpo",
         "NeMo-Aligner's RPO: messages, and the two rewards that its target is made of",
         f"{_SOURCE}, DPOModelDataset",
         _rpo,
         _check_pair,
+        reserved=_RESERVED,
     ),
     PairFormat(
         "nemo-aligner-rm",
@@ -75,6 +90,7 @@ PAIRS = (
         f"{_SOURCE}, RewardModelDataset",
         _reward,
         _check_pair,
+        reserved=_RESERVED,
     ),
 )
 RESPONSES = (
@@ -85,5 +101,6 @@ RESPONSES = (
         _kto,
         _check,
         needs_threshold=True,
+        reserved=_RESERVED,
     ),
 )

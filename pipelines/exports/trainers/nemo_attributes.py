@@ -8,7 +8,8 @@ A conversation keeps its own system turn: both trainers read what the row has (S
 One without a system turn has the one of NeMo's own scripts, which both stages are trained and asked with. NeMo's way from
 SteerLM's rows to the regression's (process_to_regression_format.py) puts that one in place of any other, as
 attribute_annotate.py and the model card do when they ask the model: a system turn of the row's own is lost on that way, so
-make the regression's rows here and not from SteerLM's.
+make the regression's rows here and not from SteerLM's. Further keys of a row are metadata to the one, and passed over by
+the other.
 
 Source: NVIDIA/NeMo-Aligner@af2b3bd9, examples/nlp/data/steerlm and RegressionRewardModelDataset; NVIDIA/NeMo,
 gpt_sft_chat_dataset.py.
@@ -26,6 +27,8 @@ from pipelines.scored_corpus.candidates import Candidate
 ORDER = (*UNTRAINED, *ATTRIBUTES)
 MISSING = -100.0
 """training_rm.yaml, model.regression.loss_mask_val."""
+
+_RESERVED = ("conversations", "system", "mask", "type", "text", "label", "messages", "tools", "metadata")
 
 
 def _steerlm(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
@@ -73,6 +76,7 @@ RESPONSES = (
         _steerlm,
         _check,
         needs_scores=ATTRIBUTES,
+        reserved=_RESERVED,
     ),
     ResponseFormat(
         "steerlm-regression",
@@ -81,5 +85,6 @@ RESPONSES = (
         _regression,
         _check,
         needs_scores=ATTRIBUTES,
+        reserved=_RESERVED,
     ),
 )

@@ -25,5 +25,6 @@ PAIRS = (
         "NeMo-RL's PreferenceDataset: ranked completions, for DPO and reward models",
         "NVIDIA-NeMo/RL@7ea279ab, nemo_rl/data/datasets/preference_datasets/preference_dataset.py",
         _ranked_completions,
+        reserved=("context", "completions", "task_name"),
     ),
 )

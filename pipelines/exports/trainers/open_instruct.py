@@ -3,6 +3,8 @@
 Two whole conversations that differ in their last message. Its own files have a score for each model, by name: here it is
 the one reward, by that name. There is no reference completion, so its two columns, which no trainer reads, are left out.
 
+Its transformations drop columns that they don't name.
+
 Source: allenai/open-instruct@e6c3044a, rejection_sampling/rejection_sampling.py and dataset_transformation.py.
 """
 
@@ -11,6 +13,11 @@ from collections.abc import Iterator
 from pipelines.exports.trainer_format import PairFormat, Row
 from pipelines.exports.trainer_messages import whole_conversation
 from pipelines.scored_corpus.candidates import PreferencePair
+
+_RESERVED = (
+    *("chosen", "rejected", "chosen_score", "rejected_score", "prompt", "messages", "dataset", "ground_truth", "tools"),
+    *("input_ids", "input_ids_prompt", "attention_mask", "labels", "index"),
+)
 
 
 def _conversations(pair: PreferencePair) -> Iterator[Row]:
@@ -28,5 +35,6 @@ PAIRS = (
         "open-instruct's DPO and reward modelling: whole conversations",
         "allenai/open-instruct@e6c3044a, open_instruct/rejection_sampling/rejection_sampling.py",
         _conversations,
+        reserved=_RESERVED,
     ),
 )

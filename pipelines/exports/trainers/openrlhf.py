@@ -17,6 +17,9 @@ from pipelines.exports.trainer_format import PairFormat, Row
 from pipelines.exports.trainer_messages import Refusal, answer, messages
 from pipelines.scored_corpus.candidates import PreferencePair
 
+_RESERVED = ("prompt", "chosen", "rejected", "reject", "margin", "extra", "chosen_reward", "rejected_reward")
+"""Its loader drops all other columns when it maps rows to these."""
+
 
 def _messages(pair: PreferencePair) -> Iterator[Row]:
     yield {
@@ -47,6 +50,7 @@ PAIRS = (
         "OpenRLHF's pairs of messages: --data.prompt_key prompt --data.apply_chat_template",
         "OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py",
         _messages,
+        reserved=_RESERVED,
     ),
     PairFormat(
         "openrlhf-iter-dpo",
@@ -54,5 +58,6 @@ PAIRS = (
         "OpenRLHF before 6a981c8c, openrlhf/utils/processor.py, iterative_dpo_processor",
         _strings,
         _one_question,
+        reserved=_RESERVED,
     ),
 )

@@ -5,6 +5,9 @@ sides where there is one), KTOTrainer single responses, SFTTrainer conversations
 RewardTrainer: where the rows have one, its loss is -log sigmoid(r_chosen - r_rejected - margin); DPOTrainer ignores it, as
 both ignore `score_chosen` and `score_rejected`.
 
+Columns that no trainer knows are dropped. By those that one knows it tells what a row is: a `prompt` or `completion` beside
+whole conversations, a `text`, `input_ids` or `tools` would change what is trained on, so none is carried along.
+
 Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto}_trainer.py of 1.16, docs/source/dataset_formats.md.
 """
 
@@ -22,6 +25,16 @@ from pipelines.exports.trainer_messages import (
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 
 _SOURCE = "huggingface/trl 1.16, docs/source/dataset_formats.md"
+
+_RESERVED = (
+    *("prompt", "chosen", "rejected", "completion", "label", "messages", "conversations", "text"),
+    *("margin", "score_chosen", "score_rejected", "label_margin", "tools", "chat_template_kwargs", "image", "images"),
+    *("input_ids", "labels", "seq_lengths", "completion_mask", "assistant_masks"),
+    *("prompt_ids", "chosen_ids", "rejected_ids", "completion_ids", "KL_completion_ids"),
+    *("ref_chosen_logps", "ref_rejected_logps", "ref_logps", "ref_KL_logps"),
+)
+SFT_RESERVED = (*_RESERVED, "task_name", "dataset", "ground_truth", "attention_mask")
+"""Of conversations: those of open-instruct and NeMo-RL, which read them too, besides."""
 
 
 def _explicit(pair: PreferencePair) -> Iterator[Row]:
@@ -70,6 +83,7 @@ PAIRS = (
         _SOURCE,
         _explicit,
         _check_pair,
+        reserved=_RESERVED,
     ),
     PairFormat(
         "trl-implicit",
@@ -77,17 +91,25 @@ PAIRS = (
         _SOURCE,
         _implicit,
         _check_pair,
+        reserved=_RESERVED,
     ),
-    PairFormat("trl-reward", "TRL's RewardTrainer, whose loss then has a margin", _SOURCE, _reward),
+    PairFormat("trl-reward", "TRL's RewardTrainer, whose loss then has a margin", _SOURCE, _reward, reserved=_RESERVED),
 )
 RESPONSES = (
     ResponseFormat(
-        "kto", "TRL's KTOTrainer: responses that are desirable or not", _SOURCE, _kto, _check, needs_threshold=True
+        "kto",
+        "TRL's KTOTrainer: responses that are desirable or not",
+        _SOURCE,
+        _kto,
+        _check,
+        needs_threshold=True,
+        reserved=_RESERVED,
     ),
     ResponseFormat(
         "sft",
         "conversations as OpenAI's messages: TRL's SFTTrainer, open-instruct, NeMo-RL",
         f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
         _sft,
+        reserved=SFT_RESERVED,
     ),
 )

@@ -56,6 +56,7 @@ SHAPE = Shape(
     "`instruction`, with `output`, or with `chosen` and `rejected`; `input`, `system` and `history` are optional",
     looks_like,
     read,
+    reads=("instruction", "input", "history", "output", *SIDES),
 )
 PROMPT_SHAPE = Shape(
     "alpaca",
@@ -63,4 +64,5 @@ PROMPT_SHAPE = Shape(
     "`instruction`, and perhaps `input`",
     lambda row: isinstance(row.get("instruction"), str),
     lambda row: prompt_request(lambda: prompt_turns(row)),
+    reads=("instruction", "input", "history"),
 )

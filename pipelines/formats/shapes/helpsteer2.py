@@ -48,4 +48,5 @@ SHAPE = Shape(
     "`prompt`, with `response` and the five attributes from `helpfulness` to `verbosity`, or `response_1`, `response_2`",
     looks_like,
     read,
+    reads=("prompt", "response", *PAIR),
 )

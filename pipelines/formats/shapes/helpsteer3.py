@@ -54,4 +54,5 @@ SHAPE = Shape(
     "`response` and `principle`",
     looks_like,
     read,
+    reads=("context", "response", *dict.fromkeys(key for keys in SETS for key in keys)),
 )

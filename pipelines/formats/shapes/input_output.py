@@ -36,4 +36,5 @@ SHAPE = Shape(
     "`input`, text or messages, and `output`; `system_prompt` is optional",
     looks_like,
     read,
+    reads=("input", "output"),
 )

@@ -29,4 +29,5 @@ SHAPE = Shape(
     "`question`, `response_A` and `response_B`",
     looks_like,
     read,
+    reads=("question", *RESPONSES.values()),
 )

@@ -34,6 +34,7 @@ SHAPE = Shape(
     looks_like,
     read,
     read_turns,
+    reads=("messages",),
 )
 PROMPT_SHAPE = Shape(
     "messages",
@@ -41,4 +42,5 @@ PROMPT_SHAPE = Shape(
     "`messages`, a list of {role, content}",
     lambda row: is_conversation(row.get("messages")),
     read_prompt,
+    reads=("messages",),
 )

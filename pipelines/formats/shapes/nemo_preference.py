@@ -57,4 +57,5 @@ SHAPE = Shape(
     "`prompt`, with `chosen_response` and `rejected_response`, or with `response` and `preference`",
     looks_like,
     read,
+    reads=("prompt", "response", *SIDES.values()),
 )

@@ -49,4 +49,5 @@ SHAPE = Shape(
     "`context`, a list of messages, and `completions`, a list of {rank, completion}",
     looks_like,
     read,
+    reads=("context", "completions"),
 )

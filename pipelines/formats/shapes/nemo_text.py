@@ -40,4 +40,5 @@ SHAPE = Shape(
     looks_like,
     read,
     read_turns,
+    reads=("text",),
 )

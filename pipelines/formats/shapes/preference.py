@@ -95,4 +95,5 @@ SHAPE = Shape(
     "`chosen` and `rejected`, text, a message or messages, and `prompt`, unless they hold the whole conversation",
     looks_like,
     read,
+    reads=("prompt", *SIDES),
 )

@@ -60,4 +60,5 @@ PROMPT_SHAPE = Shape(
     f"one of {', '.join(f'`{name}`' for name in _FIELDS)}, text or messages; `system` is optional",
     _is_named,
     _named,
+    reads=_FIELDS,
 )

@@ -23,4 +23,5 @@ SHAPE = Shape(
     "`prompt` and `completion`, text or messages",
     looks_like,
     read,
+    reads=("prompt", "completion"),
 )

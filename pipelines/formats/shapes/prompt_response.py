@@ -30,4 +30,5 @@ SHAPE = Shape(
     "`prompt`, text or messages, and `response`, text or a message; `system` is optional",
     looks_like,
     read,
+    reads=("prompt", "response"),
 )

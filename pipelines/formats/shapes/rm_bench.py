@@ -46,4 +46,5 @@ SHAPE = Shape(
     "`prompt`, text or messages, and `chosen` and `rejected`, lists of text",
     looks_like,
     read,
+    reads=("prompt", *SIDES),
 )

@@ -74,4 +74,5 @@ SHAPE = Shape(
     looks_like,
     read,
     read_turns,
+    reads=("conversations",),
 )

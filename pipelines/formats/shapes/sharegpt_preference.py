@@ -41,4 +41,5 @@ SHAPE = Shape(
     "`conversations` (or `messages`), a list of turns, and `chosen` and `rejected`, a turn each",
     looks_like,
     read,
+    reads=("conversations", "messages", *SIDES),
 )

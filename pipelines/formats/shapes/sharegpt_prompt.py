@@ -33,4 +33,5 @@ PROMPT_SHAPE = Shape(
     "`conversations`, a list of {from, value}",
     looks_like,
     read,
+    reads=("conversations", "mask"),
 )

@@ -89,4 +89,5 @@ SHAPE = Shape(
     looks_like,
     read,
     read_turns,
+    reads=("conversations", "mask"),
 )

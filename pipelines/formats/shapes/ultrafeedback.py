@@ -42,4 +42,5 @@ SHAPE = Shape(
     "`instruction`, and `completions`, a list of {model, response}",
     looks_like,
     read,
+    reads=("instruction", "completions"),
 )

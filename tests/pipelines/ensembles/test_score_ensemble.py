@@ -100,6 +100,8 @@ def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> N
         assert [row[name] for name in carried] == [first[name] for name in carried] == [second[name] for name in carried]
         assert [row["scores"][name] for name in NAMES] == [first["reward"], second["reward"]]
         assert row["prompt_tokens"] == first["prompt_tokens"] + second["prompt_tokens"]
+        assert row["response_text"] == first["response_text"] == json.loads(row["record"])["messages"][-1]["content"]
+        assert "response_text" not in second, "one member stores it for all"
     of_prompt = [at for at, row in enumerate(ours) if row["prompt_hash"] == ours[0]["prompt_hash"]]
     assert len(of_prompt) == 8  # four in each file, in parts of their own
     for name, rewards in zip(NAMES, own, strict=True):

@@ -20,7 +20,6 @@ from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, 
 from pipelines.cli.app import cli
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportSummary
-from pipelines.exports.read_back import Reader
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.formats.content import question
@@ -29,6 +28,7 @@ from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.scored_corpus.parts import Counts, Parts
+from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.summary import summarise
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.storage import LEASE

@@ -25,10 +25,11 @@ from pipelines.corpus.readers import RECORD
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep
 from pipelines.filtering.filter_step import Output, filter_group
-from pipelines.filtering.json_splice import encode, one_line, splice, wrap
+from pipelines.filtering.json_splice import one_line, splice, wrap
 from pipelines.filtering.writers import Target
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.columns import Columns
+from pipelines.scored_corpus.json_lines import encode
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.parts import Counts, Part, Parts
 from pipelines.scored_corpus.scored_folder import read_scored_manifest

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reason
-from pipelines.formats import PROMPT_SHAPES, SHAPES, Turns, detect, explain_detection, requests
+from pipelines.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, Turns, detect, explain_detection, requests
 from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
 from tests.support.examples import examples
 
@@ -62,6 +62,37 @@ def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read(name: str, row: d
     asked = requests(detect([row]), row)
     assert asked.requests
     assert not asked.rejected
+
+
+class Watched(dict[str, Any]):
+    """A row that notes which of its fields are read."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        super().__init__(row)
+        self.read: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read |= {key} & self.keys()
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+
+def fields_read(shape: Shape, row: dict[str, Any]) -> set[str]:
+    watched = Watched(row)
+    for turns in ("final", "all") if shape.read_turns else ("final",):
+        requests(shape, watched, turns)
+    return watched.read - {"principle"}  # what a response is judged by is neither prompt nor response
+
+
+@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
+def test_a_shape_names_the_fields_that_it_reads(name: str, row: dict[str, Any]) -> None:
+    read = fields_read(SHAPES[name], row | {"system": "s", "id": 1})
+    assert read
+    assert read <= RowShape(name).fields
+    assert not {"id", "label", "domain", "principle", *RATED} & RowShape(name).fields
 
 
 def with_turn(value: Any, content: str) -> Any:
@@ -169,6 +200,14 @@ def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked(name: str, row
     assert contexts(requests(shape, {**row, key: "s"})) == [[("system", "s"), ("user", "q")]]
     if (inside := with_turn(row, "t")) != row:
         assert refused(requests(shape, {**inside, key: "s"})) == {"candidate": Reason.TWO_SYSTEM_PROMPTS}
+
+
+@pytest.mark.parametrize(("name", "row"), PROMPTS)
+def test_a_shape_of_prompts_names_the_fields_that_it_reads(name: str, row: dict[str, Any]) -> None:
+    read = fields_read(PROMPT_SHAPES[name], row | {"system": "s", "id": 1})
+    assert read
+    assert read <= RowShape(name, unanswered=True).fields
+    assert not {"id", "answer"} & RowShape(name, unanswered=True).fields
 
 
 WORDS = [

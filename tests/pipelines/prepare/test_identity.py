@@ -22,6 +22,7 @@ from tests.support.engines import write_adapter
 from tests.support.judges import judge_folder
 
 SPEED, PLACE, AFTER = "how fast, and how much is lost by a crash", "where it is", "made of the numbers, and not them"
+BESIDE = "stored beside the numbers; the parts of a folder agree in it"
 
 NOT_RECORDED: dict[str, str] = {
     **dict.fromkeys(("inputs", "output", "overwrite", "append", "plan"), PLACE),
@@ -30,7 +31,8 @@ NOT_RECORDED: dict[str, str] = {
     **dict.fromkeys(("max_in_flight", "autoscaled", "placement_timeout_s", "in_turns"), SPEED),
     **dict.fromkeys(("policy_replicas", "policy_tensor_parallel", "policy_pipeline_parallel"), SPEED),
     **dict.fromkeys(("policy_max_in_flight", "endpoint_patience_s"), SPEED),
-    **dict.fromkeys(("keep", "k", "floor", "softmax_temperature", "voters", "distinct", "choice_seed"), AFTER),
+    **dict.fromkeys(("keep", "k", "floor", "softmax_temperature", "voters", "distinct", "choice_seed", "fields"), AFTER),
+    "text": BESIDE,
     **dict.fromkeys(("revision", "policy_revision"), "the commit that it stands for is in the identity; it takes a hub"),
 }
 

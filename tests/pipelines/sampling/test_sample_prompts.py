@@ -74,6 +74,7 @@ def test_every_prompt_has_its_candidates_each_with_a_reward(calm: Calm) -> None:
     assert (found.prompts, found.drawn, found.possible, found.scored.scored) == (40, 160, 160, 160)
     assert [[row["response_name"] for row in own] for own in rows.values()] == [[f"candidate[{at}]" for at in range(4)]] * 40
     assert all(len({row["candidate"] for row in own}) > 1 for own in rows.values())
+    assert all(row["response_text"] == row["candidate"] for own in rows.values() for row in own)
     assert [own[0]["id"] for own in rows.values()] == list(range(40))
     assert found.tokens == sum(row["candidate_tokens"] for own in rows.values() for row in own)
     best = [max(row["reward"] for row in own) for own in rows.values()]

@@ -344,3 +344,21 @@ def test_every_file_holds_a_format_and_every_format_has_a_name_of_its_own() -> N
     assert all(hasattr(module, "PAIRS") or hasattr(module, "RESPONSES") for module in modules)
     assert sorted([*PAIR_FORMATS, *RESPONSE_FORMATS]) == sorted(made.name for made in formats)
     assert len(modules) >= 7
+
+
+# --- fields of the input that come along ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAIR_FORMATS)
+def test_a_format_of_pairs_reserves_its_own_columns(name: str) -> None:
+    assert {column for row in pair_rows(name, pair("u")) for column in row} <= {*PAIR_FORMATS[name].reserved}
+
+
+@pytest.mark.parametrize("name", RESPONSE_FORMATS)
+def test_a_format_of_responses_reserves_its_own_columns(name: str) -> None:
+    rows = response_rows(name, judged("u", "a"), threshold=0.0)
+    assert {column for row in rows for column in row} <= {*RESPONSE_FORMATS[name].reserved}
+
+
+def test_trl_reserves_what_tells_it_the_kind_of_a_row() -> None:
+    assert {"prompt", "completion", "label_margin", "text", "tools", "input_ids"} <= {*PAIR_FORMATS["trl-implicit"].reserved}

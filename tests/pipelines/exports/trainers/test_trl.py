@@ -94,6 +94,16 @@ def test_trl_finds_prompt_and_sides(utilities: Any, load: Load, tokenizer: Any, 
     assert written == WRITTEN
 
 
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_fields_that_come_along_change_nothing(utilities: Any, load: Load, name: str) -> None:
+    bare = load(rows_of(name))
+    carrying = load([{**row, "id": at, "answer": "x", "Domain": None} for at, row in enumerate(rows_of(name))])
+    assert all(map(utilities.is_conversational, carrying))
+    sides = ("prompt", "chosen", "rejected")
+    found = [[utilities.maybe_extract_prompt(row)[side] for side in sides] for row in (*bare, *carrying)]
+    assert found[: len(bare)] == found[len(bare) :]
+
+
 def test_implicit_prompts_come_out_as_the_explicit_ones(utilities: Any, load: Load) -> None:
     sides = ("prompt", "chosen", "rejected")
     explicit = [{side: row[side] for side in sides} for row in load(rows_of("trl"))]

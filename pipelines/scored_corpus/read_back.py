@@ -5,9 +5,9 @@ from the row's carried columns, with the row shape that the run used.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_pol
 from pipelines.scored_corpus.candidates import Candidate, LeftOut
 from pipelines.scored_corpus.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, Columns
 from pipelines.scored_corpus.expressions import Condition, Evaluator
+from pipelines.scored_corpus.json_lines import has_json
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.member_runs import MEMBERS, is_fake
 
@@ -28,13 +29,20 @@ CandidateOrLeftOut = Candidate | LeftOut
 """A response read back, or why it isn't a candidate."""
 
 
+class ReadResponse(NamedTuple):
+    """The turns before a response, and its text; None for what couldn't be read when it was scored, or wasn't written."""
+
+    context: tuple[Message, ...] | None
+    text: str | None
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads the rows of a scored corpus back. Small and picklable.
 
     `where` is the condition that a response must meet to be a candidate; it must have a reward, too. `system` is the
     policy's system prompt. `made_up`: the rewards are the fake engine's. `stripped`: answers were scored without their
-    reasoning.
+    reasoning. `carried` are the input's own fields that come along with a response.
     """
 
     columns: Columns
@@ -43,6 +51,7 @@ class Reader:
     where: Condition | None = None
     made_up: bool = False
     stripped: bool = False
+    carried: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
@@ -59,10 +68,33 @@ class Reader:
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
     @property
+    def own_fields(self) -> list[pa.Field]:
+        """The input's flat fields that hold neither prompt nor response, such as ids, answers and labels.
+
+        Nested fields, and those that JSON has no values for, aren't among them.
+        """
+        fields = (field for field in self.columns.carried if field.name not in (*self.shape.fields, *self._record))
+        return [field for field in fields if not pa.types.is_nested(field.type) and has_json(field.type)]
+
+    def carrying(self, taken: Collection[str]) -> "Reader":
+        """The reader that carries the input's own fields, but those that have a name of `taken`, whatever its case."""
+        folded = {name.casefold() for name in taken}
+        return replace(self, carried=tuple(field.name for field in self.own_fields if field.name.casefold() not in folded))
+
+    @property
+    def left_fields(self) -> list[str]:
+        """The own fields that aren't carried, if any are to be: those whose names were taken."""
+        return [field.name for field in self.own_fields if field.name not in self.carried]
+
+    @property
+    def _record(self) -> tuple[str, ...]:
+        return (RECORD,) if self.columns.is_json else ()
+
+    @property
     def reads(self) -> list[str]:
         """The columns to read from the parts."""
         names = (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *([CANDIDATE] if self.columns.drawn else []))
-        carried = [RECORD] if self.columns.is_json else self.columns.carried.names
+        carried = [*self._record, *self.carried] if self.columns.is_json else self.columns.carried.names
         needed = [*carried, *(self.columns.prefix + name for name in names), *(self.where.columns if self.where else ())]
         return list(dict.fromkeys(needed))
 
@@ -73,6 +105,25 @@ class Reader:
         responses = itertools.chain.from_iterable(_responses(table, evaluate) for table in tables)
         for _, row in itertools.groupby(responses, key=lambda pair: pair[0][self.columns.prefix + ROW]):
             yield self._read_row(list(row))
+
+    def responses(self, table: pa.Table) -> Iterator[ReadResponse]:
+        """Each response of a table, in order, with or without a reward. Raises `SourceError` as `candidates` does."""
+        prefix = self.columns.prefix
+        for _, row in itertools.groupby(table.select(self.reads).to_pylist(), key=lambda response: response[prefix + ROW]):
+            responses = list(row)
+            # Without a prompt hash nothing of it was read when it was scored, and the row may be malformed.
+            is_read = [response[prefix + PROMPT_HASH] is not None for response in responses]
+            requests = self._parse_row(responses[0]) if any(is_read) else None
+            for response in responses:
+                yield self._read_response(response, requests)
+
+    def _read_response(self, response: Mapping[str, Any], requests: RowRequests | None) -> ReadResponse:
+        prefix = self.columns.prefix
+        if requests is None or response[prefix + PROMPT_HASH] is None:
+            return ReadResponse(None, None)
+        if self.columns.drawn:
+            return ReadResponse(self._prompt(response, requests), response[prefix + CANDIDATE])
+        return self._parsed_response(response, requests)
 
     def _read_row(self, responses: Sequence[tuple[dict[str, Any], bool]]) -> list[CandidateOrLeftOut]:
         reasons = [
@@ -86,17 +137,16 @@ class Reader:
         ]
 
     def _candidate(self, response: Mapping[str, Any], requests: RowRequests | None) -> Candidate:
-        assert requests is not None
         prefix = self.columns.prefix
         name = response[prefix + RESPONSE]
-        if self.columns.drawn:
-            context, text = self._prompt(response, requests), response[prefix + CANDIDATE]
-        else:
-            context, text = self._parsed_response(response, requests)
+        context, text = self._read_response(response, requests)
+        assert context is not None
+        assert text is not None  # both were judged
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
         row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
         answer = split_reasoning(text).answer if self.stripped else None
-        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer)
+        fields = {field: response[field] for field in self.carried}
+        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer, fields)
 
     def _prompt(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
@@ -112,13 +162,13 @@ class Reader:
             f"(prompt_hash {recorded}), or another version of Assay read it; sample it again"
         )
 
-    def _parsed_response(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[tuple[Message, ...], str]:
-        """What was scored: context and text. Raises `SourceError` if the row has no such response to the recorded prompt."""
+    def _parsed_response(self, response: Mapping[str, Any], requests: RowRequests) -> ReadResponse:
+        """What was scored. Raises `SourceError` if the row has no such response to the recorded prompt."""
         row, name, recorded = (response[self.columns.prefix + column] for column in (ROW, RESPONSE, PROMPT_HASH))
         for request in requests.requests:
             for parsed in request.responses:
                 if (parsed.name, request.prompt_hash) == (name, recorded):
-                    return request.context, parsed.content
+                    return ReadResponse(request.context, parsed.content)
         raise SourceError(
             f"{name} of the row {row} has changed since it was scored (prompt_hash {recorded}), or another version of "
             "Assay read it; score it again"

@@ -1,0 +1,50 @@
+"""Values of Arrow as lines of JSON."""
+
+import datetime
+import decimal
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+
+def encode(row: Mapping[str, Any]) -> bytes:
+    """Arrow's values (`to_pylist`) as a JSON object. Floats round-trip exactly; dates and times are ISO 8601; decimals text.
+
+    NaN and infinities become null: JSON has none, and most readers refuse a line with one.
+    """
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_text).encode()
+    except ValueError:
+        return json.dumps(_finite(row), ensure_ascii=False, default=_text).encode()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):  # pandas' Timestamp is one too
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def has_json(kind: pa.DataType) -> bool:
+    """Whether `encode` can write values of an Arrow type: all but bytes, durations and intervals."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_json(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return has_json(kind.value_type)
+    if pa.types.is_nested(kind):
+        return all(has_json(kind.field(index).type) for index in range(kind.num_fields))
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    bits = binary or pa.types.is_fixed_size_binary(kind)
+    return not (bits or pa.types.is_duration(kind) or pa.types.is_interval(kind))

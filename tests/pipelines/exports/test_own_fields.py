@@ -1,0 +1,189 @@
+"""The input's own fields in what is chosen, paired and exported: which come along, which don't, and what is said of it."""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.errors import OutputError
+from pipelines.cli.report import show_exported
+from pipelines.exports import export_commands, export_job
+from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.formats import OwnColumns, RowShape
+from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import SampleSettings
+from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
+from tests.support.corpora import lines, settings, write
+
+ANSWERED, SIDES = RowShape("prompt-response"), RowShape("preference")
+OURS = ["messages", "reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"]
+
+
+def judged(folder: Path, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Sequence[Given]], shape: RowShape) -> str:
+    return judged_corpus(folder, rows, rewards, shape, parquet=True)
+
+
+def choose(folder: str, output: Path, **options: Any) -> ExportSummary:
+    flat = {"keep": Choose.BEST, "per": "row", **options}
+    return export_commands.choose(ChooseSettings(scored=folder, output=str(output), **flat))
+
+
+def pair(folder: str, output: Path, trainer: str = "trl", **options: Any) -> ExportSummary:
+    flat = {"fake_ok": True, **options}
+    return export_commands.make_pairs(PairSettings(scored=folder, output=str(output), trainer=trainer, **flat))
+
+
+def export(folder: str, output: Path, trainer: str, **options: Any) -> ExportSummary:
+    flat = {"fake_ok": True, **options}
+    return export_commands.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **flat))
+
+
+def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": "a", "system": "s", "id": at, "answer": f"x{at}", "when": None} for at in range(3)]
+    scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
+    summary = choose(str(tmp_path / "scored"), tmp_path / "best")
+    found = rows_in(tmp_path / "best")
+    assert [list(row) for row in found] == [[*OURS, "id", "answer"]] * 3
+    assert [(row["id"], row["answer"]) for row in found] == [(at, f"x{at}") for at in range(3)]
+    assert summary.left_fields == []
+    assert json.loads((tmp_path / "best" / "choose.json").read_text())["fields"] == ["id", "answer"]
+
+
+def test_candidates_of_a_policy_have_those_of_their_prompt(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{at}", "answer": str(at)} for at in range(2)]
+    folder = drawn_corpus(tmp_path / "in", rows, [[("a", 1.0), ("b", 2.0)]] * 2, prompts(), parquet=True)
+    choose(folder, tmp_path / "best", per="prompt")
+    assert sorted((row["messages"][0]["content"], row["answer"]) for row in rows_in(tmp_path / "best")) == [
+        ("p0", "0"),
+        ("p1", "1"),
+    ]
+
+
+def test_fields_with_prompt_and_response_dont_come_again_nor_do_nested_ones(tmp_path: Path) -> None:
+    shape = RowShape("columns", own_columns=OwnColumns("q", "r.text"))
+    row = {"q": "p", "r": {"text": "a"}, "system": "s", "tags": ["t"], "raw": b"x", "n": 1, "day": datetime.date(2026, 1, 2)}
+    choose(judged(tmp_path / "in", [row], [[1.0]], shape), tmp_path / "best")
+    (found,) = rows_in(tmp_path / "best")
+    assert {name: found[name] for name in found if name not in OURS} == {"n": 1, "day": "2026-01-02"}
+
+
+@pytest.mark.parametrize("trainer", PAIR_FORMATS)
+def test_pairs_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
+    pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
+    assert {row["id"] for row in rows_in(tmp_path / "pairs")} == {7}
+
+
+@pytest.mark.parametrize("trainer", RESPONSE_FORMATS)
+def test_exports_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
+    row = {"prompt": "p", "response": "a"}
+    scores = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 1.0)
+    outputs = ("reward", *scores)
+    folder = judged_corpus(
+        tmp_path / "in",
+        [{**row, "id": at} for at in range(3)],
+        [[{"reward": 1.0, **scores}]] * 3,
+        ANSWERED,
+        parquet=True,
+        outputs=outputs,
+    )
+    threshold = {"threshold": 0.5} if RESPONSE_FORMATS[trainer].needs_threshold else {}
+    export(folder, tmp_path / "out", trainer, **threshold)
+    assert [row["id"] for row in rows_in(tmp_path / "out")] == [0, 1, 2]
+
+
+def test_a_pair_of_two_rows_has_what_is_equal_in_both(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": text, "id": at, "source": "s"} for at, text in enumerate("ab")]
+    folder = judged(tmp_path / "in", rows, [[1.0], [2.0]], ANSWERED)
+    pair(folder, tmp_path / "pairs", per="prompt")
+    (found,) = rows_in(tmp_path / "pairs")
+    assert found["source"] == "s"
+    assert "id" not in found
+
+
+# --- names that are taken ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("trainer", "left"), [("trl", ["margin", "text"]), ("nemo-rl", ["task_name"])])
+def test_a_trainers_column_wins_and_the_summary_says_so(
+    tmp_path: Path, trainer: str, left: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "margin": 99.0, "text": "mine", "task_name": "t", "id": 1}
+    summary = pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
+    (found,) = rows_in(tmp_path / "pairs")
+    assert summary.left_fields == left
+    assert found.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
+        {"margin"} & PAIR_ROWS[trainer]
+    )
+    assert found.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
+    show_exported("pairs", summary, "pairs")
+    assert f"aren't carried, as trainers have other uses for the names: {', '.join(left)}" in capsys.readouterr().out
+
+
+PAIR_ROWS = {"trl": {"margin"}, "nemo-rl": set[str]()}
+
+
+def test_names_differ_in_more_than_case(tmp_path: Path) -> None:
+    row = {"prompt": "p", "response": "a", "Rank": "mine", "Messages": "mine"}
+    summary = choose(judged(tmp_path / "in", [row], [[1.0]], ANSWERED), tmp_path / "best")
+    assert summary.left_fields == ["Rank", "Messages"]
+    assert list(rows_in(tmp_path / "best")[0]) == OURS
+
+
+def test_no_fields_leaves_all_out(tmp_path: Path) -> None:
+    folder = judged(tmp_path / "in", [{"prompt": "p", "response": "a", "id": 1, "rank": 5}], [[1.0]], ANSWERED)
+    summary = choose(folder, tmp_path / "best", fields=False)
+    assert list(rows_in(tmp_path / "best")[0]) == OURS
+    assert summary.left_fields == []
+    assert json.loads((tmp_path / "best" / "choose.json").read_text())["asked"] == "keep: best, fields: False"
+
+
+def test_a_run_with_keep_has_them_unless_it_says_no(tmp_path: Path) -> None:
+    flat = {"inputs": ["p.jsonl"], "output": str(tmp_path), "policy": "tiny-policy", "model": "tiny-attributes"}
+    (job,) = export_commands.jobs_of_run(build(SampleSettings, {**flat, "keep": "best"}))
+    (bare,) = export_commands.jobs_of_run(build(SampleSettings, {**flat, "keep": "best", "fields": False}))
+    assert job.reserved is not None
+    assert "messages" in job.reserved
+    assert bare.reserved is None
+
+
+# --- results of an earlier version ---------------------------------------------------------------------------------
+
+
+def as_earlier(folder: str, output: Path) -> ChooseSettings:
+    """A finished choice as an earlier version left it: without fields, and without a word of them."""
+    choose(folder, output, fields=False)
+    document = json.loads((output / "choose.json").read_text())
+    del document["settings"]["fields"]
+    (output / "choose.json").write_text(json.dumps(document))
+    return ChooseSettings(scored=folder, output=str(output), keep=Choose.BEST, per="row")
+
+
+def test_a_finished_result_of_an_earlier_version_is_known(tmp_path: Path) -> None:
+    folder = judged(tmp_path / "in", [{"prompt": "p", "response": "a", "id": 1}], [[1.0]], ANSWERED)
+    earlier = as_earlier(folder, tmp_path / "best")
+    assert export_job.read_finished_export(export_commands.choosing_job(earlier)) is not None
+    bare = earlier.model_copy(update={"fields": False})
+    assert export_job.read_finished_export(export_commands.choosing_job(bare)) is None
+    with pytest.raises(OutputError, match="--overwrite"):
+        export_commands.choose(earlier)
+
+
+def test_an_unfinished_result_of_an_earlier_version_is_begun_anew(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": "a", "id": at} for at in range(4)]
+    folder = judged(tmp_path / "in", rows, [[1.0]] * 4, ANSWERED)
+    earlier = as_earlier(folder, tmp_path / "best")
+    document = json.loads((tmp_path / "best" / "choose.json").read_text())
+    made = {name: document.pop(name) for name in ("made_of", "files")}
+    (tmp_path / "best" / "choose.json").write_text(json.dumps({**document, "summary": None}))
+    (number,) = (name.removeprefix("chosen-").removesuffix(".jsonl") for name in made["files"])
+    (tmp_path / "best" / "done").mkdir()
+    note = {"groups": 4, "candidates": 4, "rows": 4, "left": {"not chosen": 0}}
+    (tmp_path / "best" / "done" / f"{number}.json").write_text(json.dumps(note))
+    assert export_commands.choose(earlier).rows == 4
+    assert [row["id"] for row in rows_in(tmp_path / "best")] == [0, 1, 2, 3]

@@ -1,0 +1,192 @@
+"""`filter --rows responses`: each kept response alone, in one form whatever the input's shape; and what is said else."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from actors.errors import SourceError
+from pipelines.cli.report import show_kept
+from pipelines.filtering import filter_corpus
+from pipelines.filtering.filter_corpus import KeepSummary, keep, read_finished_filter
+from pipelines.formats import OwnColumns, RowShape
+from pipelines.settings.run_settings import FilterSettings
+from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
+from tests.support.corpora import chat, lines, settings, write
+
+SIX: Mapping[str, Any] = {"prompt": "p", "chosen": ["x", "y"], "rejected": ["z"], "id": 7, "domain": "code"}
+USER = {"role": "user", "content": "p"}
+
+
+def told(scored: str | Path, output: Path | None, condition: str = "reward > 0", **options: Any) -> FilterSettings:
+    return FilterSettings(
+        scored=str(scored), output=output and str(output), keep=condition, **{"rows": "responses", **options}
+    )
+
+
+def judged(
+    folder: Path, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Sequence[Given]], shape: RowShape, **how: Any
+) -> str:
+    return judged_corpus(folder, [dict(row) for row in rows], rewards, shape, **how)
+
+
+def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([dict(SIX), {**SIX, "id": 8, "system": "s"}]))
+    scored_corpus(settings(corpus, tmp_path / "scored", turns="final"))
+    summary = keep(told(tmp_path / "scored", tmp_path / "kept", "response_name != 'chosen[0]'"))
+    assert (summary.kept, summary.kept_rows, summary.held) == (4, 2, 6)
+    first, *_, last = rows_in(tmp_path / "kept")
+    assert list(first) == ["id", "domain", "prompt", "response", "row", "response_name", "reward", "scores"]
+    assert {**first, "reward": 0, "scores": {}} == {
+        "id": 7,
+        "domain": "code",
+        "prompt": [USER],
+        "response": "y",
+        "row": "c.jsonl:0",
+        "response_name": "chosen[1]",
+        "reward": 0,
+        "scores": {},
+    }
+    assert isinstance(first["reward"], float)
+    assert (last["id"], last["prompt"], last["response"]) == (8, [{"role": "system", "content": "s"}, USER], "z")
+
+
+@pytest.mark.parametrize(
+    ("row", "shape", "expected"),
+    [
+        ({"messages": chat("p", "a")["messages"], "n": 1}, RowShape("messages"), {"n": 1}),
+        ({"question": "p", "response_A": "a", "response_B": "b", "label": "A>B"}, RowShape("judgebench"), {"label": "A>B"}),
+        ({"q": "p", "r": "a", "prompt": "mine"}, RowShape("columns", own_columns=OwnColumns("q", "r")), {}),
+        ({"text": "mine", "prompt": "p", "response": "a"}, RowShape("prompt-response"), {"text": "mine"}),
+    ],
+)
+@pytest.mark.parametrize("parquet", [True, False])
+def test_own_fields_come_along_and_no_others(
+    tmp_path: Path, row: dict[str, Any], shape: RowShape, expected: dict[str, Any], parquet: bool
+) -> None:
+    names = shape.requests(row).names
+    scored = judged(tmp_path / "scored", [row], [[1.0] * len(names)], shape, parquet=True)
+    form = "parquet" if parquet else "jsonl"
+    summary = keep(told(scored, tmp_path / "kept", fields=False, format=form))
+    (path,) = (tmp_path / "kept").glob("kept-*")
+    found = pq.read_table(path).to_pylist() if parquet else rows_in(tmp_path / "kept")
+    assert found[0] == {**expected, "prompt": [USER], "response": "a"}
+    assert summary.left_fields == (["prompt"] if "prompt" in row and shape.own_columns else [])
+
+
+def test_what_json_cant_hold_and_what_is_nested_stays_behind(tmp_path: Path) -> None:
+    row = {"prompt": "p", "response": "a", "raw": b"x", "meta": {"a": 1}, "tags": ["t"], "n": 1}
+    scored = judged(tmp_path / "scored", [row], [[1.0]], RowShape("prompt-response"), parquet=True)
+    keep(told(scored, tmp_path / "kept", fields=False, format="jsonl"))
+    assert rows_in(tmp_path / "kept") == [{"n": 1, "prompt": [USER], "response": "a"}]
+
+
+def test_a_policys_candidates_are_rows_of_their_own(tmp_path: Path) -> None:
+    candidates = [[("one", 1.0), ("two", 2.0)]]
+    scored = drawn_corpus(tmp_path / "scored", [{"prompt": "p", "id": 3}], candidates, prompts(), system="s", prefix="j_")
+    summary = keep(told(scored, tmp_path / "kept", "j_reward > 1"))
+    (found,) = rows_in(tmp_path / "kept")
+    assert found["prompt"] == [{"role": "system", "content": "s"}, USER]
+    assert (found["response"], found["j_response_name"], found["j_reward"]) == ("two", "candidate[1]", 2.0)
+    assert summary.held == 0
+
+
+def test_what_couldnt_be_read_is_null(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([{**SIX, "rejected": [5]}]) + b"broken\n")
+    scored_corpus(settings(corpus, tmp_path / "scored"))
+    keep(told(tmp_path / "scored", tmp_path / "kept", "status = 'rejected'"))
+    found = [(row["response_name"], row["prompt"], row["response"], row["reward"]) for row in rows_in(tmp_path / "kept")]
+    assert found == [("rejected[0]", None, None, None), ("final", None, None, None)]
+
+
+def test_the_rest_is_whole_rows_with_the_reason(tmp_path: Path) -> None:
+    scored = judged(tmp_path / "scored", [SIX], [[1.0, -1.0, 2.0]], RowShape("rm-bench"))
+    keep(told(scored, tmp_path / "kept", rest=str(tmp_path / "rest")))
+    (rest,) = rows_in(tmp_path / "rest")
+    assert {name: rest[name] for name in SIX} == SIX
+    assert (rest["response_name"], rest["why"]) == ("chosen[1]", "condition")
+
+
+def test_a_row_that_has_changed_is_refused(tmp_path: Path) -> None:
+    scored = judged(tmp_path / "scored", [SIX], [[1.0, 1.0, 1.0]], RowShape("rm-bench"))
+    path = next((tmp_path / "scored" / "parts").iterdir())
+    table = pq.read_table(path)
+    changed = pa.array([json.dumps({**SIX, "prompt": "q"}).encode()] * 3, pa.large_binary())
+    pq.write_table(table.set_column(0, "record", changed), path)
+    with pytest.raises(SourceError, match="has changed since it was scored"):
+        keep(told(scored, tmp_path / "kept"))
+
+
+# --- going on, and results of an earlier version -------------------------------------------------------------------
+
+
+def test_a_killed_filter_goes_on_and_a_finished_one_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{**SIX, "id": at} for at in range(6)]
+    rewards = [[float(at), -1.0, 1.0] for at in range(6)]
+    scored = judged(tmp_path / "scored", rows, rewards, RowShape("rm-bench"))
+    monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 1)
+    monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
+    calm = keep(told(scored, tmp_path / "calm"))
+    write_outputs = filter_corpus._Work.write
+    monkeypatch.setattr(filter_corpus._Work, "write", lambda work, outputs: write_outputs(work, outputs[:1]) and 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        keep(told(scored, tmp_path / "kept"))
+    (first,) = (tmp_path / "kept").glob("*.jsonl")
+    before = first.stat().st_ino
+    monkeypatch.setattr(filter_corpus._Work, "write", write_outputs)
+    assert keep(told(scored, tmp_path / "kept")) == calm
+    assert first.stat().st_ino == before
+    assert rows_in(tmp_path / "kept") == rows_in(tmp_path / "calm")
+    assert read_finished_filter(told(scored, tmp_path / "kept")) == calm
+    assert read_finished_filter(told(scored, tmp_path / "kept", rows="rows")) is None
+
+
+def test_a_result_of_an_earlier_version_is_known(tmp_path: Path) -> None:
+    scored = judged(tmp_path / "scored", [SIX], [[1.0, 1.0, 1.0]], RowShape("rm-bench"))
+    whole = told(scored, tmp_path / "kept", rows="rows")
+    keep(whole)
+    document = json.loads((tmp_path / "kept" / "filter.json").read_text())
+    assert "rows" not in document["settings"]
+    del document["summary"]["held"]
+    (tmp_path / "kept" / "filter.json").write_text(json.dumps(document))
+    assert read_finished_filter(whole) is not None
+    assert read_finished_filter(whole.model_copy(update={"rows": "responses"})) is None
+
+
+# --- what the summary says -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "options", "said"),
+    [
+        ("true", {"rows": "rows"}, "6 rows written: 2 input rows, each whole with all its responses"),
+        ("response_name = 'chosen[0]'", {"rows": "rows"}, "2 rows written: 2 input rows, each whole"),
+        ("response_name = 'chosen[0]'", {"rows": "rows", "fields": False}, "2 rows written: 2 input rows, each whole"),
+        ("true", {"rows": "rows", "fields": False}, None),
+        ("true", {}, None),
+        ("false", {"rows": "rows"}, None),
+    ],
+)
+def test_whole_rows_with_more_than_what_was_kept_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, options: dict[str, Any], said: str | None
+) -> None:
+    scored = judged(tmp_path / "scored", [SIX, {**SIX, "id": 8}], [[1.0, 2.0, 3.0]] * 2, RowShape("rm-bench"))
+    own = told(scored, tmp_path / "kept", condition, **options)
+    show_kept(keep(own), own)
+    printed = capsys.readouterr().out
+    assert ("--rows responses" in printed) == (said is not None)
+    assert said is None or said in printed
+
+
+def test_rows_of_one_response_are_told_nothing_and_left_fields_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = told("scored", tmp_path / "kept", rows="rows")
+    show_kept(KeepSummary(3, 3, 3, 3, held=3), own)
+    assert "written" not in capsys.readouterr().out
+    show_kept(KeepSummary(3, 3, 3, 3, left_fields=["prompt"]), told("scored", tmp_path / "kept"))
+    assert "Left out, as there is a column of the same name: prompt of the input" in capsys.readouterr().out

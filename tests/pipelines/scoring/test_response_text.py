@@ -1,0 +1,160 @@
+"""The column `response_text`: each response as it was judged, whatever the shape; left out where a folder has none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.errors import OutputError, SourceError
+from pipelines.exports.export_commands import choose
+from pipelines.filtering.filter_corpus import keep
+from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.resolve_run import resolve
+from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scoring import score_corpus
+from pipelines.scoring.score_corpus import carry_out, open_run
+from pipelines.settings.export_settings import Choose, ChooseSettings
+from pipelines.settings.run_settings import FilterSettings, ScoreSettings
+from tests.support.candidates import commit_missing, rows_in, scored_corpus
+from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
+
+TURNS = [*chat("a", "<think>hm</think>b")["messages"], *chat("c", "d")["messages"]]
+
+
+def texts(output: Path) -> dict[str, str | None]:
+    return {f"{row['row'].split(':')[0]} {row['response_name']}": row["response_text"] for row in scored(output)}
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "expected"),
+    [
+        (chat("a", "b"), {}, {"final": "b"}),
+        ({"messages": TURNS}, {"turns": "all", "reasoning": "strip"}, {"turn[1]": "b", "turn[3]": "d"}),
+        ({"messages": TURNS}, {"turns": "all", "reasoning": "keep"}, {"turn[1]": "<think>hm</think>b", "turn[3]": "d"}),
+        (chat("a", "<think>b"), {"reasoning": "strip"}, {"final": "<think>b"}),
+        (
+            {"prompt": "p", "chosen": ["x", "y"], "rejected": ["z", 5]},
+            {},
+            {"chosen[0]": "x", "chosen[1]": "y", "rejected[0]": "z", "rejected[1]": None},
+        ),
+        (
+            {"q": "p", "r": ["x", "y"]},
+            {"prompt_column": "q", "response_column": "r"},
+            {"response[0]": "x", "response[1]": "y"},
+        ),
+        ({"messages": []}, {"format": "messages"}, {"final": None}),
+    ],
+)
+def test_it_is_the_text_that_was_judged(
+    tmp_path: Path, row: dict[str, Any], options: dict[str, Any], expected: dict[str, str | None]
+) -> None:
+    scored_corpus(settings(write(tmp_path / "c.jsonl", lines([row])), tmp_path / "out", **options))
+    assert texts(tmp_path / "out") == {f"c.jsonl {name}": text for name, text in expected.items()}
+
+
+def test_a_text_that_isnt_utf8_is_stored_with_replacements(tmp_path: Path) -> None:
+    row = chat("a", "b")
+    row["messages"][-1]["reasoning_content"] = "\ud800"
+    scored_corpus(settings(write(tmp_path / "c.jsonl", lines([row])), tmp_path / "out", reasoning="keep"))
+    assert texts(tmp_path / "out") == {"c.jsonl final": "<think>\n?\n</think>\n\nb"}
+
+
+def test_a_condition_may_use_it(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([chat("a", "long " * at) for at in range(1, 6)]))
+    scored_corpus(settings(corpus, tmp_path / "out", prefix="j_"))
+    short = FilterSettings(scored=str(tmp_path / "out"), keep="length(j_response_text) < 12")
+    assert (keep(short).kept, keep(short).responses) == (2, 5)
+
+
+def test_a_field_of_that_name_is_refused(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([chat("a", "b", response_text="mine")]))
+    with pytest.raises(SourceError, match=r"'response_text'.*--prefix judge_ for judge_response_text"):
+        resolve(settings(corpus, tmp_path / "out"))
+    resolve(settings(corpus, tmp_path / "out", text=False))
+    resolve(settings(corpus, tmp_path / "out", prefix="judge_"))
+
+
+# --- folders without it --------------------------------------------------------------------------------------------
+
+
+def resumed(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `score` does, with made-up numbers; returns the notes."""
+    monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
+    notes, planned = Notes(), resolve(own)
+    carry_out(open_run(own, planned, manifest_of(planned, own)), score_corpus._scoring, notes)
+    return notes.all
+
+
+def as_earlier(corpus: Path, output: Path) -> None:
+    """A folder as an earlier version left it, with a part missing."""
+    scored_corpus(settings(corpus, output, part_rows=2, text=False))
+    document = json.loads((output / "manifest.json").read_text())
+    del document["text"]
+    (output / "manifest.json").write_text(json.dumps(document))
+    sorted((output / "parts").iterdir())[1].unlink()
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write(tmp_path / "c.jsonl", lines(rows(6)))
+
+
+def test_an_earlier_folder_is_resumed_appended_to_and_read_without_it(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    as_earlier(corpus, out)
+    (note,) = resumed(settings(corpus, out, part_rows=2), monkeypatch)
+    assert "don't have the column response_text" in note
+    more = write(tmp_path / "more.jsonl", lines(rows(3)))
+    resumed(settings(more, out, append=True), monkeypatch)
+    assert len(scored(out)) == 9
+    assert not any("response_text" in row for row in scored(out))
+    assert keep(FilterSettings(scored=str(out), output=str(tmp_path / "kept"), keep="true")).kept == 9
+    choose(ChooseSettings(scored=str(out), output=str(tmp_path / "best"), keep=Choose.BEST, per="row"))
+    assert len(rows_in(tmp_path / "best")) == 9
+
+
+def test_an_earlier_folder_whose_input_has_such_a_field_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([chat("a", "b", response_text=f"mine {at}") for at in range(6)]))
+    as_earlier(corpus, tmp_path / "out")
+    resumed(settings(corpus, tmp_path / "out", part_rows=2), monkeypatch)
+    assert [row["response_text"] for row in scored(tmp_path / "out")] == [f"mine {at}" for at in range(6)]
+    assert {row["status"] for row in scored(tmp_path / "out")} == {"scored"}
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_parts_of_a_folder_agree_whatever_a_later_run_says(
+    tmp_path: Path, corpus: Path, text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    scored_corpus(settings(corpus, out, part_rows=2, text=text))
+    sorted((out / "parts").iterdir())[1].unlink()
+    assert resumed(settings(corpus, out, text=not text), monkeypatch)
+    assert {"response_text" in row for row in scored(out)} == {text}
+    assert resumed(settings(corpus, out, text=text), monkeypatch) == []
+    resumed(settings(corpus, out, text=not text, overwrite=True), monkeypatch)
+    assert {"response_text" in row for row in scored(out)} == {not text}
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_a_truncated_manifest_is_recovered_as_the_parts_are(tmp_path: Path, corpus: Path, text: bool) -> None:
+    out = tmp_path / "out"
+    scored_corpus(settings(corpus, out, part_rows=2, text=text))
+    before = read_manifest(str(out))
+    (out / "manifest.json").write_text('{"assay": 1, "iden')
+    own = settings(corpus, out)
+    planned = resolve(own)
+    run = open_run(own, planned, manifest_of(planned, own))
+    assert run.missing() == []
+    assert before is not None
+    assert (run.manifest.columns, run.manifest.run) == (before.columns, before.run)
+
+
+def test_a_folder_of_another_kind_is_refused_as_before(tmp_path: Path, corpus: Path) -> None:
+    write(tmp_path / "out" / "manifest.json", b"{}")
+    own = settings(corpus, tmp_path / "out")
+    planned = resolve(own)
+    with pytest.raises(OutputError, match="no manifest of Assay"):
+        open_run(own, planned, manifest_of(planned, own))
