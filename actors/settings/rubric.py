@@ -82,7 +82,11 @@ class RubricSettings(Settings):
         try:
             with open(value, encoding="utf-8") as file:
                 content = parse_yaml(file.read())
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise ValueError(f"the rubric {value} can't be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"the rubric {value} can't be read: it isn't UTF-8 text") from error
+        except ValueError as error:
             raise ValueError(f"the rubric {value} can't be read: {error}") from error
         if not isinstance(content, dict):
             raise ValueError(f"the rubric {value} isn't a mapping of settings")
