@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from actors.settings.credentials import check_no_credentials
 
-MATTERS = {"matters": True}
+MATTERS: dict[str, Any] = {"matters": True}
 """`json_schema_extra` of a field that most people set: --help shows it, and --help-all the others, too."""
 
 

@@ -187,8 +187,8 @@ class RenderSettings(Settings):
 
 
 _ENGINE_ARGS = (
-    "argument of vLLM's AsyncEngineArgs (https://docs.vllm.ai, page vllm.engine.arg_utils); a number or a list is written as "
-    "in YAML"
+    "argument of vLLM's AsyncEngineArgs (https://docs.vllm.ai, page vllm.engine.arg_utils); a number or a list is written "
+    "as in YAML"
 )
 
 

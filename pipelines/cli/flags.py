@@ -35,7 +35,7 @@ def silence_ray() -> Iterator[None]:
 
 
 def argument(name: str, about: str | type[Settings], **options: Any) -> Callable[[Function], Function]:
-    """A decorator that adds a positional argument, which the shell completes. `about` is its help, or the settings with it."""
+    """A decorator that adds a positional argument, which the shell completes. `about` is its help, or its settings."""
     if not isinstance(about, str):
         about = next(leaf.field.description or "" for leaf in leaves(about) if leaf.name == name)
     return click.argument(name, help=about, shell_complete=complete_value, **options)

@@ -86,7 +86,7 @@ class Group(click.Group):
 
 
 def option_groups(parameters: Sequence[click.Parameter]) -> dict[str, list[click.Option]]:
-    """The options of a command by group, required ones first. The group without a name, of those that matter, is the first."""
+    """The options of a command by group, required ones first. The first group, without a name, has those that matter."""
     groups: dict[str, list[click.Option]] = {"": []}
     for option in parameters:
         if isinstance(option, click.Option):

@@ -53,7 +53,7 @@ def _arguments_of_assay() -> list[str]:
 def _built_in_models() -> list[str]:
     from actors.checkpoint.checkpoint_files import BUILT_IN
 
-    return sorted(f"tiny-{path.parent.name}" for path in BUILT_IN.glob("*/*config.json"))
+    return sorted({f"tiny-{path.parent.name}" for path in BUILT_IN.glob("*/*config.json")})
 
 
 VALUES: Mapping[str, Callable[[], list[str]]] = {

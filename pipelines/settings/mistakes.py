@@ -94,7 +94,7 @@ def _allowed(problem: Any) -> str:
 
 def _is_named(value: Any, message: str) -> bool:
     """Whether a message of our own says the value already, or is of several values."""
-    return not isinstance(value, str | int | float) or (isinstance(value, str) and value in message)
+    return not isinstance(value, str | int | float) or (isinstance(value, str) and repr(value)[1:-1] in message)
 
 
 def _describe(place: str, value: Any) -> str:

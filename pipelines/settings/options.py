@@ -46,7 +46,7 @@ def from_yaml(text: str, what: str) -> Any:
 
 
 def build(settings: type[S], flat: Mapping[str, Any], spell: Callable[[str], str] = str) -> S:
-    """Build nested settings from flat names. Raises one `SettingsError` that lists every mistake; `spell` writes its names."""
+    """Build nested settings from flat names. Raises one `SettingsError` that lists every mistake; `spell` writes names."""
     by_name = {leaf.name: leaf for leaf in leaves(settings)}
     nested: dict[str, Any] = {}
     for leaf in by_name.values():

@@ -335,7 +335,9 @@ class FilterSettings(ChoiceSettings, FolderSettings):
     """All settings of `filter`."""
 
     format: Literal["jsonl", "parquet"] | None = Field(
-        default=None, description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input"
+        default=None,
+        description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input",
+        json_schema_extra=MATTERS,
     )
     fields: bool = Field(
         default=True, description="add Assay's columns to JSONL rows; without, rows keep their original bytes"

@@ -8,7 +8,7 @@ from actors.errors import AssayError
 from actors.settings.base import Settings
 
 _CODE = re.compile(r"(`[^`]*`)")
-_FLAG = re.compile(r"(?<![\w-])(?:--([a-z][a-z-]+)|-([a-z]))(?![\w.-])")
+_FLAG = re.compile(r"(?<![\w-])(?:--([a-z][a-z-]+)|-([a-z]))(?!\.?[\w-])")
 _RENAMED = {"for": "trainer"}
 
 
