@@ -34,10 +34,12 @@ def main() -> None:
     segmentation fault there has replaced the exit code of a run that was complete.
     """
     code: Any = 0
+    stdout = sys.stdout
     try:
         _run()
-    except SystemExit as end:  # click and rich end the process with 1 where the reader of its output has ended
-        code = _BROKEN_PIPE if isinstance(end.__context__, BrokenPipeError) else end.code
+    except SystemExit as end:
+        # Where the reader of the output has ended, rich and click exit with 1, and click replaces both streams.
+        code = _BROKEN_PIPE if isinstance(end.__context__, BrokenPipeError) or sys.stdout is not stdout else end.code
     except BrokenPipeError:
         code = _BROKEN_PIPE
     atexit._run_exitfuncs()
