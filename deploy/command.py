@@ -1,22 +1,23 @@
 """The command `assay serve`: runs an endpoint on this machine until it is stopped."""
 
+import contextlib
 from typing import Any
 
 import click
 
 from actors.errors import SettingsError
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
-from pipelines.cli.flags import OneValue, given_options, settings_options
-from pipelines.settings.options import build, from_yaml, validate
+from pipelines.cli.flags import build_from, command, given_options, option, settings_options
+from pipelines.settings.options import from_yaml, validate
+from pipelines.settings.setting_names import setting_names
 
 
-@click.command()
-@click.option("--model", cls=OneValue, help="reward model: a local folder, a hub id, or one of the built-in tiny-* models")
+@command()
+@option("--model", help="reward model: a local folder, a hub id, or one of the built-in tiny-* models")
 @click.option("--name", "names", multiple=True, help="name of the model for clients; can be given several times")
-@click.option(
+@option(
     "--file",
     "file",
-    cls=OneValue,
     help="YAML file with `models` and all other settings, as under `args` in deploy/serve.yaml; needed for several models",
 )
 @settings_options(AddressSettings)
@@ -25,31 +26,35 @@ def serve(model: str | None, names: tuple[str, ...], file: str | None, **options
     """Serve one or several models over HTTP, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl command."""
     set_options = given_options(options)
     address_options = {name: set_options.pop(name) for name in AddressSettings.model_fields if name in set_options}
-    address = build(AddressSettings, address_options)
+    address = build_from(AddressSettings, address_options)
     settings = _from_file(file, model, set_options) if file else _one_model(model, names, set_options)
 
     from deploy.local import run
 
-    run(settings, address, click.echo)
+    with setting_names() if file else contextlib.nullcontext():
+        run(settings, address, click.echo)
 
 
 def _one_model(model: str | None, names: tuple[str, ...], options: dict[str, Any]) -> EndpointSettings:
     if model is None:
         raise SettingsError("say what to serve: --model MODEL, or --file with several models")
-    return build(SingleModelSettings, {**options, "model": model}).endpoint(names)
+    return build_from(SingleModelSettings, {**options, "model": model}).endpoint(names)
 
 
 def _from_file(file: str, model: str | None, options: dict[str, Any]) -> EndpointSettings:
     if model is not None or options:
-        raise SettingsError(
-            f"--file {file} sets everything but the address: leave out {', '.join(sorted({*options, 'model'}))}"
-        )
+        given = sorted({*options, *(["model"] if model is not None else [])})
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise SettingsError(f"--file {file} sets everything but the address: leave out {flags}")
     try:
         with open(file, encoding="utf-8") as opened:
             document = from_yaml(opened.read(), file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--file {file} can't be read: {error}") from error
+    except OSError as error:
+        raise SettingsError(f"--file {file} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"--file {file} can't be read: it isn't UTF-8 text") from error
     try:
-        return validate(EndpointSettings, document)
+        with setting_names():
+            return validate(EndpointSettings, document)
     except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from None

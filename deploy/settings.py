@@ -1,10 +1,10 @@
 """Settings of an endpoint, the same for `assay serve`, for serve.yaml and for Python. Imports nothing heavy."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from actors.settings.base import Settings
+from actors.settings.base import MATTERS, Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 MessageAsList = Annotated[
@@ -20,7 +20,12 @@ class ScalingSettings(Settings):
         ge=0,
         description="fewest replicas; with 0, none runs without requests, and the first request waits for one",
     )
-    max_replicas: int = Field(default=1, ge=1, description="most replicas; they are added when a target below is exceeded")
+    max_replicas: int = Field(
+        default=1,
+        ge=1,
+        description="most replicas; they are added when a target below is exceeded",
+        json_schema_extra=MATTERS,
+    )
     target_requests: float = Field(default=64.0, gt=0, description="requests under way per replica")
     target_tokens: float = Field(default=262144.0, gt=0, description="prompt tokens under way per replica")
     upscale_delay_s: float = Field(
@@ -79,6 +84,7 @@ class AccessSettings(Settings):
         default=None,
         description="file with one API key per line; the variable ASSAY_API_KEYS holds more, comma-separated. Needed unless "
         "the address is loopback",
+        json_schema_extra=MATTERS,
     )
     allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[^:/\s\[\]]+$")], ...] = Field(
         default=(),
@@ -117,18 +123,6 @@ class EndpointSettings(Settings):
     )
     message_as_list: MessageAsList = False
 
-    @field_validator("models", mode="before")
-    @classmethod
-    def _ids_are_settings(cls, models: Any) -> Any:
-        """Turn a model's id alone into its settings with all defaults."""
-        if isinstance(models, str):
-            models = (models,)
-        return (
-            [{"model": model} if isinstance(model, str) else model for model in models]
-            if isinstance(models, list | tuple)
-            else models
-        )
-
     @field_validator("models")
     @classmethod
     def _names_differ(cls, models: tuple[ServedModelSettings, ...]) -> tuple[ServedModelSettings, ...]:
@@ -141,8 +135,12 @@ class EndpointSettings(Settings):
 class AddressSettings(Settings):
     """Where `assay serve` listens."""
 
-    host: str = Field(default="127.0.0.1", description="address to listen on; any but loopback needs API keys")
-    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    host: str = Field(
+        default="127.0.0.1", description="address to listen on; any but loopback needs API keys", json_schema_extra=MATTERS
+    )
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one", json_schema_extra=MATTERS
+    )
 
 
 class SingleModelSettings(Settings):

@@ -27,6 +27,7 @@ from pipelines.scoring import score_corpus
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.setting_names import setting_names
 
 __all__ = [
     "choose",
@@ -47,6 +48,7 @@ __all__ = [
 def score(inputs: Dataset, *, model: str, **options: Any) -> Dataset: ...
 @overload
 def score(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary: ...
+@setting_names()
 def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     """Score a corpus into a folder, or go on with it: `score("corpus.jsonl", "scored/", model="tiny-attributes")`.
 
@@ -58,6 +60,7 @@ def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     return _score_folder(inputs, *output, **options)
 
 
+@setting_names()
 def ensemble(
     inputs: str | Sequence[str], output: str, *, models: Sequence[str | Mapping[str, Any]], **options: Any
 ) -> EnsembleSummary:
@@ -66,7 +69,7 @@ def ensemble(
     A model is its id, or its settings: `{"model": "a", "weights": {...}, "name": "x", "engine": {"tensor_parallel": 4}}`.
     Raises what `pipelines.ensembles.score_ensemble.ensemble` raises.
     """
-    flat = {"inputs": _paths(inputs), "output": output, "models": models, **options}
+    flat = {"inputs": inputs, "output": output, "models": models, **options}
     summary = score_ensemble.ensemble(build(EnsembleSettings, flat))
     summary.combined.check_scored()
     return summary
@@ -76,6 +79,7 @@ def ensemble(
 def keep(scored: Dataset, condition: str) -> Dataset: ...
 @overload
 def keep(scored: str, output: str | None, condition: str, **options: Any) -> KeepSummary: ...
+@setting_names()
 def keep(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
     """Keep the scored rows that meet a condition: `keep("scored/", "kept/", "reward >= 1.0")`; None only counts them.
 
@@ -91,6 +95,7 @@ def keep(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
 def top_k(scored: Dataset, k: int, **options: Any) -> Dataset: ...
 @overload
 def top_k(scored: str, output: str | None, k: int, **options: Any) -> KeepSummary: ...
+@setting_names()
 def top_k(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
     """Keep the best of each prompt: `top_k("scored/", "kept/", 1, per="prompt", by=..., keep=..., min_gap=...)`.
 
@@ -105,6 +110,7 @@ def top_k(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary
 def top_fraction(scored: Dataset, fraction: float, **options: Any) -> Dataset: ...
 @overload
 def top_fraction(scored: str, output: str | None, fraction: float, **options: Any) -> KeepSummary: ...
+@setting_names()
 def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
     """Keep the best of all: `top_fraction("scored/", "kept/", 0.1, by=..., keep=...)`.
 
@@ -119,6 +125,7 @@ def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | Keep
 def sample(inputs: Dataset, *, policy: str, judge: str, **options: Any) -> Dataset: ...
 @overload
 def sample(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary: ...
+@setting_names()
 def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary:
     """Answer prompts and judge the answers: `sample("prompts.jsonl", "out/", policy="a", judge="b", n=16)`.
 
@@ -130,12 +137,13 @@ def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary
     return _sample_folder(inputs, *output, **options)
 
 
+@setting_names()
 def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str, **options: Any) -> RefineSummary:
     """Draft, criticise, edit and judge: `refine("prompts.jsonl", "out/", policy="a", feedback="b", edit="c", select="d")`.
 
     Raises what `pipelines.sampling.refine_prompts.refine` raises.
     """
-    flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": select, **options}
+    flat = {"inputs": inputs, "output": output, "policy": policy, "model": select, **options}
     summary = refine_prompts.refine(build(RefineSettings, flat))
     summary.scored.check_scored()
     return summary
@@ -145,6 +153,7 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
 def choose(scored: Dataset, keep: str, **options: Any) -> Dataset: ...
 @overload
 def choose(scored: str, output: str, keep: str, **options: Any) -> ExportSummary: ...
+@setting_names()
 def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
 
@@ -159,6 +168,7 @@ def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
 def pairs(scored: Dataset, trainer: str = "trl", **options: Any) -> Dataset: ...
 @overload
 def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary: ...
+@setting_names()
 def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Of a dataset: `pairs(dataset, "trl")`.
 
@@ -173,6 +183,7 @@ def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumma
 def export(scored: Dataset, trainer: str, **options: Any) -> Dataset: ...
 @overload
 def export(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary: ...
+@setting_names()
 def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Of a dataset: `export(dataset, "sft")`.
 
@@ -184,7 +195,7 @@ def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
 
 
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
-    flat = {"inputs": _paths(inputs), "output": output, "policy": policy, "model": judge, **options}
+    flat = {"inputs": inputs, "output": output, "policy": policy, "model": judge, **options}
     summary = sample_prompts.sample(build(SampleSettings, flat))
     summary.scored.check_scored()
     return summary
@@ -205,15 +216,9 @@ def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> Ex
 
 
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
-    summary = score_corpus.score(
-        build(ScoreSettings, {"inputs": _paths(inputs), "output": output, "model": model, **options})
-    )
+    summary = score_corpus.score(build(ScoreSettings, {"inputs": inputs, "output": output, "model": model, **options}))
     summary.check_scored()
     return summary
-
-
-def _paths(inputs: str | Sequence[str]) -> tuple[str, ...]:
-    return (inputs,) if isinstance(inputs, str) else tuple(inputs)
 
 
 def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:

@@ -53,6 +53,7 @@ RUN_BY = {
     "plan": "tests/pipelines/estimate/test_forecast.py",
     "submit": "tests/end_to_end/test_job_submit.py",
     "serve": "tests/support/endpoints.py",
+    "completion": "tests/pipelines/cli/test_help.py",
 }
 """A test that runs each of the commands of `assay` that are shown."""
 

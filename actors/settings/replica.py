@@ -1,12 +1,12 @@
 """Frozen, validated settings of the core. They travel to workers as they are, and are written beside the results."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from actors.records import Reasoning
-from actors.settings.base import Settings
+from actors.settings.base import MATTERS, Settings
 from actors.settings.rubric import RubricSettings
 
 
@@ -134,6 +134,7 @@ class JudgeSettings(Settings):
     rubric: RubricSettings | None = Field(
         default=None,
         description="YAML file with your own judge prompt and how its answer is read; works with any chat model",
+        json_schema_extra=MATTERS,
     )
 
 
@@ -143,10 +144,16 @@ AS_ITS_CARD = JudgeSettings()
 class ModelSettings(Settings):
     """Which reward model, and how its numbers become one reward."""
 
-    model: str = Field(description="a local folder, a hub id, or one of the built-in tiny-* models")
+    bare_field: ClassVar = "model"
+
+    model: str = Field(
+        description="a local folder, a hub id, or one of the built-in tiny-* models", json_schema_extra=MATTERS
+    )
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
     family: str | None = Field(
-        default=None, description="how the model is prompted and read, if its id and config.json don't tell (`assay models`)"
+        default=None,
+        description="how the model is prompted and read, if its id and config.json don't tell (`assay models`)",
+        json_schema_extra=MATTERS,
     )
     dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the model runs in; auto: the checkpoint's")
     weights: dict[str, float] | None = Field(
@@ -179,13 +186,23 @@ class RenderSettings(Settings):
     )
 
 
+_ENGINE_ARGS = (
+    "argument of vLLM's AsyncEngineArgs (https://docs.vllm.ai, page vllm.engine.arg_utils); a number or a list is written "
+    "as in YAML"
+)
+
+
 class EngineSettings(Settings):
     """How an engine is started."""
+
+    bare_field: ClassVar = "engine"
 
     engine: Literal["vllm", "fake"] = Field(
         default="vllm", description="fake: made-up numbers, for trying a pipeline without a model"
     )
-    tensor_parallel: int = Field(default=1, ge=1, description="number of GPUs of one node that share each layer")
+    tensor_parallel: int = Field(
+        default=1, ge=1, description="number of GPUs of one node that share each layer", json_schema_extra=MATTERS
+    )
     pipeline_parallel: int = Field(
         default=1, ge=1, description="number of pipeline stages, each with --tensor-parallel GPUs"
     )
@@ -207,7 +224,7 @@ class EngineSettings(Settings):
         description="maximum seconds to wait for the GPUs of the first engine, if others hold them or nodes are "
         "still starting",
     )
-    engine_args: dict[str, Any] = Field(default_factory=dict, description="argument of vLLM's AsyncEngineArgs")
+    engine_args: dict[str, Any] = Field(default_factory=dict, description=_ENGINE_ARGS)
 
     @property
     def is_vllm(self) -> bool:
@@ -218,8 +235,11 @@ class EngineSettings(Settings):
 class PolicySettings(Settings):
     """Which model answers, and how. An endpoint is asked for what a checkpoint's engine would be."""
 
+    bare_field: ClassVar = "policy"
+
     policy: str | None = Field(
         default=None,
+        json_schema_extra=MATTERS,
         description="model that generates candidates: a folder, a hub id, tiny-policy, or the URL of an "
         "OpenAI-compatible endpoint (http://host:8000/v1); default: the rows' own responses are the "
         "candidates",
@@ -272,4 +292,4 @@ class PolicyEngineSettings(Settings):
         description="seconds without any answer from an endpoint (no connection, 429, 5xx, time-outs) until the "
         "run stops; the same command then generates what is missing",
     )
-    policy_engine_args: dict[str, Any] = Field(default_factory=dict, description="argument of vLLM's AsyncEngineArgs")
+    policy_engine_args: dict[str, Any] = Field(default_factory=dict, description=_ENGINE_ARGS)

@@ -79,13 +79,18 @@ class RubricSettings(Settings):
             return value
         from actors.settings.plain_yaml import parse_yaml  # only who gives a file needs it
 
+        name = value.encode("utf-8", "backslashreplace").decode()  # pydantic takes no message that isn't UTF-8
         try:
             with open(value, encoding="utf-8") as file:
                 content = parse_yaml(file.read())
-        except (OSError, ValueError) as error:
-            raise ValueError(f"the rubric {value} can't be read: {error}") from error
+        except OSError as error:
+            raise ValueError(f"the rubric {name} can't be read: {error.strerror}") from error
+        except UnicodeError as error:
+            raise ValueError(f"the rubric {name} can't be read: it isn't UTF-8 text") from error
+        except ValueError as error:
+            raise ValueError(f"the rubric {name} can't be read: {error}") from error
         if not isinstance(content, dict):
-            raise ValueError(f"the rubric {value} isn't a mapping of settings")
+            raise ValueError(f"the rubric {name} isn't a mapping of settings")
         return content
 
     @field_validator("system", "prompt")

@@ -3,24 +3,16 @@
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
-from actors.settings.base import Settings
-from deploy.settings import AddressSettings, SingleModelSettings
 from docs.generate.markdown import Page, anchored, code, document, heading, paragraphs, table, text
 from pipelines.cli.app import cli
-from pipelines.cli.flags import VALUES, OneValue
-from pipelines.settings.estimate_settings import PlanSettings
-from pipelines.settings.options import leaves
-from pipelines.settings.recipe import Recipe
-from pipelines.settings.run_settings import CheckSettings
+from pipelines.cli.grouped_help import OneValue, option_groups
+from pipelines.cli.option_values import listed_values
 
 _DEFAULT = re.compile(r"\s+\[default: (?P<value>.*)\]$", re.DOTALL)
-_OF_THE_COMMAND = "Of the command itself"
-_NOT_A_GROUP = "Everything that"
-"""How the docstring of a command's whole settings begins."""
 
 
 class Option(NamedTuple):
@@ -53,8 +45,8 @@ def page_of(words: str) -> str:
 def option(parameter: click.Option, command: str = "") -> Option:
     """What there is to say of an option of a command."""
     help_text, default = _help_and_default(parameter)
-    names = VALUES.get(f"{command} {parameter.name}") or VALUES.get(f"{parameter.name}")
-    values = f"; there are {', '.join(map(code, names()))}" if names and isinstance(parameter, OneValue) else ""
+    listed = listed_values(command, parameter.name)
+    values = f"; {listed[0]} {', '.join(map(code, listed[1]))}" if listed else ""
     yes = ", ".join(code(flag) for flag in parameter.opts)
     no = "".join(f" / {code(flag)}" for flag in parameter.secondary_opts)
     return Option(yes + no, _kind(parameter), default, text(help_text) + values)
@@ -78,9 +70,9 @@ def _index(found: Mapping[str, click.Command]) -> str:
     options = [option(parameter) for parameter in cli.params if isinstance(parameter, click.Option)]
     return document(
         "# Command line",
-        "`assay COMMAND --help` says the same in a terminal; `python -m pipelines` is another name of `assay`. Options of "
-        "every command have the names of its settings in a recipe and in Python, with `-` for `_`. How a command can end is "
-        "on the page of [exit codes](../exit-codes.md).",
+        "`assay COMMAND --help-all` says the same in a terminal, and `--help` what matters most; `python -m pipelines` is "
+        "another name of `assay`. Options of every command have the names of its settings in a recipe and in Python, with "
+        "`-` for `_`. How a command can end is on the page of [exit codes](../exit-codes.md).",
         table(("command", "what it does"), rows),
         heading(2, "Options of `assay` itself", "options"),
         _table(options),
@@ -89,24 +81,29 @@ def _index(found: Mapping[str, click.Command]) -> str:
 
 def _page(words: str, command: click.Command) -> str:
     arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
-    groups: dict[str, list[Option]] = {}
-    grouped = _groups(words)
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            groups.setdefault(grouped.get(parameter.name or "", _OF_THE_COMMAND), []).append(
-                option(parameter, command.name or "")
-            )
-    own = groups.pop(_OF_THE_COMMAND, [])
-    usage = " ".join(("assay", words, *(["[OPTIONS]"] if own or groups else []), *map(_argument, arguments)))
+    groups = option_groups(command.params)
+    usage = " ".join(("assay", words, *(["[OPTIONS]"] if any(groups.values()) else []), *map(_argument, arguments)))
     blocks = [
         f"# assay {words}",
         f"```text\n{usage}\n```",
         paragraphs(_docstring(command)),
         _subcommands(words, command),
-        *([heading(2, _OF_THE_COMMAND, "command"), _table(own)] if own else []),
+        table(
+            ("argument", "what it is"), [(code(_argument(argument)), text(argument.help or "")) for argument in arguments]
+        ),
     ]
-    for title, options in groups.items():
-        blocks += [heading(2, text(title), anchored(title)), _table(options)]
+    for group, options in groups.items():
+        title, _, about = group.partition(": ")
+        shown = _table([option(parameter, command.name or "") for parameter in options])
+        blocks += (
+            [
+                heading(2, title or "Options", anchored(title or "options")),
+                text(f"{about[:1].upper()}{about[1:]}.") if about else "",
+                shown,
+            ]
+            if options
+            else []
+        )
     return document(*blocks)
 
 
@@ -124,39 +121,6 @@ def _docstring(command: click.Command) -> str:
 def _argument(argument: click.Argument) -> str:
     name = (argument.name or "").upper() + ("..." if argument.nargs == -1 else "")
     return name if argument.required else f"[{name}]"
-
-
-def _groups(words: str) -> dict[str, str]:
-    """Under which heading an option stands: what the class of settings that declares it says it is about."""
-    return {
-        leaf.name: title
-        for settings in _settings(words)
-        for leaf in leaves(settings)
-        if not (title := _title(settings, leaf.sections, leaf.name)).startswith(_NOT_A_GROUP)
-    }
-
-
-def _settings(words: str) -> tuple[type[Settings], ...]:
-    own: dict[str, tuple[type[Settings], ...]] = {
-        "check": (CheckSettings,),
-        "plan": (PlanSettings,),
-        "serve": (AddressSettings, SingleModelSettings),
-    }
-    if words in Recipe.model_fields:
-        return (_settings_in(Recipe.model_fields[words].annotation),)
-    return own.get(words, ())
-
-
-def _settings_in(annotation: Any) -> type[Settings]:
-    kinds = (annotation, *getattr(annotation, "__args__", ()))
-    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings))
-
-
-def _title(settings: type[Settings], sections: Sequence[str], name: str) -> str:
-    for section in sections:
-        settings = _settings_in(settings.model_fields[section].annotation)
-    declares = next(kind for kind in settings.__mro__ if name in inspect.get_annotations(kind))
-    return (declares.__doc__ or "").split(". ")[0].split("\n")[0].rstrip(".")
 
 
 def _table(options: Sequence[Option]) -> str:

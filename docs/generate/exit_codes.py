@@ -13,6 +13,7 @@ MEANINGS = {
     3: "stopped early (engines that die again and again, a full disk, too many failures); the same command resumes the run",
     4: "the audit found a gap or something counted twice; or the run is complete and not one response has a reward",
     130: "interrupted by Ctrl-C or SIGTERM, or a job that was stopped; the last line says the command that resumes it",
+    141: "who read the output had enough of it, as `head` has; what shells show of other programs, too",
 }
 _INSIDE = (errors.Rejected, errors.Unreadable)
 """These never leave the core: a row that can't be judged is an outcome."""

@@ -9,16 +9,22 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import click
 
 from actors.errors import AssayError, AuditError, UserError
-from pipelines.cli.flags import OneValue, given_options, json_option, settings_options, silence_ray
-from pipelines.settings.options import build
+from pipelines.cli.flags import argument, build_from, json_option, option, settings_options, silence_ray
+from pipelines.cli.grouped_help import Command, Group
+from pipelines.cli.option_values import complete_value
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.settings.setting_names import setting_names
 from pipelines.storage import is_in_job
+
+PROGRAM = "assay"
+_BROKEN_PIPE = 141
+"""What shells show of a program that SIGPIPE ended (128 + 13): the reader of its output had enough, as `head` does."""
 
 
 def main() -> None:
@@ -28,20 +34,26 @@ def main() -> None:
     segmentation fault there has replaced the exit code of a run that was complete.
     """
     code: Any = 0
+    stdout = sys.stdout
     try:
         _run()
     except SystemExit as end:
-        code = end.code
+        # Where the reader of the output has ended, rich and click exit with 1, and click replaces both streams.
+        code = _BROKEN_PIPE if isinstance(end.__context__, BrokenPipeError) or sys.stdout is not stdout else end.code
+    except BrokenPipeError:
+        code = _BROKEN_PIPE
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # the pipe's reader may have ended, as with `| head`
+        try:
             stream.flush()
+        except OSError as error:
+            code = code or (_BROKEN_PIPE if isinstance(error, BrokenPipeError) else 1)
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def _run() -> None:
     try:
-        cli(standalone_mode=False, prog_name="assay")
+        cli(standalone_mode=False, prog_name=PROGRAM)
     except (click.exceptions.Abort, KeyboardInterrupt):
         _fail(f"interrupted; what is written stays, and {_how_to_resume()}", 130)
     except click.ClickException as error:
@@ -76,7 +88,7 @@ def _how_to_resume() -> str:
     """The command that resumes this one: the same without --overwrite, which would delete what is written."""
     if is_in_job():
         return "submit the same job again to resume"
-    program = "assay" if os.path.basename(sys.argv[0]) == "assay" else "python -m pipelines"
+    program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m pipelines"
     return f"to resume:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
 
 
@@ -85,9 +97,18 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-class _Commands(click.Group):
-    """The commands of this file, and those of other modules, which are imported when such a command or --help is run."""
+class _Commands(Group):
+    """The commands by job. Those of other modules are imported when such a command or --help is run."""
 
+    command_class = Command
+    JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
+        "Score and filter": ("score", "ensemble", "filter", "status"),
+        "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
+        "Choose and check models": ("models", "check", "convert", "plan"),
+        "Serve": ("serve",),
+        "Run recipes, here or on a cluster": ("run", "submit"),
+        "Shell": ("completion",),
+    }
     ELSEWHERE: ClassVar = {
         "sample": "pipelines.cli.sampling_commands:sample",
         "refine": "pipelines.cli.sampling_commands:refine",
@@ -100,8 +121,8 @@ class _Commands(click.Group):
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names."""
-        return [*super().list_commands(ctx), *self.ELSEWHERE]
+        """All names, in the order of the jobs."""
+        return [name for names in self.JOBS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name."""
@@ -110,6 +131,11 @@ class _Commands(click.Group):
         module, _, name = self.ELSEWHERE[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A section for each job, with a sentence for each command."""
+        for job, names in self.JOBS.items():
+            self.write_commands(ctx, formatter, job, names)
 
 
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -132,7 +158,7 @@ def cli() -> None:
     """Score corpora and online requests with reward models; filter, sample, choose and export by the scores."""
 
 
-@cli.group(invoke_without_command=True)
+@cli.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def models(context: click.Context) -> None:
     """List the reward models that Assay knows. `models explain ID` shows one model's prompt format and outputs."""
@@ -142,9 +168,9 @@ def models(context: click.Context) -> None:
         show_models()
 
 
-@models.command()
-@click.argument("model")
-@click.option("--family", cls=OneValue, help="family of the model, as for `score`")
+@models.command(cls=Command)
+@argument("model", "a local folder, a hub id, or one of the built-in tiny-* models")
+@option("--family", help="family of the model, as for `score`")
 @json_option
 def explain(model: str, family: str | None, as_json: bool) -> None:
     """Show the prompt format of MODEL, where its reward is read, its range, context length, licence and source."""
@@ -158,7 +184,7 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("model")
+@argument("model", CheckSettings)
 @click.option("--timing", is_flag=True, help="print when each step of the start began, in seconds, in all processes")
 @settings_options(CheckSettings, "model")
 def check(timing: bool, **options: Any) -> None:
@@ -166,16 +192,16 @@ def check(timing: bool, **options: Any) -> None:
     from pipelines.cli.check_command import check as run_check
     from pipelines.cli.check_command import timed
 
-    settings = build(CheckSettings, given_options(options))
+    settings = build_from(CheckSettings, options)
     with timed(click.echo) if timing else contextlib.nullcontext():
         run_check(settings, lambda passed: click.echo(f"ok  {passed}"))
 
 
 @cli.command()
-@click.argument("model")
-@click.argument("folder")
-@click.option("--revision", cls=OneValue, help="branch, tag or commit of a hub model")
-@click.option("--family", cls=OneValue, help="family of the model, as for `score`")
+@argument("model", "a local folder, a hub id, or one of the built-in tiny-* models")
+@argument("folder", "folder for the converted checkpoint")
+@option("--revision", help="branch, tag or commit of a hub model")
+@option("--family", help="family of the model, as for `score`")
 def convert(model: str, folder: str, revision: str | None, family: str | None) -> None:
     """Convert MODEL, whose reward is read from a language model's logits, to a checkpoint with a reward head in FOLDER.
 
@@ -188,8 +214,8 @@ def convert(model: str, folder: str, revision: str | None, family: str | None) -
 
 
 @cli.command()
-@click.argument("inputs", nargs=-1, required=True)
-@click.argument("output")
+@argument("inputs", ScoreSettings, nargs=-1, required=True)
+@argument("output", ScoreSettings)
 @settings_options(ScoreSettings, "inputs", "output")
 @json_option
 def score(as_json: bool, **options: Any) -> None:
@@ -197,13 +223,19 @@ def score(as_json: bool, **options: Any) -> None:
 
     Run the same command again to resume after an interruption.
     """
-    _score(build(ScoreSettings, given_options(options)), as_json)
+    _score(build_from(ScoreSettings, options), as_json)
 
 
 @cli.command()
-@click.argument("inputs", nargs=-1, required=True)
-@click.argument("output")
-@click.option("--model", "models", multiple=True, required=True, help="a reward model; give it two or more times")
+@argument("inputs", EnsembleSettings, nargs=-1, required=True)
+@argument("output", EnsembleSettings)
+@click.option(
+    *("--model", "models"),
+    multiple=True,
+    required=True,
+    help="a reward model; give it two or more times",
+    shell_complete=complete_value,
+)
 @settings_options(EnsembleSettings, "inputs", "output", "models")
 @json_option
 def ensemble(as_json: bool, **options: Any) -> None:
@@ -214,22 +246,23 @@ def ensemble(as_json: bool, **options: Any) -> None:
     are on different scales. Run the same command again to resume after an interruption; with another --combine or
     --suspect-... the scores are combined again without running a model. To give models different settings, use a recipe.
     """
-    _ensemble(build(EnsembleSettings, given_options(options)), as_json)
+    _ensemble(build_from(EnsembleSettings, options), as_json)
 
 
 @cli.command("filter")
-@click.argument("scored")
-@click.argument("output", required=False)
+@argument("scored", FilterSettings)
+@argument("output", FilterSettings, required=False)
 @settings_options(FilterSettings, "scored", "output")
 @json_option
 def filter_(as_json: bool, **options: Any) -> None:
     """Write the rows of the scored corpus SCORED that meet a condition to the folder OUTPUT; without OUTPUT, count them."""
-    _filter(build(FilterSettings, given_options(options)), as_json)
+    _filter(build_from(FilterSettings, options), as_json)
 
 
 @cli.command()
-@click.argument("recipe")
+@argument("recipe", "YAML file with the settings of one step or several")
 @json_option
+@setting_names()
 def run(recipe: str, as_json: bool) -> None:
     """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export.
 
@@ -271,7 +304,18 @@ def run(recipe: str, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("scored")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="the shell that completes")
+def completion(shell: str) -> None:
+    """Print a script that makes SHELL complete commands, options, their values, and paths."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has one for each of the choices
+    click.echo(kind(cli, {}, PROGRAM, "_ASSAY_COMPLETE").source())
+
+
+@cli.command()
+@argument("scored", "folder of a scored corpus, whose run may be under way")
 @json_option
 def status(scored: str, as_json: bool) -> None:
     """Show the progress of the run that writes to the folder SCORED, and the age of its last part.

@@ -2,89 +2,25 @@
 
 import contextlib
 import enum
+import functools
 import os
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from actors.errors import SettingsError
-from actors.settings.base import Settings
-from pipelines.settings.options import Leaf, from_yaml, leaves
+from actors.settings.base import Settings, is_settings, plain_type
+from pipelines.cli.grouped_help import OTHERS, Command, OneValue, Option
+from pipelines.cli.option_values import complete_value
+from pipelines.settings.options import Leaf, build, from_yaml, leaves
 
-Command = Callable[..., None]
+Function = Callable[..., None]
+S = TypeVar("S", bound=Settings)
 
-
-def _pair_formats() -> list[str]:
-    from pipelines.exports.trainers import PAIR_FORMATS
-
-    return sorted(PAIR_FORMATS)
-
-
-def _export_formats() -> list[str]:
-    from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-
-    return sorted([*PAIR_FORMATS, *RESPONSE_FORMATS])
-
-
-def _row_shapes() -> list[str]:
-    from pipelines.formats import SHAPES
-
-    return sorted(SHAPES)
-
-
-def _prompt_shapes() -> list[str]:
-    from pipelines.formats import PROMPT_SHAPES
-
-    return sorted(PROMPT_SHAPES)
-
-
-def _all_shapes() -> list[str]:
-    """Both kinds: without a policy, `sample` judges the rows' own responses."""
-    return sorted({*_prompt_shapes(), *_row_shapes()})
-
-
-def _families() -> list[str]:
-    from actors.reward_model import families
-
-    return sorted(families())
-
-
-VALUES: Mapping[str, Callable[[], list[str]]] = {
-    "pairs trainer": _pair_formats,
-    "export trainer": _export_formats,
-    "sample format": _all_shapes,
-    "refine format": _prompt_shapes,
-    "score format": _row_shapes,
-    "plan format": _row_shapes,
-    "ensemble format": _row_shapes,
-    "family": _families,
-}
-"""The values of options that take a name found in a folder; keys are an option's name, or a command and an option."""
-
-
-class OneValue(click.Option):
-    """An option that takes one value. Given twice it is an error, where click would silently take the last."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{**options, "multiple": True})
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The option's help, with its possible values from `VALUES`, which are imported only when help is shown."""
-        record = super().get_help_record(ctx)
-        names = VALUES.get(f"{ctx.info_name} {self.name}") or VALUES.get(f"{self.name}")
-        return (record[0], f"{record[1]}; there are {', '.join(names())}") if record and names else record
-
-    def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """The value, or None. Raises `click.UsageError` if there are several."""
-        values = super().process_value(ctx, value)
-        if values and len(values) > 1:
-            raise click.UsageError(f"{self.opts[0]} takes one value, and it is given {' and '.join(map(repr, values))}", ctx)
-        return values[0] if values else None
-
-
+command = functools.partial(click.command, cls=Command)
+"""Declares a command whose help is in groups."""
 json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 
 
@@ -98,52 +34,84 @@ def silence_ray() -> Iterator[None]:
         yield
 
 
-def settings_options(settings: type[Settings], *but: str, **also: tuple[str, ...]) -> Callable[[Command], Command]:
+def argument(name: str, about: str | type[Settings], **options: Any) -> Callable[[Function], Function]:
+    """A decorator that adds a positional argument, which the shell completes. `about` is its help, or its settings."""
+    if not isinstance(about, str):
+        about = next(leaf.field.description or "" for leaf in leaves(about) if leaf.name == name)
+    return click.argument(name, help=about, shell_complete=complete_value, **options)
+
+
+def option(*flags: str, **options: Any) -> Callable[[Function], Function]:
+    """A decorator that adds an option which takes one text, and of which the shell completes the value."""
+    return click.option(*flags, cls=OneValue, shell_complete=complete_value, **options)
+
+
+def settings_options(settings: type[Settings], *but: str, **also: tuple[str, ...]) -> Callable[[Function], Function]:
     """A decorator that adds a click option for each leaf of the settings, except those named in `but`.
 
     `also` replaces the flags of a setting: `n=("-n",)`.
     """
 
-    def decorate(command: Command) -> Command:
+    def decorate(function: Function) -> Function:
         for leaf in reversed(list(leaves(settings))):  # decorators apply from the last to the first: --help keeps the order
             if leaf.name not in but:
                 flags = also.get(leaf.name, (f"--{leaf.name.replace('_', '-')}",))
-                command = _option(leaf, flags)(command)
-        return command
+                function = _option(leaf, flags)(function)
+        return function
 
     return decorate
 
 
-def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Command], Command]:
-    kind, flag = _plain(leaf.field.annotation), flags[0]
+def build_from(settings: type[S], options: Mapping[str, Any]) -> S:
+    """The settings of options that were given. Raises one `SettingsError` that lists every mistake with its flag."""
+    return build(settings, given_options(options), _flag)
+
+
+def _flag(name: str) -> str:
+    """How a person writes a setting of the command that runs."""
+    parameters = click.get_current_context().command.params
+    parameter = next((parameter for parameter in parameters if parameter.name == name), None)
+    if isinstance(parameter, click.Option):
+        return parameter.opts[0]
+    return parameter.human_readable_name if parameter else name
+
+
+def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function]:
+    kind, flag, group = plain_type(leaf.field.annotation), flags[0], _group(leaf)
     text = leaf.field.description
     if kind is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag, is_flag=True, default=None, help=text)
+        switch = f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag
+        return click.option(switch, cls=Option, group=group, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is tuple:
-        several = f"{text}; may be given more than once"
-        return click.option(*flags, leaf.name, multiple=True, callback=_several, help=several)
+        several = {"multiple": True, "callback": _several, "help": f"{text}; may be given more than once"}
+        return click.option(*flags, leaf.name, cls=Option, group=group, **several)
     if typing.get_origin(kind) is dict:
-        is_text = _plain(typing.get_args(kind)[1]) is str
-        return click.option(flag, multiple=True, metavar="NAME=VALUE", callback=_texts if is_text else _values, help=text)
-    default = None if leaf.field.is_required() else leaf.field.default
-    shown = f"{text}  [default: {default}]" if default not in (None, "") else text
+        is_text = plain_type(typing.get_args(kind)[1]) is str
+        pairs = {"multiple": True, "metavar": "NAME=VALUE", "callback": _texts if is_text else _values, "help": text}
+        return click.option(flag, cls=Option, group=group, **pairs)
     required = leaf.field.is_required()
-    return click.option(*flags, leaf.name, cls=OneValue, type=_click_type(kind), required=required, help=shown)
+    default = None if required else leaf.field.get_default(call_default_factory=True)
+    shown = f"{text}  [default: {default}]" if default not in (None, "") else text
+    value = _click_type(kind)
+    complete = {"shell_complete": complete_value} if value is str else {}
+    return click.option(*flags, leaf.name, cls=OneValue, group=group, type=value, required=required, help=shown, **complete)
 
 
-def _plain(annotation: Any) -> Any:
-    """The type without `Annotated` and `| None`."""
-    if typing.get_origin(annotation) is typing.Annotated:
-        return _plain(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return _plain(next(kind for kind in typing.get_args(annotation) if kind is not type(None)))
-    return annotation
+def _group(leaf: Leaf) -> str:
+    """The section of a setting and what that is about; of none, if the setting matters to most people."""
+    extra = leaf.field.json_schema_extra
+    if leaf.field.is_required() or (isinstance(extra, dict) and extra.get("matters")):
+        return ""
+    if not leaf.sections:
+        return OTHERS
+    about = (leaf.settings.__doc__ or "").split(". ")[0].rstrip(".")
+    return f"{leaf.sections[-1].replace('_', ' ').capitalize()}: {about[:1].lower()}{about[1:]}"
 
 
 def _click_type(kind: Any) -> Any:
     if typing.get_origin(kind) is typing.Literal:
         return click.Choice(typing.get_args(kind))
-    if isinstance(kind, type) and issubclass(kind, Settings):
+    if is_settings(kind):
         return str  # a file that holds them
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return click.Choice([member.value for member in kind])
@@ -176,6 +144,6 @@ def _pairs(parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[st
     return [(name, value) for name, _, value in pairs]
 
 
-def given_options(options: dict[str, Any]) -> dict[str, Any]:
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given on the command line; the settings have the defaults of all others."""
     return {name: value for name, value in options.items() if value is not None}

@@ -8,20 +8,18 @@ from typing import Any
 import click
 
 from actors.errors import SettingsError
-from pipelines.cli.flags import OneValue, given_options, json_option, settings_options
+from pipelines.cli.flags import argument, build_from, command, given_options, json_option, option, settings_options
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
-from pipelines.settings.options import build, leaves
+from pipelines.settings.options import leaves
 
 _RECIPES = (".yaml", ".yml")
 
 
-@click.command()
-@click.argument("inputs", nargs=-1)
+@command()
+@argument("inputs", "input files, glob patterns and folders; or a recipe", nargs=-1)
 @click.option("--table", "as_table", is_flag=True, help="print the layouts of all published models as a Markdown table")
-@click.option(
-    "--out", cls=OneValue, metavar="FILE", help="write the plan to a file; `score --plan FILE` compares the run with it"
-)
-@click.option("--model", cls=OneValue, help="reward model: a folder, a hub id, or one of the built-in tiny-* models")
+@option("--out", metavar="FILE", help="write the plan to a file; `score --plan FILE` compares the run with it")
+@option("--model", help="reward model: a folder, a hub id, or one of the built-in tiny-* models")
 @settings_options(PlanSettings, "inputs", "model")
 @json_option
 def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool, **options: Any) -> None:
@@ -46,7 +44,7 @@ def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool
 
 def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettings:
     if not any(path.lower().endswith(_RECIPES) for path in inputs):
-        return build(PlanSettings, {"inputs": inputs, **options})
+        return build_from(PlanSettings, {"inputs": inputs, **options})
     from pipelines.settings.recipe import read_recipe
 
     (path,) = inputs if len(inputs) == 1 else (None,)
@@ -72,9 +70,9 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
         render=step.render,
         prefix=step.prefix,
         part_rows=step.work.part_rows,
-        card=build(CardSettings, {name: options[name] for name in CardSettings.model_fields if name in options}),
-        look=build(LookSettings, {name: options[name] for name in LookSettings.model_fields if name in options}),
-        bill=build(BillSettings, {name: options[name] for name in BillSettings.model_fields if name in options}),
+        card=build_from(CardSettings, {name: options[name] for name in CardSettings.model_fields if name in options}),
+        look=build_from(LookSettings, {name: options[name] for name in LookSettings.model_fields if name in options}),
+        bill=build_from(BillSettings, {name: options[name] for name in BillSettings.model_fields if name in options}),
     )
 
 
@@ -102,7 +100,7 @@ def _show_layout(options: Mapping[str, Any], out: str | None, as_json: bool) -> 
     if of_corpus or out is not None:
         flags = ", ".join([*(f"--{name.replace('_', '-')}" for name in of_corpus), *(["--out"] if out else [])])
         raise SettingsError(f"{flags}: of a corpus, and there is none; give its files, or a recipe")
-    plan = layout_of(build(LayoutSettings, options))
+    plan = layout_of(build_from(LayoutSettings, options))
     if as_json:
         click.echo(json.dumps({**plan.layout._asdict(), "gpus": plan.layout.gpus, "arithmetic": str(plan)}))
         return

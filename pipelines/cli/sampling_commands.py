@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actors.errors import SettingsError
-from pipelines.cli.flags import given_options, json_option, settings_options, silence_ray
+from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.options import build
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
@@ -20,9 +19,9 @@ _ROWS = {"choose": "candidates", "pairs": "pairs", "export": "rows"}
 """What the output rows of each step are."""
 
 
-@click.command()
-@click.argument("inputs", nargs=-1, required=True)
-@click.argument("output")
+@command()
+@argument("inputs", SampleSettings, nargs=-1, required=True)
+@argument("output", SampleSettings)
 @settings_options(SampleSettings, "inputs", "output", model=("--judge",), n=("-n",), k=("-k",))
 @json_option
 def sample(as_json: bool, **options: Any) -> None:
@@ -32,12 +31,12 @@ def sample(as_json: bool, **options: Any) -> None:
     prompt as conversations. Run the same command again to resume after an interruption. Without --policy, the candidates are
     the responses in the rows.
     """
-    do_sample(build(SampleSettings, given_options(options)), as_json)
+    do_sample(build_from(SampleSettings, options), as_json)
 
 
-@click.command()
-@click.argument("inputs", nargs=-1, required=True)
-@click.argument("output")
+@command()
+@argument("inputs", RefineSettings, nargs=-1, required=True)
+@argument("output", RefineSettings)
 @settings_options(RefineSettings, "inputs", "output", model=("--select",), k=("-k",))
 @json_option
 def refine(as_json: bool, **options: Any) -> None:
@@ -46,37 +45,37 @@ def refine(as_json: bool, **options: Any) -> None:
     OUTPUT is a scored corpus with a row for each draft and each edit; with --keep, OUTPUT/kept holds the chosen ones. Run
     the same command again to resume after an interruption.
     """
-    do_refine(build(RefineSettings, given_options(options)), as_json)
+    do_refine(build_from(RefineSettings, options), as_json)
 
 
-@click.command()
-@click.argument("scored")
-@click.argument("output")
+@command()
+@argument("scored", ChooseSettings)
+@argument("output", ChooseSettings)
 @settings_options(ChooseSettings, "scored", "output", k=("-k",))
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
     """Write the best candidates (or those of another --keep) of each prompt in SCORED to OUTPUT, as conversations."""
-    do_choose(build(ChooseSettings, given_options(options)), as_json)
+    do_choose(build_from(ChooseSettings, options), as_json)
 
 
-@click.command()
-@click.argument("scored")
-@click.argument("output")
+@command()
+@argument("scored", PairSettings)
+@argument("output", PairSettings)
 @settings_options(PairSettings, "scored", "output", trainer=("--for",))
 @json_option
 def pairs(as_json: bool, **options: Any) -> None:
     """Write preference pairs of the candidates in the scored corpus SCORED to OUTPUT, in a trainer's format."""
-    do_pairs(build(PairSettings, given_options(options)), as_json)
+    do_pairs(build_from(PairSettings, options), as_json)
 
 
-@click.command()
-@click.argument("scored")
-@click.argument("output")
+@command()
+@argument("scored", ExportSettings)
+@argument("output", ExportSettings)
 @settings_options(ExportSettings, "scored", "output", trainer=("--for",))
 @json_option
 def export(as_json: bool, **options: Any) -> None:
     """Write the responses in the scored corpus SCORED to OUTPUT, with labels made of their scores, in a trainer's format."""
-    do_export(build(ExportSettings, given_options(options)), as_json)
+    do_export(build_from(ExportSettings, options), as_json)
 
 
 def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:

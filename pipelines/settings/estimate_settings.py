@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from actors.settings.base import Settings
+from actors.settings.base import MATTERS, Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
 
@@ -12,7 +12,9 @@ from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSetting
 class CardSettings(Settings):
     """The GPUs that an engine is laid out on."""
 
-    gpu: Literal["80GB", "141GB"] = Field(default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)")
+    gpu: Literal["80GB", "141GB"] = Field(
+        default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)", json_schema_extra=MATTERS
+    )
     precision: Literal["bfloat16", "fp8"] = Field(default="bfloat16", description="precision of the weights in GPU memory")
     gpus_per_node: int = Field(default=8, ge=1, description="number of GPUs in a node")
     context: int | None = Field(
@@ -21,7 +23,10 @@ class CardSettings(Settings):
         description="maximum tokens of a prompt and its answer together; default: the context length on the model card",
     )
     tensor_parallel: int | None = Field(
-        default=None, ge=1, description="check this layout: number of GPUs that each layer is split over"
+        default=None,
+        ge=1,
+        description="check this layout: number of GPUs that each layer is split over",
+        json_schema_extra=MATTERS,
     )
     pipeline_parallel: int = Field(
         default=1, ge=1, description="check this layout: number of GPU groups that the layers are divided among"
@@ -46,6 +51,7 @@ class LookSettings(Settings):
     full: bool = Field(
         default=False,
         description="tokenise every row: exact, and takes as long as the reading and rendering of the run itself",
+        json_schema_extra=MATTERS,
     )
 
 
@@ -53,10 +59,10 @@ class BillSettings(Settings):
     """The hardware of the run, its price, and its throughput."""
 
     gpus: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="number of GPUs in the cluster; default: the GPUs of one engine"
+        default=None, description="number of GPUs in the cluster; default: the GPUs of one engine", json_schema_extra=MATTERS
     )
     gpu_price: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="price of one GPU for one hour, in any currency"
+        default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=MATTERS
     )
     tokens_per_s: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="prompt tokens per second of one engine, instead of published figures"

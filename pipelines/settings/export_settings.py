@@ -1,11 +1,11 @@
 """Settings of the commands that read a scored corpus and write training data: `choose`, `pairs` and `export`."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from actors.settings.base import Settings
+from actors.settings.base import MATTERS, Settings
 
 Fields = Annotated[
     bool, Field(description="carry the input's own flat fields, such as ids and answers, into the rows that are written")
@@ -26,9 +26,12 @@ class OutputSettings(Settings):
         default=None,
         description="read only responses for which this SQL condition is true, e.g. 'scores.correctness > 2'; same "
         "syntax as `filter --keep`",
+        json_schema_extra=MATTERS,
     )
     partial: bool = Field(default=False, description="accept a run that isn't complete, and read the parts that exist")
-    overwrite: bool = Field(default=False, description="delete an earlier result in the output folder first")
+    overwrite: bool = Field(
+        default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
+    )
 
 
 class TrainerSettings(Settings):
@@ -53,14 +56,22 @@ class Choose(StrEnum):
 class ChoiceOfCandidates(Settings):
     """Which candidates of each prompt are kept. Rejected, failed and truncated candidates never are."""
 
+    bare_field: ClassVar = "keep"
+
     keep: Choose | None = Field(
         default=None,
         description="best: highest reward; top-k: the K highest rewards; all: every candidate that reaches --floor; "
         "softmax: K samples with probability proportional to exp(reward / --softmax-temperature); majority: the candidate "
         "that most of --voters rank first",
+        json_schema_extra=MATTERS,
     )
-    k: int = Field(default=1, ge=1, description="number of candidates to keep per prompt, for top-k and softmax")
-    floor: float | None = Field(default=None, description="minimum reward of a kept candidate")
+    k: int = Field(
+        default=1,
+        ge=1,
+        description="number of candidates to keep per prompt, for top-k and softmax",
+        json_schema_extra=MATTERS,
+    )
+    floor: float | None = Field(default=None, description="minimum reward of a kept candidate", json_schema_extra=MATTERS)
     softmax_temperature: float = Field(
         default=1.0, gt=0, description="temperature of softmax; a lower value keeps high rewards more often"
     )
@@ -82,6 +93,7 @@ class GroupSettings(Settings):
     per: Literal["row", "prompt"] = Field(
         default="prompt",
         description="compare candidates of equal prompts, in whichever rows they are, or only candidates of the same row",
+        json_schema_extra=MATTERS,
     )
 
 
@@ -112,8 +124,11 @@ class PairingSettings(Settings):
     pairs: PairsOf = Field(
         default=PairsOf.BEST_WORST,
         description="best with worst, best with a random one, each with the next by reward, or all pairs",
+        json_schema_extra=MATTERS,
     )
-    min_margin: float = Field(default=0.0, ge=0, description="minimum difference of the rewards in a pair")
+    min_margin: float = Field(
+        default=0.0, ge=0, description="minimum difference of the rewards in a pair", json_schema_extra=MATTERS
+    )
     length_balanced: bool = Field(
         default=False,
         description="best-worst and best-random: pair the best with the candidate nearest to it in length, of those that "
@@ -130,11 +145,13 @@ class PairingSettings(Settings):
 class PairSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
     """All settings of `pairs`."""
 
-    trainer: str = Field(default="trl", description="trainer whose file format is written")
+    trainer: str = Field(default="trl", description="trainer whose file format is written", json_schema_extra=MATTERS)
 
 
 class ExportSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
     """All settings of `export`."""
 
-    trainer: str = Field(description="trainer whose file format is written")
-    threshold: float | None = Field(default=None, description="KTO: minimum reward of a desirable response")
+    trainer: str = Field(description="trainer whose file format is written", json_schema_extra=MATTERS)
+    threshold: float | None = Field(
+        default=None, description="KTO: minimum reward of a desirable response", json_schema_extra=MATTERS
+    )

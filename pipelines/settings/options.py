@@ -4,36 +4,37 @@
 `tensor_parallel=2`, without the section. Names are therefore unique within a settings class.
 """
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from actors.errors import SettingsError
-from actors.settings.base import Settings
+from actors.settings.base import Settings, is_settings
 from actors.settings.credentials import check_no_credentials
 from actors.settings.plain_yaml import parse_yaml
+from pipelines.settings.mistakes import Place, alternatives, mistakes, path
 
 S = TypeVar("S", bound=Settings)
 
 
 class Leaf(NamedTuple):
-    """A single setting: its name, the nested sections that lead to it, and its pydantic field."""
+    """A single setting: its name, the nested sections that lead to it, the class that has it, and its pydantic field."""
 
     name: str
     sections: tuple[str, ...]
+    settings: type[Settings]
     field: FieldInfo
 
 
 def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """All single settings, in the order they are declared."""
     for name, field in settings.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
+        if is_settings(field.annotation):
             yield from leaves(field.annotation, (*sections, name))
         else:
-            yield Leaf(name, sections, field)
+            yield Leaf(name, sections, settings, field)
 
 
 def from_yaml(text: str, what: str) -> Any:
@@ -44,8 +45,8 @@ def from_yaml(text: str, what: str) -> Any:
         raise SettingsError(f"{what} isn't valid YAML: {error}") from error
 
 
-def build(settings: type[S], flat: Mapping[str, Any]) -> S:
-    """Build nested settings from flat names. Raises one `SettingsError` that lists every mistake."""
+def build(settings: type[S], flat: Mapping[str, Any], spell: Callable[[str], str] = str) -> S:
+    """Build nested settings from flat names. Raises one `SettingsError` that lists every mistake; `spell` writes names."""
     by_name = {leaf.name: leaf for leaf in leaves(settings)}
     nested: dict[str, Any] = {}
     for leaf in by_name.values():
@@ -54,53 +55,42 @@ def build(settings: type[S], flat: Mapping[str, Any]) -> S:
             section = section.setdefault(step, {})
         if leaf.name in flat:
             section[leaf.name] = flat[leaf.name]
-    unknown = [_unknown_name(name, by_name) for name in sorted(flat.keys() - by_name.keys())]
-    try:
-        validated = validate(settings, nested)
-    except SettingsError as error:
-        raise SettingsError("; ".join([*unknown, str(error)])) from None
-    if unknown:
-        raise SettingsError("; ".join(unknown))
+
+    def spell_place(place: Place) -> str:
+        depth = next((depth for depth, step in enumerate(place) if _is_leaf(by_name.get(str(step)), place, depth)), None)
+        return "" if depth is None else path((spell(str(place[depth])), *place[depth + 1 :]))
+
+    _refuse_credentials(flat)
+    unknown = [f"{name} is unknown; {alternatives(name, by_name)}" for name in sorted(flat.keys() - by_name.keys())]
+    wrong, validated = _validate(settings, nested, spell_place)
+    if validated is None or unknown:
+        raise SettingsError("; ".join([*unknown, *wrong]))
     return validated
 
 
 def validate(settings: type[S], nested: object) -> S:
     """Validate nested values, as in a recipe. Raises one `SettingsError` that lists every mistake with its path."""
+    _refuse_credentials(nested)
+    wrong, validated = _validate(settings, nested, path)
+    if validated is None:
+        raise SettingsError("; ".join(wrong))
+    return validated
+
+
+def _refuse_credentials(values: object) -> None:
+    """Before anything else: messages quote values, and a credential must not be printed."""
     try:
-        check_no_credentials(nested)  # first: the messages below quote values, and a credential must not be printed
+        check_no_credentials(values)
     except ValueError as error:
         raise SettingsError(str(error)) from None
+
+
+def _validate(settings: type[S], nested: object, spell: Callable[[Place], str]) -> tuple[list[str], S | None]:
     try:
-        return settings.model_validate(nested)
+        return [], settings.model_validate(nested)
     except ValidationError as error:
-        raise SettingsError("; ".join(_problem_text(settings, problem) for problem in error.errors())) from None
+        return mistakes(settings, error, spell), None
 
 
-def _problem_text(settings: type[Settings], problem: Any) -> str:
-    place = ".".join(map(str, problem["loc"])) or "the settings"
-    if problem["type"] == "extra_forbidden":
-        return f"{place} isn't a setting; " + _alternatives(
-            str(problem["loc"][-1]), _fields_at(settings, problem["loc"][:-1])
-        )
-    if problem["type"] == "missing":
-        return f"{place} is missing"
-    return f"{place} = {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"
-
-
-def _fields_at(settings: type[Settings], steps: tuple[int | str, ...]) -> Mapping[str, Any]:
-    for step in steps:
-        if isinstance(step, int):  # an index into a list: all its items have the same fields
-            continue
-        annotation = settings.model_fields[step].annotation
-        nested = [kind for kind in (annotation, *getattr(annotation, "__args__", ())) if isinstance(kind, type)]
-        settings = next(kind for kind in nested if issubclass(kind, Settings))
-    return settings.model_fields
-
-
-def _unknown_name(name: str, allowed: Mapping[str, Any]) -> str:
-    return f"{name} is unknown; {_alternatives(name, allowed)}"
-
-
-def _alternatives(name: str, allowed: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, allowed, n=3)
-    return (f"did you mean {' or '.join(close)}? " if close else "") + f"Allowed: {', '.join(allowed)}"
+def _is_leaf(leaf: Leaf | None, place: Place, depth: int) -> bool:
+    return leaf is not None and leaf.sections == place[:depth]

@@ -11,6 +11,7 @@ from pipelines import storage
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import from_yaml, validate
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.setting_names import setting_names
 from pipelines.storage import error_text
 
 
@@ -47,6 +48,7 @@ def write_recipe(folder: str, **steps: Settings) -> None:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
+@setting_names()
 def read_recipe(path: str) -> Recipe:
     """Read and check a recipe. Raises one `SettingsError` that lists every mistake with its path."""
     try:
@@ -54,7 +56,7 @@ def read_recipe(path: str) -> Recipe:
     except OSError as error:
         raise SettingsError(f"the recipe {path} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"the recipe {path} isn't valid YAML: {error}") from error
+        raise SettingsError(f"the recipe {path} isn't valid YAML: it isn't UTF-8 text") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
         recipe = validate(Recipe, document)

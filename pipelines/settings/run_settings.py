@@ -1,11 +1,11 @@
 """Settings of runs, the same for the command line, a recipe and Python. Imports nothing heavy."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.settings.base import Settings
+from actors.settings.base import MATTERS, Settings
 from actors.settings.replica import (
     Dtype,
     EngineSettings,
@@ -27,15 +27,19 @@ class Turns(StrEnum):
 class RowSettings(Settings):
     """Where a row holds its prompt and its responses."""
 
-    format: str | None = Field(default=None, description="shape of the rows; default: detected from a sample")
+    format: str | None = Field(
+        default=None, description="shape of the rows; default: detected from a sample", json_schema_extra=MATTERS
+    )
     prompt_column: str | None = Field(
         default=None,
         description="field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b",
+        json_schema_extra=MATTERS,
     )
     response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None,
         description="field with the response, or a list of responses; with several fields, each response has the name "
         "of its field",
+        json_schema_extra=MATTERS,
     )
     system_column: str | None = Field(
         default=None,
@@ -47,12 +51,10 @@ class RowSettings(Settings):
     )
     turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every assistant turn")
 
-    @field_validator("response_column", mode="before")
+    @field_validator("response_column")
     @classmethod
-    def _as_tuple(cls, value: Any) -> Any:
-        """Accept a single field as text. Raises `ValueError` for a field that is listed twice."""
-        columns = (value,) if isinstance(value, str) else value
-        if isinstance(columns, list | tuple) and (twice := [name for i, name in enumerate(columns) if name in columns[:i]]):
+    def _differ(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if twice := [name for i, name in enumerate(columns or ()) if name in (columns or ())[:i]]:
             raise ValueError(f"{twice[0]} is given twice")
         return columns
 
@@ -66,7 +68,11 @@ class InputSettings(Settings):
 class CorpusSettings(RowSettings, InputSettings):
     """Input files, and how their rows are read."""
 
-    limit: Annotated[int, Field(ge=1)] | None = Field(default=None, description="read only the first N input rows")
+    bare_field: ClassVar = "inputs"
+
+    limit: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="read only the first N input rows", json_schema_extra=MATTERS
+    )
     max_record_bytes: int = Field(
         default=64 * 2**20,
         ge=1,
@@ -80,6 +86,7 @@ class PoolSettings(Settings):
     replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description="fixed number of engines; default: as many as fit on the cluster's GPUs, or one without GPUs",
+        json_schema_extra=MATTERS,
     )
     max_replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -95,10 +102,12 @@ class PoolSettings(Settings):
     def _check_bounds(self) -> Self:
         if self.replicas is not None and (self.min_replicas or self.max_replicas):
             raise ValueError(
-                "replicas is a number that stays, and min_replicas and max_replicas one that changes: give either"
+                "--replicas is a number that stays, and --min-replicas and --max-replicas one that changes: give either"
             )
-        if self.min_replicas is not None and (self.max_replicas is None or self.min_replicas > self.max_replicas):
-            raise ValueError(f"min_replicas is {self.min_replicas}, and max_replicas {self.max_replicas or 'not given'}")
+        if self.min_replicas is not None and self.max_replicas is None:
+            raise ValueError("--min-replicas goes with --max-replicas, which isn't given")
+        if self.min_replicas is not None and self.max_replicas is not None and self.min_replicas > self.max_replicas:
+            raise ValueError(f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}")
         return self
 
 
@@ -139,7 +148,9 @@ class RunSettings(Settings):
     work: WorkSettings = WorkSettings()
     prefix: Prefix = ""
     text: Text = True
-    overwrite: bool = Field(default=False, description="delete an earlier run in the output folder first")
+    overwrite: bool = Field(
+        default=False, description="delete an earlier run in the output folder first", json_schema_extra=MATTERS
+    )
     append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
 
 
@@ -166,8 +177,14 @@ class ScoreSettings(JudgingSettings):
 class DrawSettings(Settings):
     """Number of candidates per prompt: `n`, or, with `enough` or `min_gain`, at most `n` until a stopping rule holds."""
 
+    bare_field: ClassVar = "n"
+
     n: int = Field(
-        default=8, ge=1, le=1024, description="number of candidates per prompt; with --enough or --min-gain the maximum"
+        default=8,
+        ge=1,
+        le=1024,
+        description="number of candidates per prompt; with --enough or --min-gain the maximum",
+        json_schema_extra=MATTERS,
     )
     enough: float | None = Field(
         default=None, description="stop generating for a prompt once a candidate reaches this reward"
@@ -215,10 +232,13 @@ class Combine(StrEnum):
 class CombineSettings(Settings):
     """How the members' rewards are combined. May be changed in a later run without scoring anything again."""
 
+    bare_field: ClassVar = "combine"
+
     combine: Combine = Field(
         default=Combine.Z_MEAN,
         description="reward of the ensemble: z-mean or z-min, over the members' z-scores among the responses to the same "
         "prompt; mean or min, over their raw rewards, for members that share a scale",
+        json_schema_extra=MATTERS,
     )
     suspect_reward: float = Field(default=0.0, description="suspect: mark a response whose mean z-score is above this")
     suspect_disagreement: float = Field(
@@ -247,14 +267,6 @@ class SeveralModelsSettings(Settings):
     )
     combination: CombineSettings = CombineSettings()
     dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the models whose own settings have none")
-
-    @field_validator("models", mode="before")
-    @classmethod
-    def _ids_are_settings(cls, models: Any) -> Any:
-        """Turn a bare model id into settings with defaults."""
-        if not isinstance(models, list | tuple):
-            return models
-        return [{"model": model} if isinstance(model, str) else model for model in models]
 
 
 class EnsembleSettings(RunSettings, SeveralModelsSettings):
@@ -290,23 +302,27 @@ class ChoiceSettings(Settings):
         default=None,
         min_length=1,
         description="keep responses for which this SQL condition over the columns of the scored corpus is true",
+        json_schema_extra=MATTERS,
     )
     by: str | None = Field(
         default=None,
         min_length=1,
         description="SQL expression that responses are ranked by, highest first; default: the reward",
+        json_schema_extra=MATTERS,
     )
     top_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="keep this fraction of the scored responses that meet the condition, those ranked highest"
+        default=None,
+        description="keep this fraction of the scored responses that meet the condition, those ranked highest",
+        json_schema_extra=MATTERS,
     )
     quantile: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None, description="keep the responses at or above this quantile of those that meet the condition"
     )
     top_k: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="keep the K best responses of each prompt or row"
+        default=None, description="keep the K best responses of each prompt or row", json_schema_extra=MATTERS
     )
     per: Literal["prompt", "row"] | None = Field(
-        default=None, description="--top-k: the group that K applies to; default: prompt"
+        default=None, description="--top-k: the group that K applies to; default: prompt", json_schema_extra=MATTERS
     )
     min_gap: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="--top-k: keep responses only where the best leads the second best by at least this"
@@ -324,29 +340,40 @@ class FilterSettings(ChoiceSettings, FolderSettings):
     """All settings of `filter`."""
 
     format: Literal["jsonl", "parquet"] | None = Field(
-        default=None, description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input"
+        default=None,
+        description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input",
+        json_schema_extra=MATTERS,
     )
     rows: Literal["rows", "responses"] = Field(
         default="rows",
         description="rows: write the whole input row of each kept response; responses: write each kept response alone, with "
         "its prompt, its reward and the row's other flat fields",
+        json_schema_extra=MATTERS,
     )
     fields: bool = Field(
         default=True, description="add Assay's columns to JSONL rows; without, rows keep their original bytes"
     )
     rest: str | None = Field(
-        default=None, description="folder for the responses that aren't kept, in whole rows, each with the reason"
+        default=None,
+        description="folder for the responses that aren't kept, in whole rows, each with the reason",
+        json_schema_extra=MATTERS,
     )
     partial: bool = Field(default=False, description="accept a run that isn't complete, and filter the parts that exist")
-    overwrite: bool = Field(default=False, description="delete an earlier result in the output folders first")
+    overwrite: bool = Field(
+        default=False, description="delete an earlier result in the output folders first", json_schema_extra=MATTERS
+    )
 
 
 class RefiningSettings(Settings):
     """The models that criticise and edit drafts, and the number of drafts and feedbacks."""
 
-    feedback: str | None = Field(default=None, description="model that criticises drafts; default: the policy")
-    edit: str | None = Field(default=None, description="model that edits drafts by the feedback; default: the policy")
-    drafts: int = Field(default=4, ge=1, le=256, description="number of drafts per prompt")
+    feedback: str | None = Field(
+        default=None, description="model that criticises drafts; default: the policy", json_schema_extra=MATTERS
+    )
+    edit: str | None = Field(
+        default=None, description="model that edits drafts by the feedback; default: the policy", json_schema_extra=MATTERS
+    )
+    drafts: int = Field(default=4, ge=1, le=256, description="number of drafts per prompt", json_schema_extra=MATTERS)
     feedbacks: int = Field(
         default=2, ge=1, le=64, description="number of feedbacks per draft; each feedback yields one edit"
     )

@@ -108,7 +108,7 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
         (("c.jsonl", "out", *FAKE, "--engine-args", "seed"), "--engine-args takes NAME=VALUE, and 'seed' isn't"),
         (("c.jsonl", "out", *FAKE, "--engine-args", "seed=["), "seed isn't valid YAML"),
-        (("c.jsonl", "out", *FAKE, "--part-rows", "0"), "part_rows = 0: should be greater than or equal to 1"),
+        (("c.jsonl", "out", *FAKE, "--part-rows", "0"), "--part-rows 0: must be at least 1"),
         (("c.jsonl", "out", *FAKE, "--max-model-len", "99999"), "is more than tiny-attributes takes"),
         (("odd.jsonl", "out", *FAKE), "no known shape fits these rows"),
     ],

@@ -303,14 +303,14 @@ def test_a_member_is_called_by_the_last_part_of_its_id() -> None:
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        (("a",), "at least 2 items"),
+        (("a",), "models has 1: must have at least 2"),
         (("a", "a"), "a is given twice with the same settings"),
         (("a", {"model": "b", "name": "mean"}), "can't be called 'mean'"),
-        (("a", {"model": "b", "name": "x-y"}), r"models\.1\.name = 'x-y'"),
-        (("a", {"modle": "b"}), r"models\.1\.modle isn't a setting; did you mean model"),
+        (("a", {"model": "b", "name": "x-y"}), r"models\[1\]\.name = 'x-y'"),
+        (("a", {"modle": "b"}), r"models\[1\]\.modle isn't a setting; did you mean model"),
         (
             ("a", {"model": "b", "engine": {"engin": "fake"}}),
-            r"models\.1\.engine\.engin isn't a setting; .*did you mean engine",
+            r"models\[1\]\.engine\.engin isn't a setting; .*did you mean engine",
         ),
         ("a", "models"),
     ],

@@ -1,0 +1,89 @@
+"""The values of options that take a name: for their help, and for the shell's completion. Loaded when one asks for them."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+def _pair_formats() -> list[str]:
+    from pipelines.exports.trainers import PAIR_FORMATS
+
+    return sorted(PAIR_FORMATS)
+
+
+def _export_formats() -> list[str]:
+    from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+
+    return sorted([*PAIR_FORMATS, *RESPONSE_FORMATS])
+
+
+def _row_shapes() -> list[str]:
+    from pipelines.formats import SHAPES
+
+    return sorted(SHAPES)
+
+
+def _prompt_shapes() -> list[str]:
+    from pipelines.formats import PROMPT_SHAPES
+
+    return sorted(PROMPT_SHAPES)
+
+
+def _all_shapes() -> list[str]:
+    """Both kinds: without a policy, `sample` judges the rows' own responses."""
+    return sorted({*_prompt_shapes(), *_row_shapes()})
+
+
+def _families() -> list[str]:
+    from actors.reward_model import families
+
+    return sorted(families())
+
+
+def _arguments_of_assay() -> list[str]:
+    from actors.engine.engine_arguments import OURS
+
+    return sorted(OURS)
+
+
+def _built_in_models() -> list[str]:
+    from actors.checkpoint.checkpoint_files import BUILT_IN
+
+    return sorted({f"tiny-{path.parent.name}" for path in BUILT_IN.glob("*/*config.json")})
+
+
+VALUES: Mapping[str, Callable[[], list[str]]] = {
+    "pairs trainer": _pair_formats,
+    "export trainer": _export_formats,
+    "sample format": _all_shapes,
+    "refine format": _prompt_shapes,
+    "score format": _row_shapes,
+    "plan format": _row_shapes,
+    "ensemble format": _row_shapes,
+    "family": _families,
+}
+"""The values of options that take a name found in a folder; keys are an option's name, or a command and an option."""
+_REFUSED = {"engine_args": _arguments_of_assay, "policy_engine_args": _arguments_of_assay}
+_MODELS = {"model", "models", "policy", "feedback", "edit"}
+
+
+def listed_values(command: str | None, option: str | None) -> tuple[str, list[str]] | None:
+    """What the help of an option says of names: an introduction, and the names that it takes or refuses."""
+    if names := VALUES.get(f"{command} {option}") or VALUES.get(f"{option}"):
+        return "there are", names()
+    return ("refused, because other settings decide them:", _REFUSED[option]()) if option in _REFUSED else None
+
+
+def complete_value(context: click.Context, parameter: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+    """The values that the shell offers for an option or argument that takes text: names, or else paths."""
+    from click.shell_completion import CompletionItem
+
+    names = VALUES.get(f"{context.info_name} {parameter.name}") or VALUES.get(f"{parameter.name}")
+    if names is None and parameter.name in _MODELS:
+        names = _built_in_models
+    matching = [CompletionItem(name) for name in (names() if names else ()) if name.startswith(incomplete)]
+    return matching or [CompletionItem(incomplete, type="file")]

@@ -1,0 +1,125 @@
+"""What is wrong with settings, in a person's words: the place, the value, and what is allowed there."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from actors.settings.base import Settings, is_settings, plain_type
+
+Place = tuple[int | str, ...]
+"""The names and list positions that lead to a value, from the outermost."""
+
+_WHOLE_NUMBER, _NUMBER, _YES_OR_NO = "must be a whole number", "must be a number", "must be true or false"
+_MAPPING, _TEXT = "must be a mapping of names to values", "must be text"
+ALLOWED: Mapping[str, str] = {
+    **dict.fromkeys(("bool_parsing", "bool_type"), _YES_OR_NO),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), _WHOLE_NUMBER),
+    **dict.fromkeys(("float_parsing", "float_type"), _NUMBER),
+    "finite_number": "must be a finite number",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
+    **dict.fromkeys(("string_type", "string_unicode"), _TEXT),
+    "string_too_short": "must not be empty",
+    "too_short": "must have at least {min_length}",
+    "tuple_type": "must be text, or a list",
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), _MAPPING),
+    "value_error": "{error}",
+}
+"""What is allowed, by pydantic's type of an error, filled in with its context."""
+
+PATTERNS: Mapping[str, str] = {
+    r"\S": "must not be empty",
+    r"^[A-Za-z_]\w*$": "must be letters, digits and _, without a digit first",
+    r"^[A-Za-z_]\w*$|^$": "must be letters, digits and _, without a digit first, or empty",
+    r"^[A-Za-z_][A-Za-z0-9_]*$": "must be the letters A to Z, digits and _, without a digit first",
+    r"^[^:/\s\[\]]+$": "must be a host's name alone, without a scheme, port or path",
+}
+"""What the patterns of settings allow."""
+
+_LONGEST = 100
+"""Characters of a value that are shown."""
+
+
+def mistakes(settings: type[Settings], error: ValidationError, spell: Callable[[Place], str]) -> list[str]:
+    """Each mistake once. `spell` writes a place; of the settings as a whole, it is empty."""
+    problems: list[Any] = error.errors()
+    wrong_inside = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
+    return list(
+        dict.fromkeys(
+            _mistake(settings, problem, spell)
+            for problem in problems  # pydantic doesn't count wrong items, and calls their list too short as well
+            if not (problem["type"] == "too_short" and problem["loc"] in wrong_inside)
+        )
+    )
+
+
+def path(place: Place) -> str:
+    """A place as in a recipe: `score.corpus.inputs[0]`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
+
+
+def alternatives(name: str, allowed: Iterable[str], close_to: Iterable[str] = ()) -> str:
+    """The names that somebody may have meant, of those that are allowed and those of `close_to`, and all allowed ones."""
+    close = difflib.get_close_matches(name, [*allowed, *close_to], n=3)
+    return (f"did you mean {' or '.join(dict.fromkeys(close))}? " if close else "") + f"Allowed: {', '.join(allowed)}"
+
+
+def _mistake(settings: type[Settings], problem: Any, spell: Callable[[Place], str]) -> str:
+    place: Place = problem["loc"]
+    if problem["type"] in ("extra_forbidden", "invalid_key"):
+        place = (*place[:-1], name := str(place[-1]))
+        return f"{spell(place)} isn't a setting; {alternatives(name, *_names_at(settings, place[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{spell(place)} is missing"
+    if place and place[-1] == "[key]":
+        return f"{spell(place[:-2])}: the name {place[-2]!r} {_allowed(problem)}"
+    if problem["type"] == "too_short" and problem["input"]:
+        return f"{spell(place)} has {problem['ctx']['actual_length']}: {_allowed(problem)}"
+    if problem["type"] == "value_error" and (not place or _is_named(problem["input"], _allowed(problem))):
+        return ": ".join(filter(None, (spell(place), _allowed(problem))))
+    return f"{_describe(spell(place), problem['input'])}: {_allowed(problem)}"
+
+
+def _allowed(problem: Any) -> str:
+    context = problem.get("ctx", {})
+    if problem["type"] == "string_pattern_mismatch":
+        return PATTERNS[context["pattern"]]
+    return ALLOWED[problem["type"]].format(**context)
+
+
+def _is_named(value: Any, message: str) -> bool:
+    """Whether a message of our own says the value already, or is of several values."""
+    return not isinstance(value, str | int | float) or (isinstance(value, str) and repr(value)[1:-1] in message)
+
+
+def _describe(place: str, value: Any) -> str:
+    place, joint = place or "the content", " " if place.startswith("-") else " = "
+    if value is None:
+        return f"{place} is empty"
+    if isinstance(value, bool):
+        return f"{place}{joint}{str(value).lower()}"
+    if isinstance(value, str | int | float):
+        shown = repr(value)
+        return f"{place}{joint}{shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}"
+    if isinstance(value, list | tuple | Mapping):
+        kind = "a mapping" if isinstance(value, Mapping) else "a list"
+        return f"{place} is {kind if value else 'empty'}"
+    return f"{place} is of another kind"
+
+
+def _names_at(settings: type[Settings], place: Place) -> tuple[list[str], list[str]]:
+    """The settings that may stand at a place, and those of its sections, which may stand there, too."""
+    for step in place:
+        if isinstance(step, str):  # and no position in a list, whose items all have the same fields
+            settings = _settings_in(settings.model_fields[step].annotation)
+    return list(settings.model_fields), list(settings.section_of())
+
+
+def _settings_in(annotation: Any) -> type[Settings]:
+    kind = plain_type(annotation)
+    return next(part for part in (kind, *getattr(kind, "__args__", ())) if is_settings(part))

@@ -1,0 +1,208 @@
+"""Help by job and in groups, the shell's completion, and readers of the output that have had enough."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from actors.engine.engine_arguments import OURS
+from pipelines.cli.app import _Commands, cli
+from pipelines.cli.grouped_help import OTHERS, option_groups
+from tests.conftest import REPOSITORY
+
+NAMES = cli.list_commands(click.Context(cli))
+HEAVY = {"ray", "vllm", "torch", "transformers", "pyarrow", "duckdb", "fastapi"}
+
+
+def shown(*words: str, width: int = 80) -> str:
+    done = CliRunner().invoke(cli, words, terminal_width=width)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+# --- assay --help ---------------------------------------------------------------------------------------------------
+
+
+def test_every_command_has_its_job_and_a_whole_sentence() -> None:
+    output = " ".join(shown("--help").split())
+    assert sorted(NAMES) == sorted([*cli.commands, *_Commands.ELSEWHERE])  # each is listed, and once
+    assert output.count("...") == output.count("[ARGS]...")
+    assert (
+        "Score and filter: score Score the corpus INPUTS (files, globs, folders) and write the scores to the folder"
+        in output
+    )
+    assert "models List the reward models that Assay knows. check" in output
+
+
+def test_help_of_the_models_has_whole_sentences() -> None:
+    output = " ".join(shown("models", "--help").split())
+    assert "explain Show the prompt format of MODEL, where its reward is read, its range, context length, licence" in output
+
+
+# --- assay COMMAND --help -------------------------------------------------------------------------------------------
+
+
+def test_help_shows_what_matters_and_names_the_other_groups() -> None:
+    output = shown("score", "--help")
+    assert len(output.splitlines()) < 60
+    for flag in ("--model", "--format", "--prompt-column", "--limit", "--tensor-parallel", "--overwrite", "--json"):
+        assert f"\n  {flag} " in output
+    assert "--votes" not in output
+    assert output.index("--model ") < output.index("--format ")  # what is required comes first
+    assert "INPUTS...  input files, glob patterns and folders" in output
+    words = " ".join(output.split())
+    assert "More groups of options: corpus, model, read, judge, render, engine, work, others. --help-all shows all" in words
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_all_shows_every_option_once(name: str) -> None:
+    parameters = command(name).params
+    groups = option_groups(parameters)
+    everything = shown(name, "--help-all" if len(groups) > 1 else "--help", width=10_000)
+    starts = [line.split()[0].rstrip(",") for line in everything.splitlines() if line.startswith("  -")]
+    assert sorted(starts) == sorted([*(option.opts[0] for options in groups.values() for option in options), "-h"])
+    assert [line for line in everything.splitlines() if line.endswith(":")][-1].startswith((list(groups)[-1], "Options"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_is_short_and_points_to_the_rest(name: str) -> None:
+    groups = option_groups(command(name).params)
+    output = shown(name, "--help", width=10_000)
+    assert len(groups.pop("")) <= 20
+    assert ("--help-all shows all options." in output) is bool(groups)
+    assert not [option.opts[0] for options in groups.values() for option in options if f"  {option.opts[0]} " in output]
+    assert all(group.partition(":")[0].lower() in output.splitlines()[-1] for group in groups)
+
+
+def test_a_section_says_what_it_is_about_and_others_come_last() -> None:
+    groups = list(option_groups(command("sample").params))
+    assert "Judge: how a judge that writes is asked, and what its judgements become" in groups
+    assert "Policy engine: how the policy's engines are started" in groups
+    assert (groups[0], groups[-1]) == ("", OTHERS)
+
+
+def test_engine_args_names_what_is_refused_and_where_the_others_are_explained() -> None:
+    lines = shown("score", "--help-all", width=10_000).splitlines()
+    (line,) = [line for line in lines if line.startswith("  --engine-args")]
+    assert "https://docs.vllm.ai" in line
+    assert line.endswith(f"refused, because other settings decide them: {', '.join(sorted(OURS))}")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom pipelines.cli.app import cli\n"
+        "for words in (['--help'], ['check', '--help'], ['filter', '--help'], ['choose', '--help-all']):\n"
+        "    cli(words, standalone_mode=False)\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stdout.splitlines()[-1].split())
+
+
+# --- completion -----------------------------------------------------------------------------------------------------
+
+
+def completed(line: str) -> list[str]:
+    """What bash gets for a line whose last word is being written: kind and value, as click's script asks for them."""
+    words = line.split(" ")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines"],
+        cwd=REPOSITORY,
+        env={**os.environ, "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_ASSAY_COMPLETE": "bash_complete"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("assay re", ["plain,refine"]),
+        ("assay score --tensor", ["plain,--tensor-parallel"]),
+        ("assay score --turns ", ["plain,final", "plain,all"]),
+        ("assay score --model tiny-s", ["plain,tiny-scalar"]),
+        ("assay sample p o --policy tiny-p", ["plain,tiny-policy", "plain,tiny-principle"]),
+        ("assay ensemble a b --model tiny-s", ["plain,tiny-scalar"]),
+        ("assay check tiny-f", ["plain,tiny-first-logit", "plain,tiny-five-class"]),
+        ("assay score --family sca", ["plain,scalar"]),
+        ("assay score --format share", ["plain,sharegpt", "plain,sharegpt-preference"]),
+        ("assay pairs s o --for open-", ["plain,open-instruct"]),
+        ("assay score data/", ["file,data/"]),
+        ("assay score --model ./mine", ["file,./mine"]),
+        ("assay score --rubric mine", ["file,mine"]),
+        ("assay run rec", ["file,rec"]),
+        ("assay completion ", ["plain,bash", "plain,zsh", "plain,fish"]),
+    ],
+)
+def test_the_shell_completes(line: str, offers: list[str]) -> None:
+    assert completed(line) == offers
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_asks_as_the_command_answers(shell: str) -> None:
+    script = shown("completion", shell)
+    assert f"_ASSAY_COMPLETE={shell}_complete" in script
+    assert "assay" in script
+
+
+def test_the_script_works_in_bash(tmp_path: Path) -> None:
+    program = tmp_path / "assay"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines "$@"\n')
+    program.chmod(0o755)
+    ask = 'eval "$(assay completion bash)"; COMP_WORDS=(assay sta); COMP_CWORD=1; _assay_completion assay; echo "$COMPREPLY"'
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", ask], cwd=REPOSITORY, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "status\n"
+
+
+# --- pipes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [
+        (["models"], ""),
+        (["models"], "1"),
+        (["score", "--help"], "1"),
+        (["--help"], ""),
+        (["--version"], ""),
+        (["models", "explain", "tiny-scalar"], ""),
+    ],
+)
+def test_a_reader_that_has_had_enough_ends_a_command_quietly(words: list[str], unbuffered: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", *words],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_an_error_keeps_its_code_when_nobody_reads_it() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "pipelines", "status", "nowhere"]
+    assert subprocess.run(command, cwd=REPOSITORY, stdout=writing, stderr=subprocess.DEVNULL, check=False).returncode == 2
+    assert subprocess.run(command, cwd=REPOSITORY, stdout=writing, stderr=writing, check=False).returncode in (2, 141)
+    os.close(writing)

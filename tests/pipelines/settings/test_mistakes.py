@@ -1,0 +1,216 @@
+"""Whatever is wrong with a setting is said in a person's words, once, in every way to give settings."""
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pydantic import ValidationError
+
+import pipelines
+from actors.errors import SettingsError
+from actors.settings.base import Settings, is_settings, plain_type
+from deploy.command import _from_file
+from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
+from pipelines.cli.app import cli
+from pipelines.settings.estimate_settings import LayoutSettings, PlanSettings
+from pipelines.settings.mistakes import ALLOWED, PATTERNS
+from pipelines.settings.options import build, leaves, validate
+from pipelines.settings.recipe import Recipe, read_recipe
+from pipelines.settings.run_settings import CheckSettings, DatasetSampleSettings, ScoreSettings
+from tests.support.settings import steps
+
+EVERY = [
+    *steps().values(),
+    *(CheckSettings, PlanSettings, LayoutSettings, DatasetSampleSettings),
+    *(EndpointSettings, AddressSettings, SingleModelSettings),
+]
+WRONG: list[Any] = [
+    *(None, True, -1, 0, 3, 0.5, 1e9, 10**400, float("nan"), float("inf"), "", " ", "a b", "1x", "x", "maybe", "\ud800"),
+    *((), [], {}, [None], [1, "a"], [[]], ["a", "a"], [{}], {"a": 1}, {"a b": " "}, {1: 2}, {"a": None}, object(), b"x"),
+]
+PROGRAMMERS = re.compile(
+    r"Input should|Value error|valid (tuple|list|dict|string|integer|number)|instance of|PydanticUndefined|Errno|<class"
+    r"|Settings\b|\(\)|\[\]|None|\bstr\b|\bint\b|\bTrue\b|\bFalse\b|\[type="
+)
+
+
+@functools.cache
+def messages(settings: type[Settings]) -> list[tuple[str, str]]:
+    """Each setting with each value that may be wrong for it: its name, and what is said, if anything."""
+    said: list[tuple[str, str]] = []
+    for leaf in leaves(settings):
+        for value in WRONG:
+            nested: dict[str, Any] = {leaf.name: value}
+            for section in reversed(leaf.sections):
+                nested = {section: nested}
+            for read, given in ((validate, nested), (build, {leaf.name: value})):
+                try:
+                    read(settings, given)
+                except SettingsError as error:
+                    said.append((leaf.name, str(error)))
+    return said
+
+
+@pytest.mark.parametrize("settings", EVERY)
+def test_no_message_is_in_a_programmers_words(settings: type[Settings]) -> None:
+    said = messages(settings)
+    assert len({name for name, _ in said}) == len(list(leaves(settings)))
+    assert [message for _, message in said if PROGRAMMERS.search(message)] == []
+
+
+@pytest.mark.parametrize("settings", EVERY)
+def test_nothing_is_said_twice(settings: type[Settings]) -> None:
+    for _, message in messages(settings):
+        parts = message.split("; ")
+        assert len(parts) == len(set(parts)), message
+        assert not [part for part in parts if re.search(r"= '([^']{2,})': .*\1", part)], message
+
+
+def error_types(settings: type[Settings]) -> set[str]:
+    """The types of error that pydantic has for the wrong values of all settings."""
+    types = set[str]()
+    for leaf in leaves(settings):
+        for value in WRONG:
+            try:
+                leaf.settings.model_validate({leaf.name: value})
+            except ValidationError as error:
+                types |= {problem["type"] for problem in error.errors()}
+    return types
+
+
+def test_every_type_of_error_has_its_words() -> None:
+    found = set[str]().union(*(error_types(settings) for settings in EVERY))
+    special = {"missing", "extra_forbidden", "invalid_key", "string_pattern_mismatch"}
+    assert found - ALLOWED.keys() - special == set()
+    assert len(found) > 15
+
+
+def patterns(annotation: Any) -> Iterator[str]:
+    """The patterns of a type, of what is in it, and of the settings in it."""
+    for part in (annotation, *getattr(annotation, "__metadata__", ()), *getattr(annotation, "metadata", ())):
+        yield from filter(None, [getattr(part, "pattern", None)])
+    for inner in getattr(annotation, "__args__", ()):
+        yield from patterns(inner)
+    if hasattr(annotation, "annotation"):
+        yield from patterns(annotation.annotation)
+    for data in getattr(annotation, "__metadata__", ()):
+        yield from patterns(data)
+    if is_settings(plain_type(annotation)):
+        for field in plain_type(annotation).model_fields.values():
+            yield from patterns(field)
+
+
+def test_every_pattern_has_its_words() -> None:
+    found = {pattern for settings in EVERY for pattern in patterns(settings)}
+    assert found == PATTERNS.keys()
+
+
+# --- one mistake, in every way to give it ---------------------------------------------------------------------------
+
+SAID: Mapping[str, tuple[str, Any, str]] = {
+    "a bound": ("tensor_parallel", 0, " = 0: must be at least 1"),
+    "a word": ("dtype", "float8", " = 'float8': must be 'auto', 'float32', 'bfloat16' or 'float16'"),
+    "a number": ("limit", "many", " = 'many': must be a whole number"),
+    "a pattern": ("prefix", "1a", " = '1a': must be letters, digits and _, without a digit first, or empty"),
+    "a switch": ("overwrite", "maybe", " = 'maybe': must be true or false"),
+    "a number in a mapping": ("weights", {"a": "x"}, ".a = 'x': must be a number"),
+    "a name in a mapping": ("principles", {"a b": "x"}, ": the name 'a b' must be letters, digits and _, without a digit"),
+    "an empty list": ("inputs", [], " is empty: must have at least 1"),
+    "a number in a list": ("inputs", [1], "[0] = 1: must be text"),
+    "no text": ("output", None, " is empty: must be text"),
+    "a file that isn't there": ("rubric", "no.yaml", ": the rubric no.yaml can't be read: No such file or directory"),
+    "a field twice": ("response_column", ["a", "a"], ": a is given twice"),
+}
+
+
+def refusal(read: Callable[[], object]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        read()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value", "said"), SAID.values(), ids=SAID)
+def test_a_mistake_in_a_python_call(name: str, value: Any, said: str) -> None:
+    options = {"inputs": "c.jsonl", "output": "o", "model": "tiny-scalar", name: value}
+    found = refusal(lambda: pipelines.score(options.pop("inputs"), options.pop("output"), **options))
+    assert found.startswith(f"{name}{said}")
+
+
+@pytest.mark.parametrize(("name", "value", "said"), SAID.values(), ids=SAID)
+def test_a_mistake_in_a_recipe(name: str, value: Any, said: str, tmp_path: Path) -> None:
+    step = {"inputs": "c.jsonl", "output": "o", "model": "tiny-scalar", name: value}
+    file = tmp_path / "r.yaml"
+    file.write_text(f"score: {step}\n".replace("None", "null"))
+    (place,) = (".".join(("score", *leaf.sections, name)) for leaf in leaves(ScoreSettings) if leaf.name == name)
+    assert refusal(lambda: read_recipe(str(file))).startswith(f"{file}: {place}{said}")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--tensor-parallel 0", "--tensor-parallel 0: must be at least 1"),
+        ("--prefix 1a", "--prefix '1a': must be letters"),
+        ("--rubric no.yaml", "--rubric: the rubric no.yaml can't be read: No such file or directory"),
+        ("--weights a=x", "--weights.a 'x': must be a number"),
+        ("--replicas 2 --max-replicas 3", "--replicas is a number that stays, and --min-replicas and --max-replicas one"),
+        ("--response-column a --response-column a", "--response-column: a is given twice"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_named_by_its_flag(options: str, said: str) -> None:
+    done = CliRunner().invoke(cli, ["score", "c.jsonl", "o", "--model", "tiny-scalar", *options.split()])
+    assert str(done.exception).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["sample", "p", "o", "--judge", "j", "-n", "0"], "-n 0: must be at least 1"),
+        (["pairs", "s", "o", "--min-margin", "-1"], "--min-margin -1.0: must be at least 0"),
+        (["serve", "--model", "a", "--port", "70000"], "--port 70000: must be at most 65535"),
+        (["plan", "--model", "a", "--context", "0"], "--context 0: must be at least 1"),
+    ],
+)
+def test_other_commands_name_their_flags(options: list[str], said: str) -> None:
+    assert str(CliRunner().invoke(cli, options).exception).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("models: tiny-scalar\nmin_replicas: 2\n", "min_replicas isn't a setting"),
+        ("models: {model: a, tensor_parallel: 0}\n", "models[0].engine.tensor_parallel = 0: must be at least 1"),
+        ("models: 5\n", "models = 5: must be text, or a list"),
+        ("models: [a, a]\n", "models: two models are called a"),
+        ("models: a\nallowed_hosts: http://x\n", "access.allowed_hosts[0] = 'http://x': must be a host's name alone"),
+        ("models: a\nlimits: {max_items: 0}\n", "limits.max_items = 0: must be at least 1"),
+        ("ingresses: 1\n", "models is missing"),
+        ("[a]\n", "the content is a list: must be a mapping of names to values"),
+    ],
+)
+def test_a_mistake_in_a_file_for_the_endpoint(content: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(content)
+    assert refusal(lambda: _from_file(str(file), None, {})).startswith(f"{file}: {said}")
+
+
+def test_what_a_file_for_the_endpoint_sets_is_named_by_its_flags() -> None:
+    message = refusal(lambda: _from_file("s.yaml", None, {"max_replicas": 2}))
+    assert message == "--file s.yaml sets everything but the address: leave out --max-replicas"
+
+
+@pytest.mark.parametrize("name", ["api_key", "hf_token"])
+def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> None:
+    secret = "hf_0123456789"
+    step = {"inputs": "c", "output": "o", "model": "m", "engine_args": {name: secret}}
+    given = ["score", "c", "o", "--model", "m", "--engine-args", f"{name}={secret}"]
+    said = [
+        refusal(lambda: validate(Recipe, {"score": step})),
+        refusal(lambda: pipelines.score("c", "o", model="m", engine_args={name: secret})),
+        str(CliRunner().invoke(cli, given).exception),
+        refusal(lambda: validate(EndpointSettings, {"models": {"model": "a", "engine_args": {name: secret}}})),
+    ]
+    assert all(f"engine_args.{name} is a credential" in message and secret not in message for message in said)
