@@ -23,7 +23,7 @@ from pipelines.settings.recipe import Recipe, read_recipe
 from pipelines.settings.run_settings import CheckSettings, DatasetSampleSettings, ScoreSettings
 from tests.support.settings import steps
 
-EVERY = [
+EVERY: list[type[Settings]] = [
     *steps().values(),
     *(CheckSettings, PlanSettings, LayoutSettings, DatasetSampleSettings),
     *(EndpointSettings, AddressSettings, SingleModelSettings),
