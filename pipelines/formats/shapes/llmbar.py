@@ -29,4 +29,5 @@ SHAPE = Shape(
     "`input`, text, and `output_1` and `output_2`",
     looks_like,
     read,
+    reads=("input", *PAIR),
 )

@@ -37,4 +37,5 @@ SHAPE = Shape(
     "`prompt`, text or messages, and `responses`, a list of text; `system` is optional",
     looks_like,
     read,
+    reads=("prompt", "responses"),
 )

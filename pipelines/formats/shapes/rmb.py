@@ -50,4 +50,5 @@ SHAPE = Shape(
     "`conversation_input`, a list of messages, with `chosen` and `reject`, or with `bon_best` and `loser_list`",
     looks_like,
     read,
+    reads=("conversation_input", "chosen", "reject", _BEST, _LOSERS),
 )
