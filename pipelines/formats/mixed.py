@@ -61,7 +61,7 @@ def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
     if not rows:
         return f"{shape.name}: there are no rows to look at"
     if shape.name == MIXED:
-        counts = Counter(requests(shape, row).shape or "of none, or of more than one" for row in rows).most_common()
-        return f"{MIXED}: of {len(rows)} rows, " + ", ".join(f"{count} are {name}" for name, count in counts)
+        counts = Counter(requests(shape, row).shape or "of none or two" for row in rows).most_common()
+        return f"{MIXED}: {', '.join(f'{count} {name}' for name, count in counts)}, of {len(rows)} rows"
     fitting = sum(isinstance(row, dict) and shape.looks_like(row) for row in rows)
     return f"{shape.name}: {fitting} of {len(rows)} rows have {shape.needs}"
