@@ -15,7 +15,6 @@ from actors.errors import OutputError, SourceError
 from actors.records import Reading, Score
 from pipelines.corpus.corpus_files import Range
 from pipelines.ensembles.score_ensemble import combine
-from pipelines.exports.read_back import Reader
 from pipelines.formats import SHAPES
 from pipelines.prepare import identity, resolve_run
 from pipelines.scored_corpus.candidates import Candidate
@@ -23,6 +22,7 @@ from pipelines.scored_corpus.columns import Columns
 from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scored_corpus.member_runs import folder_of
 from pipelines.scored_corpus.parts import Counts, Part, Parts, read_table
+from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.shape_counts import count_shapes
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.run_settings import CombineSettings
