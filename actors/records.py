@@ -56,6 +56,7 @@ class Reason(StrEnum):
     LONE_SURROGATE = "lone_surrogate"
     MISSING_FIELD = "missing_field"
     WRONG_TYPE = "wrong_type"
+    TWO_SHAPES = "two_shapes"  # or more, of a row in a mixed corpus: it is unknown which of them holds what is judged
     NO_MESSAGES = "no_messages"
     UNKNOWN_ROLE = "unknown_role"
     TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: it is unknown which of them the model was given

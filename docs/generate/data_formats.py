@@ -9,7 +9,7 @@ from docs.generate.markdown import Page, anchored, code, document, heading, tabl
 from pipelines.exports.trainer_format import PairFormat, ResponseFormat
 from pipelines.exports.trainer_messages import Refusal
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.formats import PROMPT_SHAPES, SHAPES, Shape
+from pipelines.formats import FORMATS, MIXED, PROMPT_SHAPES, SHAPES, Shape
 
 REFUSALS: Mapping[Refusal, str] = {
     Refusal.TOOL_TURN: "a turn of a tool, which the format has no place for",
@@ -41,6 +41,11 @@ def _shapes() -> str:
         heading(2, "Shapes of prompts", "prompts"),
         "What `assay sample` and `assay refine` answer:",
         table(("shape", "what it is", "rows have"), prompts),
+        heading(2, code(MIXED), MIXED),
+        f"`--format {MIXED}`, for either kind: {text(FORMATS[MIXED].about)}. In Parquet a null is a field that "
+        "the row doesn't have. With `--turns all`, every assistant turn of the rows that are a conversation is "
+        "judged, and the responses of the others. A row of no shape is `rejected: missing_field`, one of several "
+        "`rejected: two_shapes`. The column `shape` names each row's, and the summary counts them.",
     )
 
 

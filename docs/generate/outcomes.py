@@ -32,9 +32,14 @@ REASONS: Mapping[Reason, Meaning] = {
         _REJECTED, "the record is longer than is read, or has too many turns", "`--max-record-bytes`"
     ),
     Reason.LONE_SURROGATE: Meaning(_REJECTED, "a text holds half of a surrogate pair, which is no character"),
-    Reason.MISSING_FIELD: Meaning(_REJECTED, "a field that the shape needs isn't there"),
+    Reason.MISSING_FIELD: Meaning(
+        _REJECTED, "a field that the shape needs isn't there; of a mixed corpus also, that no shape fits the row"
+    ),
     Reason.WRONG_TYPE: Meaning(
         _REJECTED, "a field holds another kind of value than the shape has there; or the prompt is answered already"
+    ),
+    Reason.TWO_SHAPES: Meaning(
+        _REJECTED, "more than one shape fits the row of a mixed corpus, and they read other responses", "`--format NAME`"
     ),
     Reason.NO_MESSAGES: Meaning(_REJECTED, "the conversation is empty, or nothing stands before the response"),
     Reason.UNKNOWN_ROLE: Meaning(_REJECTED, "a turn is of a role that isn't known"),

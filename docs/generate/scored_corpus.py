@@ -30,10 +30,12 @@ EVERYTHING = Columns(
     text=True,
     drawn=True,
     refined=True,
+    mixed=True,
     flags=(REASONED, SUSPECT),
 )
 
 COLUMNS: Mapping[str, str] = {
+    "shape": "of a mixed corpus: the shape of the input row; null where it has none, or two",
     "row": "the input row: its file, and its byte offset or its number there; of a dataset the MD5 of its content",
     "response_name": "which of the row's responses: `final`, `chosen`, `turn[3]` ...",
     "prompt_hash": "16 hexadecimal digits, equal for responses to the same prompt; null where no prompt could be read",
@@ -71,6 +73,7 @@ MANIFEST: Mapping[str, str] = {
     "drawn": "whether a policy wrote the responses",
     "refined": "whether some of them were made of others",
     "text": "whether there is a column `response_text`",
+    "mixed": "whether each input row has a shape of its own",
     "within_row": "whether rewards of different rows can't be compared",
     "flags": "columns of ours that only some corpora have: true, false or null",
     "reserved": "names that are kept free for a corpus that is going to be made of this one",
@@ -138,6 +141,7 @@ SUMMARY: Mapping[str, str] = {
     "flags": "how often each flag is true",
     "completion_tokens": "what a judge wrote",
     "orders": "of a judge that saw pairs in both orders: pairs, those that the order decided, and for the first shown",
+    "shapes": "of a mixed corpus: how many input rows of each shape",
     "labels": "how rewards go with the labels `chosen` and `rejected`",
     "work": "how long it took, and on how many engines",
     "plan": "how that and the rest compare with the run's plan, if it had one",
@@ -179,7 +183,7 @@ def pages() -> Iterator[Page]:
             heading(3, "Identity", "identity"),
             _keys(written["identity"], IDENTITY),
             "Runs of `sample`, `refine` and `ensemble` have their own settings beside these; a run with `--adapter` or "
-            "`--principle-column` has that.",
+            "`--principle-column` has that, and one of a mixed corpus `shapes`, the names of all that it could be read in.",
             heading(3, "Files", "files"),
             _keys(written["files"][0], FILES),
             heading(3, "Made with", "made-with"),

@@ -22,15 +22,15 @@ def _export_formats() -> list[str]:
 
 
 def _row_shapes() -> list[str]:
-    from pipelines.formats import SHAPES
+    from pipelines.formats import FORMATS
 
-    return sorted(SHAPES)
+    return sorted(FORMATS)
 
 
 def _prompt_shapes() -> list[str]:
-    from pipelines.formats import PROMPT_SHAPES
+    from pipelines.formats import PROMPT_FORMATS
 
-    return sorted(PROMPT_SHAPES)
+    return sorted(PROMPT_FORMATS)
 
 
 def _all_shapes() -> list[str]:

@@ -89,6 +89,10 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
     console.print(counts)
     if summary.left_out:
         console.print(left_out_message(summary.left_out), soft_wrap=True)
+    if summary.shapes:
+        by_shape = ", ".join(f"{count:,} {name}" for name, count in summary.shapes.items())
+        unknown = summary.rows - sum(summary.shapes.values())
+        console.print(f"Rows by shape: {by_shape}" + (f"; {unknown:,} have none, or two" if unknown else ""), soft_wrap=True)
     if summary.reasons:
         console.print("Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in summary.reasons.items()))
     if reasoned := summary.flags.get(REASONED):

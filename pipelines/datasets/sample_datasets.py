@@ -52,7 +52,9 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check_judge(model, settings.draw)
     _check_room(settings)
     reasoning = model.reasoning_by(settings.render)
-    columns = resolve_run.columns_of(schema, model, settings.prefix, drawn=True, reasoning=reasoning, text=settings.text)
+    columns = resolve_run.columns_of(
+        schema, model, settings.prefix, drawn=True, mixed=row_shape.is_mixed, reasoning=reasoning, text=settings.text
+    )
     columns.check(())
     preparation = Preparation(model, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, first)

@@ -12,6 +12,7 @@ import ray
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.score_rows import ROW_ID, conform, row_id
 from pipelines.prepare.policy_prompts import PromptPreparation, read_prompt_rows
+from pipelines.prepare.score_requests import with_shapes
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.policies import Engines
@@ -23,9 +24,13 @@ def prepare_prompt_rows(table: pa.Table, prompt_preparation: PromptPreparation) 
     """Add to a block of the dataset a column of prepared prompts (pickled) and one of row ids."""
     table = conform(table, prompt_preparation.preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
-    prompts = prompt_preparation.rows([prompt_preparation.preparation.requests(row) for row in rows])
-    blobs = pa.array([pickle.dumps(row) for row in prompts], pa.large_binary())
-    return table.append_column(PREPARED, blobs).append_column(ROW_ID, pa.array([row_id(row) for row in rows], pa.string()))
+    preparation = prompt_preparation.preparation
+    requests = [preparation.requests(row) for row in rows]
+    blobs = pa.array([pickle.dumps(row) for row in prompt_preparation.rows(requests)], pa.large_binary())
+    repeated = with_shapes(table, requests, preparation.columns)
+    return repeated.append_column(PREPARED, blobs).append_column(
+        ROW_ID, pa.array([row_id(row) for row in rows], pa.string())
+    )
 
 
 class RowSampleStep(CandidateSampler):

@@ -62,7 +62,9 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
     )
     reasoning = resolved.reasoning_by(settings.render)
-    columns = resolve_run.columns_of(schema, resolved, settings.prefix, reasoning=reasoning, text=settings.text)
+    columns = resolve_run.columns_of(
+        schema, resolved, settings.prefix, mixed=row_shape.is_mixed, reasoning=reasoning, text=settings.text
+    )
     columns.check(())
     preparation = Preparation(resolved, settings.render, row_shape, columns)
     resolve_run.check_principles(preparation, sample)

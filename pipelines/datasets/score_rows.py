@@ -11,7 +11,7 @@ from actors.errors import SourceError
 from actors.settings.replica import EngineSettings
 from actors.workers.batch_actor import BatchActor
 from pipelines.corpus.readers import PREPARED
-from pipelines.prepare.score_requests import Preparation, prepared_rows, render_table
+from pipelines.prepare.score_requests import Preparation, prepared_rows, render_table, with_shapes
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table
 
 ROW_ID = "_row"
@@ -44,8 +44,9 @@ def prepare_rows(table: pa.Table, preparation: Preparation) -> pa.Table:
     """Add to a block of the dataset a column of `PreparedRow`s (pickled) and one of row ids."""
     table = conform(table, preparation.columns.carried)
     rows: list[dict[str, Any]] = table.to_pylist()
-    prepared = render_table([preparation.requests(row) for row in rows], preparation)
-    return table.append_column(PREPARED, prepared).append_column(
+    requests = [preparation.requests(row) for row in rows]
+    repeated = with_shapes(table, requests, preparation.columns)
+    return repeated.append_column(PREPARED, render_table(requests, preparation)).append_column(
         ROW_ID, pa.array([row_id(row) for row in rows], pa.string())
     )
 

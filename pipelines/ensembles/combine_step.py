@@ -76,8 +76,8 @@ def combine_scores(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.T
         numbers.column("truncated"),
         pa.array(suspect, mask=np.isnan(z_mean)),
     ]
-    carried = rows.select(step.columns.carried.names)
-    return pa.table([*carried.columns, *ours], step.columns.schema.names).cast(step.columns.schema)
+    repeated = rows.select(step.columns.repeated.names)
+    return pa.table([*repeated.columns, *ours], step.columns.schema.names).cast(step.columns.schema)
 
 
 def _scores(rewards: Numbers, z: Numbers, u: Numbers, z_of_u: Numbers) -> list[Numbers]:

@@ -128,6 +128,7 @@ def _combined_columns(columns: Columns, names: Sequence[str]) -> Columns:
         columns.prefix,
         flags=(SUSPECT,),
         text=columns.text,
+        mixed=columns.mixed,
         within_row=columns.within_row,
     )
 

@@ -7,17 +7,21 @@ row_requests = requests(shape, row, turns="final")   # RowRequests: what to scor
 
 from pipelines.formats.content import with_policy_system
 from pipelines.formats.lines import MAX_DEPTH, parse
+from pipelines.formats.mixed import FORMATS, MIXED, PROMPT_FORMATS, check_mixed, explain_detection
 from pipelines.formats.own_columns import OwnColumns, check_column, with_principles
 from pipelines.formats.prompts import CANDIDATE, PROMPT_READER
-from pipelines.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, explain_detection, requests
+from pipelines.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, requests
 from pipelines.formats.row_shape import RowShape
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape
 
 __all__ = [
     "CANDIDATE",
+    "FORMATS",
     "MAX_DEPTH",
+    "MIXED",
     "ONLY_RESPONSE",
+    "PROMPT_FORMATS",
     "PROMPT_READER",
     "PROMPT_SHAPES",
     "ROW_READER",
@@ -30,6 +34,7 @@ __all__ = [
     "Turns",
     "Unjudgeable",
     "check_column",
+    "check_mixed",
     "detect",
     "explain_detection",
     "parse",

@@ -20,7 +20,7 @@ from pipelines.formats.content import (
 )
 from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.registry import keys_seen
-from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Unjudgeable, gather
+from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
 NO_SYSTEM = ""
@@ -161,7 +161,7 @@ def with_principles(requests: RowRequests, row: object, path: str) -> RowRequest
         return requests
     principles = tuple(value) if isinstance(value, list) else (value,)
     if not all(isinstance(principle, str) and principle.strip() for principle in principles):
-        return RowRequests(requests.names, (), tuple(Unjudgeable(name, Reason.WRONG_TYPE) for name in requests.names))
+        return requests.refused(Reason.WRONG_TYPE)
     return replace(requests, requests=tuple(replace(request, principles=principles) for request in requests.requests))
 
 

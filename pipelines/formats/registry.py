@@ -5,13 +5,13 @@ A shape is found by being in `shapes/`: a module there defines `SHAPE`, `PROMPT_
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.modules import modules_in
 from actors.records import Reason
 from pipelines.formats import shapes
-from pipelines.formats.rows import RowRequests
+from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
 
 
@@ -29,7 +29,9 @@ PROMPT_SHAPES = _find_shapes("PROMPT_SHAPE")
 Turns = Literal["final", "all"]
 
 ROW_READER = 2
-"""Version of the row reader, part of a run's identity: increase it whenever a row yields another request."""
+"""Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
+
+So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
 
 STRAY = 0.1
 """Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
@@ -55,6 +57,33 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
         return RowRequests.broken(error.reason)
 
 
+class Recognised(NamedTuple):
+    """The shapes that a row was meant to have, and the row as they read it."""
+
+    row: Row
+    shapes: Sequence[Shape]
+
+
+def recognise(row: object, known: Mapping[str, Shape]) -> Recognised:
+    """The shapes of a row without its fields that are null; of the whole row, if it has none then.
+
+    In Parquet every row has the columns of all others, and a null there is a field that the row doesn't have.
+    """
+    if not isinstance(row, dict):
+        return Recognised({}, ())
+    for fields in ({name: value for name, value in row.items() if value is not None}, row):
+        if shapes := [shape for shape in known.values() if shape.looks_like(fields)]:
+            return Recognised(fields, shapes)
+    return Recognised(row, ())
+
+
+def check_known(rows: Sequence[object], fits: Sequence[Sequence[Shape]], known: Mapping[str, Shape]) -> None:
+    """Raise `SourceError` unless at least half of the rows has a shape. `fits` are the shapes of each."""
+    recognised = sum(map(bool, fits))
+    if not recognised or 2 * recognised < len(rows):
+        raise SourceError(_no_shape_message(rows, recognised, known))
+
+
 def detect(rows: Sequence[object], known: Mapping[str, Shape] = SHAPES) -> Shape:
     """The one shape of a sample of rows, of those of scored rows or of `known`, or `SourceError`.
 
@@ -62,24 +91,17 @@ def detect(rows: Sequence[object], known: Mapping[str, Shape] = SHAPES) -> Shape
     read for the sake of a few fitting rows. Of those rows the shape must fit at least nine in ten, and no other shape more
     than one in ten: otherwise the file is a mixture, or holds its responses twice, and the user must choose.
     """
-    fits = [[shape for shape in known.values() if isinstance(row, dict) and shape.looks_like(row)] for row in rows]
-    fitting = sum(map(bool, fits))
-    votes = Counter(shape.name for fitting_shapes in fits for shape in fitting_shapes).most_common()
-    if not votes or 2 * fitting < len(rows):
-        raise SourceError(_no_shape_message(rows, fitting, known))
-    rivals = [name for name, count in votes[1:] if count > STRAY * fitting]
-    if rivals or votes[0][1] < (1 - STRAY) * fitting:
+    fits = [recognise(row, known).shapes for row in rows]
+    check_known(rows, fits, known)
+    recognised = sum(map(bool, fits))
+    votes = Counter(shape.name for row_shapes in fits for shape in row_shapes).most_common()
+    rivals = [name for name, count in votes[1:] if count > STRAY * recognised]
+    if rivals or votes[0][1] < (1 - STRAY) * recognised:
         counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
-        raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME")
+        ambiguous = sum(len(row_shapes) > 1 for row_shapes in fits) > STRAY * recognised
+        or_mixed = "" if ambiguous else ", or read each row in its own shape with --format mixed"
+        raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME{or_mixed}")
     return known[votes[0][0]]
-
-
-def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
-    """The evidence for a shape, as a sentence for the user: `messages: 50 of 50 rows have ...`."""
-    if not rows:
-        return f"{shape.name}: there are no rows to look at"
-    fitting = sum(isinstance(row, dict) and shape.looks_like(row) for row in rows)
-    return f"{shape.name}: {fitting} of {len(rows)} rows have {shape.needs}"
 
 
 def keys_seen(rows: Sequence[object]) -> str:

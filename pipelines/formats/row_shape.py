@@ -1,10 +1,12 @@
 """How the rows of a corpus are read, fixed once per run: a shape or the user's own columns, and further options."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pipelines.formats.content import SYSTEMS
+from pipelines.formats.mixed import FORMATS, MIXED, PROMPT_FORMATS
 from pipelines.formats.own_columns import OwnColumns, with_principles, without_principles
-from pipelines.formats.registry import PROMPT_SHAPES, SHAPES, Turns, requests
+from pipelines.formats.registry import Turns, requests
 from pipelines.formats.rows import RowRequests
 from pipelines.formats.shape import Shape
 
@@ -30,7 +32,17 @@ class RowShape:
 
     @property
     def _shape(self) -> Shape:
-        return self.own_columns.shape() if self.own_columns else (PROMPT_SHAPES if self.unanswered else SHAPES)[self.name]
+        return self.own_columns.shape() if self.own_columns else (PROMPT_FORMATS if self.unanswered else FORMATS)[self.name]
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether each row has a shape of its own."""
+        return self.name == MIXED and self.own_columns is None
+
+    def of_row(self, name: str) -> Self:
+        """How a row of a mixed corpus is read whose shape is known."""
+        shaped = replace(self, name=name)
+        return shaped if shaped._shape.read_turns else replace(shaped, turns="final")
 
     def requests(self, row: object) -> RowRequests:
         """The requests of a row."""

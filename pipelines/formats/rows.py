@@ -5,7 +5,7 @@ rejects another.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from actors.errors import Rejected
@@ -44,12 +44,17 @@ class RowRequests:
     """The responses of a row, as requests or rejections.
 
     `names` are its responses in row order, at least one and each once; every one of them is either a response of one
-    of the `requests` or in `rejected`.
+    of the `requests` or in `rejected`. `shape` is the shape of the row, if it is one of a mixed corpus.
     """
 
     names: tuple[str, ...]
     requests: tuple[ScoreRequest, ...]
     rejected: tuple[Unjudgeable, ...]
+    shape: str | None = None
+
+    def refused(self, reason: Reason) -> Self:
+        """The same responses, all rejected for this reason."""
+        return replace(self, requests=(), rejected=tuple(Unjudgeable(name, reason) for name in self.names))
 
     @classmethod
     def broken(cls, reason: Reason) -> Self:

@@ -8,7 +8,7 @@ from actors.contracts.judge import Judge
 from actors.engine import engine_arguments
 from actors.records import Reasoning
 from actors.reward_model import RewardModel
-from pipelines.formats import PROMPT_READER, ROW_READER
+from pipelines.formats import PROMPT_READER, PROMPT_SHAPES, ROW_READER, SHAPES
 from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.scored_corpus.manifest import Manifest, provenance
 from pipelines.settings.run_settings import JudgingSettings
@@ -37,6 +37,7 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
         "engine": settings.engine.engine,
         **engine_arguments.arguments_identity(settings.engine),
         "shape": rows.name,
+        **({"shapes": sorted(PROMPT_SHAPES if rows.unanswered else SHAPES)} if rows.is_mixed else {}),
         "own_columns": rows.own_columns and rows.own_columns.recorded(),
         **({"principle_column": column} if (column := rows.principle_column) else {}),
         **({"prompt_reader": PROMPT_READER} if rows.unanswered else {"row_reader": ROW_READER}),

@@ -80,9 +80,9 @@ def _with_ids(row: PromptRow, rendered: RenderedRequest) -> PromptRow:
 
 def prepare_prompts(table: pa.Table, preparation: PromptPreparation) -> pa.Table:
     """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `PromptRow`, pickled."""
-    rows, carried = parse_rows(table, preparation.preparation)
+    rows, repeated = parse_rows(table, preparation.preparation)
     blobs = pa.array([pickle.dumps(row) for row in preparation.rows(rows)], pa.large_binary())
-    return append_prepared(table, blobs, carried)
+    return append_prepared(table, blobs, repeated)
 
 
 def read_prompt_rows(table: pa.Table) -> list[PromptRow | None]:

@@ -16,12 +16,16 @@ from actors.text.reasoning import count_reasoning
 from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, find_corpus, limit_files
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.formats import (
+    FORMATS,
+    MIXED,
+    PROMPT_FORMATS,
     PROMPT_SHAPES,
     SHAPES,
     OwnColumns,
     RowShape,
     Shape,
     check_column,
+    check_mixed,
     detect,
     explain_detection,
     parse,
@@ -75,23 +79,24 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
     files, left_out = find_corpus(corpus.inputs)
     sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
-    shape = shape_of(corpus, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
+    shape = shape_of(corpus, own_columns, sample, unanswered=unanswered)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     reasoning = model.reasoning_by(settings.render)
+    row_shape = RowShape(shape.name, corpus.turns.value, own_columns, corpus.principle_column, unanswered)
     columns = columns_of(
         carried_columns(files, objects),
         model,
         settings.prefix,
         reserved,
         drawn=unanswered,
+        mixed=row_shape.is_mixed,
         reasoning=reasoning,
         text=_keeps_text(settings),
     )
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
         files = limit_files(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
-    row_shape = RowShape(shape.name, corpus.turns.value, own_columns, corpus.principle_column, unanswered)
     preparation = Preparation(model, settings.render, row_shape, columns)
     check_principles(preparation, sample)
     check_reasoning(preparation, sample)
@@ -116,12 +121,14 @@ def columns_of(
     reserved: tuple[str, ...] = (),
     *,
     drawn: bool = False,
+    mixed: bool = False,
     reasoning: Reasoning | None = None,
     text: bool = True,
 ) -> Columns:
     """The columns of a run.
 
-    `drawn`: a policy generates the responses; `reasoning`: how reasoning is treated; `text`: parts hold responses' texts.
+    `drawn`: a policy generates the responses; `mixed`: each row has a shape of its own; `reasoning`: how reasoning is
+    treated; `text`: parts hold responses' texts.
     """
     family = model.family
     is_judge = isinstance(family, Judge)
@@ -135,6 +142,7 @@ def columns_of(
         trace=is_judge and model.judge.trace,
         drawn=drawn,
         text=text,
+        mixed=mixed,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else (),
     )
@@ -215,7 +223,7 @@ def rows_and_bytes(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[
 def row_shape_of(rows: RowSettings, sample: Sequence[object], *, unanswered: bool = False) -> RowShape:
     """How rows are read, as the settings say or as a sample shows it. Raises a `UserError` if no shape fits."""
     own_columns = own_columns_of(rows, unanswered=unanswered)
-    shape = shape_of(rows, own_columns, sample, PROMPT_SHAPES if unanswered else SHAPES)
+    shape = shape_of(rows, own_columns, sample, unanswered=unanswered)
     return RowShape(shape.name, rows.turns.value, own_columns, rows.principle_column, unanswered)
 
 
@@ -236,19 +244,19 @@ def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns
 
 
 def shape_of(
-    rows: RowSettings,
-    own_columns: OwnColumns | None,
-    sample: Sequence[object],
-    shapes: Mapping[str, Shape] = SHAPES,
+    rows: RowSettings, own_columns: OwnColumns | None, sample: Sequence[object], *, unanswered: bool = False
 ) -> Shape:
     """The shape of the rows: the named one, or else detected from a sample. Raises a `UserError` if there is none."""
-    if rows.format is not None and rows.format not in shapes:
-        raise SettingsError(f"--format {rows.format} is no shape that Assay knows here; it knows {', '.join(shapes)}")
+    shapes, formats = (PROMPT_SHAPES, PROMPT_FORMATS) if unanswered else (SHAPES, FORMATS)
+    if rows.format is not None and rows.format not in formats:
+        raise SettingsError(f"--format {rows.format} is no shape that Assay knows here; it knows {', '.join(formats)}")
+    if rows.format == MIXED and sample:
+        check_mixed(sample, shapes)
     if own_columns is not None:
         own_columns.check(sample)
         shape = own_columns.shape()
     elif rows.format is not None:
-        shape = shapes[rows.format]
+        shape = formats[rows.format]
     elif sample:
         shape = detect(sample, shapes)
     else:

@@ -16,8 +16,8 @@ from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
 from actors.text.reasoning import final_answer
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
-from pipelines.formats import RowRequests, RowShape, Unjudgeable, parse
-from pipelines.scored_corpus.columns import Columns, scalar_column
+from pipelines.formats import RowRequests, RowShape, parse
+from pipelines.scored_corpus.columns import SHAPE, Columns, scalar_column
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,27 @@ def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
 
     The pickle is written and read within one run, and never stored. As Arrow columns it would be lists nested three deep.
     """
-    rows, carried = parse_rows(table, preparation)
-    return append_prepared(table, render_table(rows, preparation), carried)
+    rows, repeated = parse_rows(table, preparation)
+    return append_prepared(table, render_table(rows, preparation), repeated)
 
 
 def parse_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
-    """The requests of raw rows, None for a range without a row; and the carried columns."""
-    return (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
+    """The requests of raw rows, None for a range without a row; and the columns that their responses repeat."""
+    rows, carried = (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
+    return rows, with_shapes(carried, rows, preparation.columns)
 
 
-def append_prepared(table: pa.Table, prepared: pa.Array, carried: pa.Table) -> pa.Table:
-    """The ranges of raw rows, their carried columns, and the pickled row of each."""
+def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Columns) -> pa.Table:
+    """The table with a column of its rows' shapes; unchanged if they all have the same one."""
+    if not columns.mixed:
+        return table
+    return table.append_column(columns.prefix + SHAPE, pa.array([row and row.shape for row in rows], pa.string()))
+
+
+def append_prepared(table: pa.Table, prepared: pa.Array, repeated: pa.Table) -> pa.Table:
+    """The ranges of raw rows, the columns that their responses repeat, and the pickled row of each."""
     columns = {name: table.column(name) for name in (FILE, START, END)} | {PREPARED: prepared}
-    return pa.table(columns | dict(zip(carried.column_names, carried.columns, strict=True)))
+    return pa.table(columns | dict(zip(repeated.column_names, repeated.columns, strict=True)))
 
 
 def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
@@ -172,7 +180,7 @@ def _json_requests(value: dict[str, Any] | Reason | None, preparation: Preparati
     requests = preparation.requests(value)
     if preparation.columns.collision(value):
         # Two fields of one name in an output row would be ambiguous for its readers.
-        return RowRequests(requests.names, (), tuple(Unjudgeable(name, Reason.COLUMN_COLLISION) for name in requests.names))
+        return requests.refused(Reason.COLUMN_COLLISION)
     return requests
 
 

@@ -181,8 +181,8 @@ class CandidateSampler:
     def _render(self, requests: Sequence[ScoreRequest]) -> list[RenderedRequest]:
         return renderer(self._preparation.model, self._preparation.render).render(requests)
 
-    def table(self, carried: pa.Table, rows: Sequence[PromptCandidates | None]) -> tuple[pa.Table, list[Score]]:
-        """The rows of a part, and their scores: for each row of `carried`, a row per response, with its columns repeated.
+    def table(self, block: pa.Table, rows: Sequence[PromptCandidates | None]) -> tuple[pa.Table, list[Score]]:
+        """The rows of a part, and their scores: for each row of `block`, a row per response, with its columns repeated.
 
         None in `rows` stands for a piece of the file without a row, such as blank lines, and gives none.
         """
@@ -191,7 +191,7 @@ class CandidateSampler:
             (position, row, *response) for position, row in enumerate(rows) if row is not None for response in row.responses
         ]
         positions = pa.array([position for position, *_ in responses], pa.int64())
-        repeated = carried.select(columns.carried.names).take(positions)
+        repeated = block.select(columns.repeated.names).take(positions)
         scored = [(row.row, name, row.prompt_hash, score) for _, row, name, score, _ in responses]
         candidates = [candidate for *_, candidate in responses]
         table = columns.table(repeated, scored, candidates, list(map(self._judged_text, candidates)))

@@ -16,6 +16,8 @@ from pipelines.corpus.readers import RECORD, RESERVED
 from pipelines.storage import open_read
 
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
+SHAPE = "shape"
+"""The shape of the input row; only in runs over mixed corpora."""
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
@@ -40,8 +42,8 @@ class Columns:
 
     `steps`: the model also gives a reward for each step of a response. `votes`: it is a judge that gives several judgements.
     `trace`: the judge's texts are kept. `drawn`: a policy generated the responses. `refined`: some responses are edits of
-    others. `flags`: our boolean columns that only some corpora have. `reserved`: names kept free for a corpus to be made
-    from this one; neither this corpus nor its input may have them.
+    others. `mixed`: each row has a shape of its own. `flags`: our boolean columns that only some corpora have. `reserved`:
+    names kept free for a corpus to be made from this one; neither this corpus nor its input may have them.
     """
 
     carried: pa.Schema
@@ -54,6 +56,7 @@ class Columns:
     trace: bool = False
     drawn: bool = False
     refined: bool = False
+    mixed: bool = False
     text: bool = False
     """Whether parts hold the text of each response. They do unless a setting or an older version left it out."""
     within_row: bool = False
@@ -62,6 +65,19 @@ class Columns:
     @property
     def ours(self) -> pa.Schema:
         """Assay's columns. `row` and `response_name` identify a response; `prompt_hash` groups responses to a prompt."""
+        return pa.schema([*self._of_row, *self._of_response])
+
+    @property
+    def repeated(self) -> pa.Schema:
+        """The columns whose value is that of the input row for each of its responses: the carried ones, and `shape`."""
+        return pa.schema([*self.carried, *self._of_row])
+
+    @property
+    def _of_row(self) -> pa.Schema:
+        return pa.schema([(self.prefix + SHAPE, pa.string())] if self.mixed else [])
+
+    @property
+    def _of_response(self) -> pa.Schema:
         fields = [
             (ROW, pa.string()),
             (RESPONSE, pa.string()),
@@ -118,12 +134,12 @@ class Columns:
 
     def table(
         self,
-        carried: pa.Table,
+        repeated: pa.Table,
         rows: Sequence[tuple[str, str, str | None, Score]],
         candidates: Sequence[GeneratedCandidate | None] = (),
         texts: Sequence[str | None] = (),
     ) -> pa.Table:
-        """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `carried`.
+        """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `repeated`.
 
         `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
         judged text of each response; it is read only if `self.text`.
@@ -154,8 +170,8 @@ class Columns:
             *([[list(map(_trace_entry, score.trace)) for score in scores]] if self.trace else []),
             *([[score.reasoned for score in scores]] if REASONED in self.flags else []),
         ]
-        ours = [pa.array(column, field.type) for column, field in zip(values, self.ours, strict=True)]
-        return pa.table([*carried.columns, *ours], self.schema)
+        ours = [pa.array(column, field.type) for column, field in zip(values, self._of_response, strict=True)]
+        return pa.table([*repeated.columns, *ours], self.schema)
 
 
 _DRAWN = [(CANDIDATE, pa.string()), (FINISH_REASON, pa.string()), (CANDIDATE_TOKENS, pa.int32())]

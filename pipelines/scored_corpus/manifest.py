@@ -146,6 +146,7 @@ class Manifest:
             "drawn": self.columns.drawn,
             "refined": self.columns.refined,
             "text": self.columns.text,
+            "mixed": self.columns.mixed,
             "within_row": self.columns.within_row,
             "flags": self.columns.flags,
             "reserved": self.columns.reserved,
@@ -189,7 +190,7 @@ def read_manifest(folder: str) -> Manifest | None:
         files = tuple(InputFile(**(entry | {"kind": FileKind(entry["kind"])})) for entry in document["files"])
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
         # Absent in manifests of older versions, where they are off.
-        flags = ("steps", "votes", "trace", "drawn", "refined", "text", "within_row")
+        flags = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
         optional: dict[str, Any] = {name: document.get(name, False) for name in flags}
         optional |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
         columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **optional)

@@ -17,7 +17,7 @@ from actors.text.reasoning import split_reasoning
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_policy_system
 from pipelines.scored_corpus.candidates import Candidate, LeftOut
-from pipelines.scored_corpus.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, Columns
+from pipelines.scored_corpus.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 from pipelines.scored_corpus.json_lines import has_json
 from pipelines.scored_corpus.manifest import Manifest
@@ -93,7 +93,8 @@ class Reader:
     @property
     def reads(self) -> list[str]:
         """The columns to read from the parts."""
-        names = (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *([CANDIDATE] if self.columns.drawn else []))
+        mixed, drawn = [SHAPE] if self.columns.mixed else [], [CANDIDATE] if self.columns.drawn else []
+        names = (*mixed, ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *drawn)
         carried = [*self._record, *self.carried] if self.columns.is_json else self.columns.carried.names
         needed = [*carried, *(self.columns.prefix + name for name in names), *(self.where.columns if self.where else ())]
         return list(dict.fromkeys(needed))
@@ -182,7 +183,9 @@ class Reader:
                 raise SourceError(f"a scored row's own record can't be read again: {error}") from error
         else:
             row = {name: response[name] for name in self.columns.carried.names}
-        return self.shape.requests(row)
+        # By the name that stands beside it: a shape that is added later must not change how older rows are read.
+        shape = self.shape.of_row(response[self.columns.prefix + SHAPE]) if self.columns.mixed else self.shape
+        return shape.requests(row)
 
 
 def _responses(table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[dict[str, Any], bool]]:

@@ -29,6 +29,7 @@ from pipelines.scored_corpus.columns import (
 from pipelines.scored_corpus.label_agreement import label_agreement
 from pipelines.scored_corpus.part_files import dataset, unreadable_parts
 from pipelines.scored_corpus.parts import Counts, Parts, unreadable
+from pipelines.scored_corpus.shape_counts import count_shapes
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -59,6 +60,8 @@ class Summary:
     flags: Mapping[str, int] = field(default_factory=dict)
     completion_tokens: int = 0
     orders: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, int] = field(default_factory=dict)
+    """Of a mixed corpus the input rows of each shape, the most frequent first, without those of none or two."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     """How far rewards agree with the corpus' labels (`pipelines.scored_corpus.label_agreement`); empty if it has none."""
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -112,7 +115,8 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
         quantiles = {name: values for name, values in all_quantiles.items() if values is not None}
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
-        truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders, labels,
+        truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders,
+        count_shapes(parts, columns) if columns.mixed else {}, labels,
     )  # fmt: skip
 
 

@@ -68,12 +68,12 @@ def outcomes_of(rows: Sequence[PreparedRow | None], scores: Sequence[Scores]) ->
 
 
 def scored_table(columns: Columns, table: pa.Table, rows: Sequence[str], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
-    """One row per response: the carried columns of its row in `table`, repeated, and ours. `rows` are the rows' names."""
+    """One row per response: the columns of its row in `table`, repeated, and ours. `rows` are the rows' names."""
     row_indices = [i for i, row_outcomes in enumerate(outcomes) for _ in row_outcomes]
-    carried = table.select(columns.carried.names).take(pa.array(row_indices, pa.int64()))
+    repeated = table.select(columns.repeated.names).take(pa.array(row_indices, pa.int64()))
     scored = [(row, outcome) for row, row_outcomes in zip(rows, outcomes, strict=True) for outcome in row_outcomes]
     return columns.table(
-        carried,
+        repeated,
         [(row, outcome.response, outcome.prompt_hash, outcome.score) for row, outcome in scored],
         texts=[outcome.text for _, outcome in scored],
     )

@@ -28,7 +28,9 @@ class RowSettings(Settings):
     """Where a row holds its prompt and its responses."""
 
     format: str | None = Field(
-        default=None, description="shape of the rows; default: detected from a sample", json_schema_extra=MATTERS
+        default=None,
+        description="shape of the rows; mixed: each row has its own; default: detected from a sample",
+        json_schema_extra=MATTERS,
     )
     prompt_column: str | None = Field(
         default=None,

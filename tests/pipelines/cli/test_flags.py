@@ -6,14 +6,14 @@ from click.testing import CliRunner
 from actors.reward_model import families
 from pipelines.cli.app import cli
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.formats import PROMPT_SHAPES, SHAPES
+from pipelines.formats import FORMATS, PROMPT_FORMATS
 
 LISTED = [
-    ("score", "--format", SHAPES),
-    ("plan", "--format", SHAPES),
-    ("ensemble", "--format", SHAPES),
-    ("refine", "--format", PROMPT_SHAPES),
-    ("sample", "--format", {*PROMPT_SHAPES, *SHAPES}),
+    ("score", "--format", FORMATS),
+    ("plan", "--format", FORMATS),
+    ("ensemble", "--format", FORMATS),
+    ("refine", "--format", PROMPT_FORMATS),
+    ("sample", "--format", {*PROMPT_FORMATS, *FORMATS}),
     ("score", "--family", families()),
     ("pairs", "--for", PAIR_FORMATS),
     ("export", "--for", {*PAIR_FORMATS, *RESPONSE_FORMATS}),

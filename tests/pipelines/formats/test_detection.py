@@ -53,6 +53,14 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("ultrafeedback", {"instruction": "q", "models": ["m"], "completions": [{"model": "m", "response": "a"}]}),
     ("judgebench", {"question": "q", "response_A": "a", "response_B": "b", "label": "A>B"}),
     ("rm-bench", {"prompt": "q", "chosen": ["a"], "rejected": ["b"]}),
+    ("prompt-responses", {"prompt": "q", "responses": ["a", "b"]}),
+    ("prompt-responses", {"prompt": [user("q")], "responses": ["a"], "response": None}),
+    ("rmb", {"pair_uid": "1", "conversation_input": [user("q")], "chosen": {"answer": "a"}, "reject": {"answer": "b"}}),
+    (
+        "rmb",
+        {"bon_uid": "1", "conversation_input": [user("q")], "bon_best": {"answer": "a"}, "loser_list": [{"answer": "b"}]},
+    ),
+    ("llmbar", {"input": "q", "output_1": "a", "output_2": "b", "label": 1}),
 ]
 
 
@@ -162,6 +170,9 @@ APART: list[tuple[str, dict[str, Any]]] = [
     ("ultrafeedback", {"instruction": ANSWERED, "completions": [{"response": "9"}]}),
     ("judgebench", {"question": ANSWERED, "response_A": "9", "response_B": "8"}),
     ("rm-bench", {"prompt": ANSWERED, "chosen": ["9"], "rejected": ["8"]}),
+    ("prompt-responses", {"prompt": ANSWERED, "responses": ["9"]}),
+    ("rmb", {"conversation_input": ANSWERED, "chosen": {"answer": "9"}, "reject": {"answer": "8"}}),
+    ("llmbar", {"input": ANSWERED, "output_1": "9", "output_2": "8"}),
 ]
 TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "nemo-text"}
 """Their turns are one list."""
@@ -272,6 +283,11 @@ def test_every_shape_has_an_example() -> None:
     assert {name for name, _ in EXAMPLES} == set(SHAPES)
 
 
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, row in EXAMPLES if name != "prompt-responses"], ids=str)
+def test_responses_that_another_shape_carries_are_none_of_its_own(name: str, row: dict[str, Any]) -> None:
+    assert [shape.name for shape in SHAPES.values() if shape.looks_like(row | {"responses": ["x", "y"]})] == [name]
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -284,6 +300,13 @@ def test_every_shape_has_an_example() -> None:
         {"instruction": "q", "completions": ["a", "b"]},
         {"input": "q", "output": 5},
         {"instruction": "q", "input": "x"},
+        {"prompt": "q", "responses": []},
+        {"prompt": "q", "responses": [said("a")]},
+        {"conversation_input": "q", "chosen": {"answer": "a"}, "reject": {"answer": "b"}},
+        {"conversation_input": [user("q")], "chosen": {"answer": "a"}},
+        {"conversation_input": [user("q")], "bon_best": {"answer": "a"}},
+        {"input": "q", "output_1": "a"},
+        {"instruction": "q", "input": "x", "output_1": "a", "output_2": "b"},
     ],
     ids=str,
 )

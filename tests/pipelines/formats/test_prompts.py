@@ -142,8 +142,10 @@ ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], set[str]]] = {
     "ultrafeedback": (lambda prompt: {"instruction": prompt, "completions": [{"model": "m", "response": "a"}]}, set()),
     "judgebench": (lambda prompt: {"question": prompt, "response_A": "a", "response_B": "b", "label": "A>B"}, set()),
     "rm-bench": (lambda prompt: {"prompt": prompt, "chosen": ["a"], "rejected": ["b"]}, set()),
+    "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, set()),
+    "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, set()),
 }
-NO_PROMPTS = {"nemo-text": "text", "nemo-rl": "context", "helpsteer3": "context"}
+NO_PROMPTS = {"nemo-text": "text", "nemo-rl": "context", "helpsteer3": "context", "rmb": "conversation_input"}
 """Shapes of scored rows whose fields no shape of prompts has."""
 
 

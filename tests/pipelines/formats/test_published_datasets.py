@@ -465,6 +465,69 @@ def test_a_bad_input_or_output(given: object, output: object, reason: Reason) ->
     assert refused_all("input-output", {"input": given, "output": output}) is reason
 
 
+# --- benchmarks ----------------------------------------------------------------------------------------------------
+
+
+def test_rewardbench_1_is_a_pair_of_texts() -> None:
+    row = {"prompt": "q", "chosen": "a", "chosen_model": "m", "rejected": "b", "rejected_model": "n", "subset": "hep-cpp"}
+    assert detect([row | {"id": 1}]) is SHAPES["preference"]
+    asked = read("preference", row | {"id": 1})
+    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen": "a", "rejected": "b"})
+    assert contexts(read("preference", row | {"prompt": [user("q"), said("a"), user("r")]})) == [LONG]  # its prior sets
+
+
+def test_rewardbench_2_has_one_or_more_right_completions() -> None:
+    counts = {"num_correct": 2, "num_incorrect": 1, "total_completions": 3, "models": ["m", "n", "o"]}
+    row = {"id": "tied:1", "prompt": "q", "chosen": ["a", "b"], "rejected": ["c"], **counts, "subset": "Ties"}
+    row |= {"additional_metadata": {"category": None}}
+    assert detect([row]) is SHAPES["rm-bench"]
+    asked = read("rm-bench", row)
+    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen[0]": "a", "chosen[1]": "b", "rejected[0]": "c"})
+
+
+def rmb_answer(text: object) -> dict[str, Any]:
+    return {"llm_name": "m", "answer": text}
+
+
+RMB_ASKED = {"conversation_input": [{**user("q"), "language": "English"}], "category_path": "Pairwise_set/Helpfulness/Chat"}
+
+
+def test_a_pair_of_rmb() -> None:
+    row = {"pair_uid": "1", **RMB_ASKED, "chosen": rmb_answer("a") | {"score": 4.5}, "reject": rmb_answer("b")}
+    assert detect([row]) is SHAPES["rmb"]
+    asked = read("rmb", row)
+    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen": "a", "rejected": "b"})
+    half = {key: value for key, value in row.items() if key != "reject"}
+    assert refused(read("rmb", half)) == {"rejected": Reason.MISSING_FIELD}
+    assert refused(read("rmb", row | {"reject": "b"})) == {"rejected": Reason.WRONG_TYPE}
+    assert refused(read("rmb", row | {"reject": rmb_answer(["b", "c"])})) == {"rejected": Reason.WRONG_TYPE}
+
+
+def test_the_best_of_several_of_rmb() -> None:
+    row = {"bon_uid": "1", **RMB_ASKED, "bon_best": rmb_answer("a"), "loser_list": [rmb_answer("b"), rmb_answer("")]}
+    assert detect([row]) is SHAPES["rmb"]
+    asked = read("rmb", row)
+    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen[0]": "a", "rejected[0]": "b"})
+    assert refused(asked) == {"rejected[1]": Reason.EMPTY_CONTENT}
+    assert refused_all("rmb", row | {"loser_list": []}) is Reason.NO_MESSAGES
+    both = read("rmb", row | {"chosen": rmb_answer("c"), "reject": rmb_answer("d")})
+    assert both.names == ("chosen[0]", "rejected[0]", "rejected[1]", "chosen", "rejected")
+
+
+def test_llmbar_numbers_its_outputs() -> None:
+    row = {"input": "q", "output_1": "a", "output_2": "b", "label": 2}
+    assert detect([row]) is SHAPES["llmbar"]
+    assert (contexts(read("llmbar", row)), judged(read("llmbar", row))) == ([ASKED], {"output_1": "a", "output_2": "b"})
+    assert refused(read("llmbar", row | {"output_2": None})) == {"output_2": Reason.EMPTY_CONTENT}
+
+
+def test_each_of_a_list_of_responses_is_judged() -> None:
+    asked = read("prompt-responses", {"prompt": "q", "responses": ["a", " ", said("c"), ["d", "e"]], "system": "s"})
+    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"responses[0]": "a", "responses[2]": "c"})
+    assert refused(asked) == {"responses[1]": Reason.EMPTY_CONTENT, "responses[3]": Reason.WRONG_TYPE}
+    assert refused_all("prompt-responses", {"prompt": "q", "responses": "a"}) is Reason.WRONG_TYPE
+
+
 # --- real data -----------------------------------------------------------------------------------------------------
 
 

@@ -16,4 +16,4 @@ def test_every_file_holds_a_shape_and_every_shape_has_a_name_of_its_own() -> Non
     assert sorted(SHAPES) == sorted(shape.name for shape in answered)
     assert sorted(PROMPT_SHAPES) == sorted(shape.name for shape in prompts)
     assert (len(SHAPES), len(PROMPT_SHAPES)) == (len(answered), len(prompts))
-    assert len(MODULES) >= 19
+    assert len(MODULES) >= 22
