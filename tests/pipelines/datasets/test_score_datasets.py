@@ -88,8 +88,9 @@ def ids(dataset: Dataset) -> list[int]:
 
 def test_columns_come_back_type_for_type_and_every_response_is_there(table: pa.Table, graded: Dataset) -> None:
     found = table_of(graded).sort_by("id")
-    assert found.schema.equals(Columns(CARRIED, OUTPUTS, "").schema)
+    assert found.schema.equals(Columns(CARRIED, OUTPUTS, "", text=True).schema)
     assert found.select(CARRIED.names).equals(table)
+    assert found.column("response_text").to_pylist() == [row["messages"][-1]["content"] for row in table.to_pylist()]
     statuses = list(zip(found.column("status").to_pylist(), found.column("reason").to_pylist(), strict=True))
     assert statuses == [("scored", None) if at % 10 else ("rejected", "control_token") for at in range(COUNT)]
     assert [reward is None for reward in found.column("reward").to_pylist()] == [at % 10 == 0 for at in range(COUNT)]
@@ -98,7 +99,7 @@ def test_columns_come_back_type_for_type_and_every_response_is_there(table: pa.T
 def test_a_dataset_is_scored_as_a_folder_is(tmp_path: Path, table: pa.Table, graded: Dataset) -> None:
     pq.write_table(table, tmp_path / "c.parquet")
     pipelines.score(str(tmp_path / "c.parquet"), str(tmp_path / "out"), model="tiny-attributes", engine="fake")
-    names = [name for name in Columns(CARRIED, OUTPUTS, "").schema.names if name != "row"]
+    names = [name for name in Columns(CARRIED, OUTPUTS, "", text=True).schema.names if name != "row"]
     of_folder = [{name: row[name] for name in names} for row in scored(tmp_path / "out")]
     assert [{name: row[name] for name in names} for row in table_of(graded).sort_by("id").to_pylist()] == of_folder
 

@@ -160,6 +160,7 @@ def as_earlier(folder: str, output: Path) -> ChooseSettings:
     choose(folder, output, fields=False)
     document = json.loads((output / "choose.json").read_text())
     del document["settings"]["fields"]
+    document["asked"] = "keep: best"
     (output / "choose.json").write_text(json.dumps(document))
     return ChooseSettings(scored=folder, output=str(output), keep=Choose.BEST, per="row")
 
