@@ -67,10 +67,11 @@ def commands() -> Iterator[Shown]:
 
 
 def words_of(line: str) -> tuple[str, ...]:
-    """Without comments, variables that are set for it, and what sends it to the background."""
+    """Without comments, variables set for it, the file that its output goes to, and what sends it to the background."""
     words = shlex.split(_SUBSTITUTION.sub("X", line), comments=True)
     while words and _ASSIGNMENT.fullmatch(words[0]):
         words = words[1:]
+    words = words[: words.index(">")] if ">" in words else words
     return tuple(word for word in words if word != "&")
 
 
