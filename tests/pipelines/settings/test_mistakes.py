@@ -23,7 +23,7 @@ from pipelines.settings.recipe import Recipe, read_recipe
 from pipelines.settings.run_settings import CheckSettings, DatasetSampleSettings, ScoreSettings
 from tests.support.settings import steps
 
-EVERY = [
+EVERY: list[type[Settings]] = [
     *steps().values(),
     *(CheckSettings, PlanSettings, LayoutSettings, DatasetSampleSettings),
     *(EndpointSettings, AddressSettings, SingleModelSettings),
@@ -83,7 +83,7 @@ def error_types(settings: type[Settings]) -> set[str]:
 
 
 def test_every_type_of_error_has_its_words() -> None:
-    found = set[str]().union(*(error_types(settings) for settings in EVERY))
+    found = {kind for settings in EVERY for kind in error_types(settings)}
     special = {"missing", "extra_forbidden", "invalid_key", "string_pattern_mismatch"}
     assert found - ALLOWED.keys() - special == set()
     assert len(found) > 15
