@@ -138,6 +138,7 @@ def test_a_mistake_in_a_python_call(name: str, value: Any, said: str) -> None:
     options = {"inputs": "c.jsonl", "output": "o", "model": "tiny-scalar", name: value}
     found = refusal(lambda: pipelines.score(options.pop("inputs"), options.pop("output"), **options))
     assert found.startswith(f"{name}{said}")
+    assert "; " not in found
 
 
 @pytest.mark.parametrize(("name", "value", "said"), SAID.values(), ids=SAID)
