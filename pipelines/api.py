@@ -12,7 +12,6 @@ from typing import Any, overload
 from ray.data import Dataset
 
 from pipelines.datasets import sample_datasets, score_datasets
-from pipelines.datasets.score_datasets import read_scored
 from pipelines.ensembles import score_ensemble
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports import export_commands
@@ -42,6 +41,8 @@ __all__ = [
     "top_fraction",
     "top_k",
 ]
+
+read_scored = setting_names()(score_datasets.read_scored)
 
 
 @overload

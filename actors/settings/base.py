@@ -24,10 +24,11 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_and_expand(cls, values: Any) -> Any:
-        """Check the raw values; nested sections that are `Settings` objects have been checked already."""
-        check_no_credentials(values)
-        return cls.expand(values)
+    def _expand_and_check(cls, values: Any) -> Any:
+        """Check the raw values in their full form; sections that are `Settings` objects have been checked already."""
+        full = cls.expand(values)
+        check_no_credentials(full)
+        return full
 
     @classmethod
     def expand(cls, values: Any) -> Any:

@@ -83,7 +83,7 @@ def error_types(settings: type[Settings]) -> set[str]:
 
 
 def test_every_type_of_error_has_its_words() -> None:
-    found = set[str]().union(*(error_types(settings) for settings in EVERY))
+    found = {kind for settings in EVERY for kind in error_types(settings)}
     special = {"missing", "extra_forbidden", "invalid_key", "string_pattern_mismatch"}
     assert found - ALLOWED.keys() - special == set()
     assert len(found) > 15
@@ -138,6 +138,7 @@ def test_a_mistake_in_a_python_call(name: str, value: Any, said: str) -> None:
     options = {"inputs": "c.jsonl", "output": "o", "model": "tiny-scalar", name: value}
     found = refusal(lambda: pipelines.score(options.pop("inputs"), options.pop("output"), **options))
     assert found.startswith(f"{name}{said}")
+    assert "; " not in found
 
 
 @pytest.mark.parametrize(("name", "value", "said"), SAID.values(), ids=SAID)

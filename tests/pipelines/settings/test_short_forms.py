@@ -1,5 +1,6 @@
 """What people write in recipes: a bare value for a section, a setting beside its section, one value for a list."""
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,19 @@ def test_every_list_takes_one_text(step: str, name: str) -> None:
     given = needed if step in ("choose", "pairs", "export") or name == "inputs" else {**needed, "inputs": "c.jsonl"}
     assert full_form({**given, name: "one"}, step) == full_form({**given, name: ["one"]}, step)
     assert len(_lists()) >= 8
+
+
+class _Address(os.PathLike[str]):
+    """A path in a store, with a password in it."""
+
+    def __fspath__(self) -> str:
+        return "https://me:secret@store/x"
+
+
+def test_a_path_object_holds_no_credential_either() -> None:
+    with pytest.raises(SettingsError, match=r"^output holds an address with a user's name or password") as caught:
+        validate(ScoreSettings, {**FULL, "output": _Address()})
+    assert "secret" not in str(caught.value)
 
 
 def test_a_setting_in_two_places_is_refused() -> None:
