@@ -37,21 +37,29 @@ def check_steps(steps: Mapping[str, Any]) -> None:
     _check_folders(later)
     if not runs:
         return
+    filtered = {storage.absolute(folder): storage.absolute(step.scored) for folder, step in _filtered(later)}
     planned: dict[str, Columns] = {}
     for name, step in later.items():
         if read_finished_step(name, step) is not None:
             continue  # done by an earlier run of the recipe: its input may be gone
         folder = storage.absolute(step.scored)
+        folder = filtered.get(folder, folder)  # what the recipe's filter keeps has the columns of what it filters
         if (run := runs.get(folder)) is None:
             if any(storage.overlap(folder, other) for other in runs):
                 continue  # a folder inside the run's, such as an ensemble's models/: it doesn't exist yet
-            columns = scored_folder.read_scored_manifest(folder).columns
+            columns = scored_folder.read_scored_manifest(folder, name).columns
         else:
             columns = planned[run] = planned.get(run) or _COLUMNS_OF_RUN[run](steps[run])
         if name in jobs:
             export_job.check_ahead(jobs[name], columns)
         else:
             filter_corpus.check_ahead(step, columns)
+
+
+def _filtered(later: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The folders that the recipe's filter writes, each with the step."""
+    step = later.get("filter")
+    return [] if step is None else [(folder, step) for folder in (step.output, step.rest) if folder is not None]
 
 
 def read_finished_step(name: str, step: Any) -> KeepSummary | ExportSummary | None:

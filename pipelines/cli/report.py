@@ -1,7 +1,6 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -26,6 +25,7 @@ from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, Re
 from pipelines.storage import absolute
 
 _MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
+_RPO_SETTING = "gt_reward_scale"  # NeMo-Aligner's own name, to be copied as it is
 _REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
 
 
@@ -171,12 +171,14 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
     _show_place(console, settings.output)
 
 
-def show_exported(output: str, summary: ExportSummary, noun: str, advice: Mapping[str, Any] | None = None) -> None:
+def show_exported(output: str, summary: ExportSummary, noun: str) -> None:
     """Print the summary of an export; `noun` is what its rows are, such as pairs."""
     console = Console(highlight=False)
     console.print(
         f"{summary.rows:,} {noun} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
     )
+    if summary.taken:
+        console.print(f"Taken: {summary.taken}", soft_wrap=True)
     left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
     if any(left.values()):
         console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)
@@ -193,8 +195,9 @@ def show_exported(output: str, summary: ExportSummary, noun: str, advice: Mappin
             f"{', '.join(summary.left_fields)}",
             soft_wrap=True,
         )
-    for name, value in (advice or {}).items():
-        console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+    for name, value in (summary.scale or {}).items():
+        shown = name if name == _RPO_SETTING else name.replace("_", " ")
+        console.print(f"{shown}: {value}", soft_wrap=True)
     if summary.made_up:
         console.print(_MADE_UP)
     console.print(f"Written to {output}", soft_wrap=True)

@@ -114,12 +114,10 @@ def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary
         click.echo(json.dumps(summary.as_json()))
     else:
         from pipelines.cli import report
-        from pipelines.exports import export_commands
 
         show()
         for job, exported in scored.made:
-            advice = export_commands.advice(job.settings.get("trainer"), exported)
-            report.show_exported(job.output, exported, _ROWS[job.kind.name], advice)
+            report.show_exported(job.output, exported, _ROWS[job.kind.name])
     scored.check_scored()
 
 
@@ -148,22 +146,20 @@ def do_pairs(settings: PairSettings, as_json: bool) -> None:
     """Run `pairs`, and print its summary."""
     from pipelines.exports import export_commands
 
-    summary = export_commands.make_pairs(settings)
-    _show(settings.output, summary, as_json, "pairs", export_commands.advice(settings.trainer, summary))
+    _show(settings.output, export_commands.make_pairs(settings), as_json, "pairs")
 
 
 def do_export(settings: ExportSettings, as_json: bool) -> None:
     """Run `export`, and print its summary."""
     from pipelines.exports import export_commands
 
-    summary = export_commands.export(settings)
-    _show(settings.output, summary, as_json, "export", export_commands.advice(settings.trainer, summary))
+    _show(settings.output, export_commands.export(settings), as_json, "export")
 
 
-def _show(output: str, summary: Any, as_json: bool, step: str, advice: dict[str, Any] | None = None) -> None:
+def _show(output: str, summary: Any, as_json: bool, step: str) -> None:
     from pipelines.cli.report import show_exported
 
     if as_json:
-        click.echo(json.dumps(summary.as_json() | ({"scale": advice} if advice else {})))
+        click.echo(json.dumps(summary.as_json()))
     else:
-        show_exported(output, summary, _ROWS[step], advice)
+        show_exported(output, summary, _ROWS[step])

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from actors.errors import AuditError, SourceError
+from pipelines.corpus.assay_folders import describe
 from pipelines.runtime.progress import Meter
-from pipelines.scored_corpus.manifest import NAME, read_manifest
+from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, is_empty
 from pipelines.storage import Entry, error_text
@@ -52,7 +53,10 @@ def status(folder: str) -> RunStatus:
     """
     manifest = read_manifest(folder)
     if manifest is None:
-        raise SourceError(f"{folder} isn't there, or has no {NAME}: it isn't the output folder of a scored corpus")
+        raise SourceError(
+            f"{folder} {describe(folder)}, and `status` reads a scored corpus (the output folder of `score`, `ensemble`, "
+            "`sample` or `refine`)"
+        )
     run = Parts(folder, manifest.run)
     try:
         entries, extents, strays = run.entries(), run.extents(manifest.files), run.strays()

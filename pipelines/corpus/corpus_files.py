@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines import storage
+from pipelines.corpus.assay_folders import rows_of_result
 from pipelines.storage import FileStatus, error_text, is_remote
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
@@ -290,6 +291,8 @@ def _expand(text: str) -> _Expansion:
         return _Expansion(paths, folders=shown_folders)
     if paths == [storage.absolute(text)]:
         return _Expansion(paths)
+    if (rows := rows_of_result(text, paths)) is not None:
+        return _Expansion(rows)
     shown = [path for path in paths if not _is_hidden(storage.below(path, text))]
     readable = [path for path in shown if _kind_of(path)]
     if not readable:

@@ -7,16 +7,17 @@ import pyarrow as pa
 from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from pipelines.scored_corpus.parts import Part, Parts, read_tables
+from pipelines.scored_corpus.parts import Part
+from pipelines.scored_corpus.scored_folder import ResponsesOf
 from pipelines.storage import Entry
 
 
 class PartsSource(Datasource):
     """Reads parts of a scored folder, and checks their pages, which Ray's own reader doesn't."""
 
-    def __init__(self, parts: Parts, entries: Sequence[tuple[Part, Entry]], schema: pa.Schema) -> None:
+    def __init__(self, responses: ResponsesOf, entries: Sequence[tuple[Part, Entry]], schema: pa.Schema) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._parts = parts
+        self._responses = responses
         self._entries = entries
         self._schema = schema
 
@@ -28,11 +29,16 @@ class PartsSource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
         """One task per part."""
+        path = self._responses.parts.path
         return [
             ReadTask(
-                functools.partial(read_tables, self._parts.path(part), self._schema.names),
-                BlockMetadata(part.counts.responses, entry.size, input_files=(self._parts.path(part),), exec_stats=None),
+                functools.partial(self._responses.tables, part, self._schema.names),
+                BlockMetadata(self._count(part), entry.size, input_files=(path(part),), exec_stats=None),
                 schema=self._schema,
             )
             for part, entry in self._entries
         ]
+
+    def _count(self, part: Part) -> int | None:
+        """The number of rows of a block; None where only the worker that reads it will know."""
+        return part.counts.responses if self._responses.kept is None else None

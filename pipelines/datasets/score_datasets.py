@@ -22,7 +22,6 @@ from ray.data import Dataset
 
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.reward_model import resolve_model
-from pipelines import storage
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.parts_source import PartsSource
@@ -36,7 +35,6 @@ from pipelines.runtime.workers import OnRay
 from pipelines.scored_corpus import scored_folder
 from pipelines.scored_corpus.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.scored_corpus.expressions import Condition, Evaluator
-from pipelines.scored_corpus.parts import Parts
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scoring.score_corpus import stop_reason
 from pipelines.settings.options import build
@@ -127,13 +125,15 @@ def top_k(
 
 
 def read_scored(folder: str, *, partial: bool = False) -> Dataset:
-    """Read a scored folder as a dataset, a block per part. Raises a `UserError` if it isn't complete, unless `partial`."""
-    manifest = scored_folder.read_scored_manifest(folder)
-    entries = scored_folder.audit_parts(folder, manifest, partial)
-    schema = manifest.columns.schema
-    if entries:
-        source = PartsSource(Parts(storage.absolute(folder), manifest.run), entries, schema)
-        dataset = ray.data.read_datasource(source, override_num_blocks=len(entries))
+    """Read a scored folder, or what a filter kept of one, as a dataset, a block per part of the scored folder.
+
+    Raises a `UserError` if it isn't complete, unless `partial`.
+    """
+    corpus = scored_folder.open_scored(folder, "read_scored", partial=partial)
+    manifest, schema = corpus.manifest, corpus.manifest.columns.schema
+    if corpus.entries:
+        source = PartsSource(corpus.responses, corpus.entries, schema)
+        dataset = ray.data.read_datasource(source, override_num_blocks=len(corpus.entries))
     else:
         dataset = ray.data.from_arrow(schema.empty_table())
     return register(dataset, schema, Reader.of(manifest))

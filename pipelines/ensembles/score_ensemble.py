@@ -29,6 +29,7 @@ from pipelines.runtime.progress import EnsembleProgress, Silent
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import earlier_run
 from pipelines.scored_corpus.columns import SUSPECT, Columns
+from pipelines.scored_corpus.dataset_card import write_scored_card
 from pipelines.scored_corpus.manifest import BrokenManifest, Manifest, provenance, read_manifest
 from pipelines.scored_corpus.member_runs import FOLDER, MEMBERS, folder_of, member_note
 from pipelines.scored_corpus.part_files import drop_unreadable
@@ -192,6 +193,7 @@ def combine(
     folder = storage.absolute(output)
     runs = [_member_run(folder, name) for name in names]
     manifest = _start(folder, runs, combination, versions)
+    write_scored_card(folder, "ensemble", manifest)
     metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": versions})}
     step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, names, combination, metadata)
     step.target.repair()
@@ -220,7 +222,7 @@ def _missing(step: CombineStep, first: MemberRun) -> list[tuple[Part, int]]:
 
 def _member_run(output: str, name: str) -> MemberRun:
     folder = folder_of(output, name)
-    manifest = read_scored_manifest(folder)
+    manifest = read_scored_manifest(folder, "ensemble")
     return MemberRun(name, Parts(folder, manifest.run), manifest, audit_parts(folder, manifest, partial=False))
 
 

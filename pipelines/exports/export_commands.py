@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from actors.errors import SettingsError
 from pipelines import storage
+from pipelines.corpus.assay_folders import CHOSEN, EXPORTED, PAIRS, OutputKind
 from pipelines.exports import choose_candidates, export_job
 from pipelines.exports.export_job import ExportedRows, ExportJob, ExportSummary, RowMaker
 from pipelines.exports.pair_candidates import pairs
@@ -14,7 +15,6 @@ from pipelines.exports.rpo_scale import scale_advice
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, PreferencePair
-from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.settings.export_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
@@ -26,9 +26,8 @@ from pipelines.settings.export_settings import (
 )
 from pipelines.settings.run_settings import JudgingSettings, RefineSettings, SampleSettings
 
-__all__ = ["advice", "choose", "export", "export_while_scoring", "jobs_of_run", "make_pairs"]
+__all__ = ["choose", "export", "export_while_scoring", "jobs_of_run", "make_pairs"]
 
-CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs", ("pairs",)), OutputKind("export", ("rows",))
 _NOT_CHOSEN, _NO_PAIR = "not chosen", "no pair that reaches --min-margin"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _RPO = "nemo-aligner-rpo"
@@ -175,7 +174,8 @@ def _pairs_job(kind: OutputKind, settings: PairSettings | ExportSettings, form: 
         raise SettingsError(f"--length-balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
     pairing = PairingSettings(**{name: getattr(settings, name) for name in PairingSettings.model_fields})
     shown = {"for": form.name, **pairing.model_dump(mode="json", exclude_defaults=True)}
-    return _job(kind, settings, _Pairing(pairing, form.name), shown, reserved=form.reserved)
+    advise = _rpo_scale if form.name == _RPO else None
+    return _job(kind, settings, _Pairing(pairing, form.name), shown, reserved=form.reserved, advise=advise)
 
 
 def _job(
@@ -187,6 +187,7 @@ def _job(
     per: Literal["conversation"] | None = None,
     needs: Sequence[str] = (),
     reserved: Sequence[str],
+    advise: Callable[[ExportSummary], Mapping[str, Any] | None] | None = None,
 ) -> ExportJob:
     """The job of some settings; `shown` are the settings that its one-line description names."""
     description = {**shown, "where": settings.where, **({} if settings.fields else {"fields": False})}
@@ -203,6 +204,7 @@ def _job(
         needs=needs,
         reserved=tuple(reserved) if settings.fields else None,
         where=settings.where,
+        advise=advise,
         partial=settings.partial,
         overwrite=settings.overwrite,
         fake_ok=isinstance(settings, ChooseSettings) or settings.fake_ok,
@@ -224,8 +226,6 @@ def response_format(name: str) -> ResponseFormat:
     return RESPONSE_FORMATS[name]
 
 
-def advice(trainer: str, summary: ExportSummary) -> dict[str, Any] | None:
-    """The advice for RPO's scale, as its loss depends on the size of margins; None for other formats, or without pairs."""
-    if trainer != _RPO or not summary.measures:
-        return None
-    return {**scale_advice(summary.measures).as_json(), "pairs": summary.rows}
+def _rpo_scale(summary: ExportSummary) -> dict[str, Any] | None:
+    """The advice for RPO's scale, as its loss depends on the size of margins; None without pairs."""
+    return {**scale_advice(summary.measures).as_json(), "pairs": summary.rows} if summary.measures else None

@@ -13,11 +13,9 @@ Grouped by row, a job can run while the corpus is still being scored: `begin` be
 as it is committed, and `run_export` at the end, which then has only the check and the commit left.
 """
 
-import hashlib
 import itertools
-import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -26,20 +24,23 @@ import pyarrow as pa
 
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
+from pipelines.corpus.assay_folders import OutputKind
 from pipelines.corpus.corpus_files import Range
+from pipelines.exports import row_types
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
+from pipelines.scored_corpus.dataset_card import write_card
 from pipelines.scored_corpus.expressions import Condition
 from pipelines.scored_corpus.json_lines import encode
 from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.output_folder import OutputKind
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
-from pipelines.scored_corpus.parts import Counts, Part, Parts, read_tables
+from pipelines.scored_corpus.parts import Counts, Part
 from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
-from pipelines.scored_corpus.scored_folder import PartEntries, audit_parts, read_scored_manifest
+from pipelines.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored
 from pipelines.scored_corpus.summary import readable
+from pipelines.settings.recipe import write_recipe
 from pipelines.storage.lease import Ticket, lease, ticket
 
 KEPT_FOLDER = "kept"
@@ -95,6 +96,12 @@ class ExportSummary:
     """Whether the rewards are the fake engine's."""
     left_fields: Sequence[str] = field(default_factory=list)
     """Fields of the input that aren't carried into the rows, as their names are reserved."""
+    taken: str = field(default="", compare=False)
+    """Which responses were read, in words."""
+    scale: Mapping[str, Any] | None = field(default=None, compare=False)
+    """NeMo-Aligner's RPO: the advice for its scale (`rpo_scale`)."""
+    row_types: str = field(default="", compare=False)
+    """The types of the rows' columns (`row_types`), for the card."""
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
         # Both are powers of two (`_thin`): thin the denser sample to the step of the other.
@@ -109,6 +116,7 @@ class ExportSummary:
             measures,
             every,
             dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
+            row_types=row_types.merge(self.row_types, other.row_types),
         )._thin()
 
     def as_json(self) -> dict[str, Any]:
@@ -117,8 +125,10 @@ class ExportSummary:
             "labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}),
             "made_up": self.made_up,
             "left_fields": bool(self.left_fields),
+            "taken": bool(self.taken),
+            "scale": self.scale is not None,
         }
-        omitted = ("measures", "every", *(name for name, is_shown in optional.items() if not is_shown))
+        omitted = ("measures", "every", "row_types", *(name for name, is_shown in optional.items() if not is_shown))
         return {name: value for name, value in asdict(self).items() if name not in omitted}
 
     def _thin(self) -> "ExportSummary":
@@ -152,6 +162,8 @@ class ExportJob:
     overwrite: bool = False
     fake_ok: bool = True
     """Whether rewards of the fake engine are allowed."""
+    advise: Callable[[ExportSummary], Mapping[str, Any] | None] | None = None
+    """Advice for the trainer, by the finished counts, which goes into these."""
     by_part: bool = False
     """Write one file per part, which can be done as soon as the part is committed."""
 
@@ -178,27 +190,26 @@ class StartedExport:
 
     job: ExportJob
     reader: Reader
-    parts: Parts
+    source: ResponsesOf
     document: Mapping[str, Any]
     ticket: Ticket | None
     """The ticket of the output folder's lease, for workers to check before they commit a file."""
 
 
-def begin(job: ExportJob, manifest: Manifest, parts: Sequence[Part] = ()) -> tuple[StartedExport, dict[str, ExportSummary]]:
+def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str, ExportSummary]]:
     """Check a job and open its output folder. Also returns the pieces that an earlier run completed, by number.
 
-    `parts` are the parts to read, unless the job is `by_part`. Raises a `UserError`.
+    Raises a `UserError`.
     """
     if job.by_part and job.per == "prompt":
         raise SettingsError(
             "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
         )
-    reader = check(job, manifest)
-    document = _document(job, manifest, parts, reader.carried)
+    reader = check(job, corpus.manifest)
+    document = _document(job, corpus, reader.carried)
     done = output_folder.start(job.output, document, job.kind)
     written = {number: ExportSummary(**note) for number, note in done.items()}
-    parts_read = Parts(storage.absolute(job.scored), manifest.run)
-    return StartedExport(job, reader, parts_read, document, ticket(job.output)), written
+    return StartedExport(job, reader, corpus.responses, document, ticket(job.output)), written
 
 
 def check(job: ExportJob, manifest: Manifest) -> Reader:
@@ -238,7 +249,7 @@ def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
     for report in parts.to_pylist():
         counts = Counts(*(report[name] for name in Counts._fields))
         for step in steps:
-            part = Part(report["file"], Range(report["start"], report["end"]), counts, step.parts.run or "")
+            part = Part(report["file"], Range(report["start"], report["end"]), counts, step.source.parts.run or "")
             _make_piece(step, _Piece(_number(part), (part,)))
     return parts
 
@@ -249,23 +260,26 @@ def run_export(job: ExportJob) -> ExportSummary:
     Raises a `UserError` if a folder is unusable or another run writes there, `RunStopped` if a worker was lost for good, and
     `AuditError` if the parts don't hold what their names say.
     """
-    manifest = read_scored_manifest(job.scored)
-    entries = audit_parts(job.scored, manifest, job.partial)
-    check(job, manifest)
+    corpus = _open(job)
+    check(job, corpus.manifest)
+    output_folder.check_apart([corpus.folder, job.output] if not _inside(job) else [])
     with lease(job.output):
-        return _run_pieces(job, manifest, entries)
+        return _run_pieces(job, corpus)
 
 
 def complete(job: ExportJob) -> ExportSummary:
     """Run or resume an export for a caller that holds the lease of the output folder. Raises as `run_export`."""
-    manifest = read_scored_manifest(job.scored)
-    return _run_pieces(job, manifest, audit_parts(job.scored, manifest, job.partial))
+    return _run_pieces(job, _open(job))
 
 
-def _run_pieces(job: ExportJob, manifest: Manifest, entries: PartEntries) -> ExportSummary:
+def _open(job: ExportJob) -> OpenedCorpus:
+    return open_scored(job.scored, job.kind.name, partial=job.partial)
+
+
+def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
     try:
-        step, written = begin(job, manifest, [part for part, _ in entries])
-        pieces = list(_pieces(job, entries))
+        step, written = begin(job, corpus)
+        pieces = list(_pieces(job, corpus.entries))
         todo = [(step, piece) for piece in pieces if piece.number not in written]
         with workers(len(todo)) as hands:
             written |= dict(hands.map(_make_piece, todo))
@@ -276,14 +290,30 @@ def _run_pieces(job: ExportJob, manifest: Manifest, entries: PartEntries) -> Exp
     summary = sum((written[piece.number] for piece in pieces), ExportSummary())
     # The names of parts state their counts (`audit_parts` has checked that these are complete). So a response that was read
     # twice or not at all, as by a fault in the buckets, shows here.
-    expected = sum((part.counts for part, _ in entries), Counts())
-    if (summary.candidates, summary.candidates + summary.unscored) != (expected.scored, expected.responses):
-        raise AuditError(f"the parts hold {expected} by their names, and {summary.as_json()} was seen")
+    expected = (corpus.counts.scored if corpus.kept is None else summary.candidates, corpus.total)
+    if (summary.candidates, summary.candidates + summary.unscored) != expected:
+        raise AuditError(f"{job.scored} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
     left_fields = step.reader.left_fields if job.reserved is not None else []
-    summary = replace(summary, made_up=step.reader.made_up, left_fields=left_fields)
-    made_of = output_folder.parts_fingerprint(entries)
-    output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=made_of)
+    summary = replace(summary, made_up=step.reader.made_up, left_fields=left_fields, taken=_taken(job, corpus))
+    if job.advise is not None:
+        summary = replace(summary, scale=job.advise(summary))
+    write_recipe(job.output, **{job.kind.name: job.settings})
+    _write_card(job, corpus, summary)
+    output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=corpus.made_of)
     return summary
+
+
+def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) -> None:
+    model, files = corpus.manifest.identity.get("model"), f"{job.kind.stems[0]}-*.jsonl"
+    about = f"{summary.rows:,} rows made of `{job.scored}`, whose rewards are by `{model}`, with `{job.asked}`."
+    lines = [about, f"Taken: {summary.taken}. `{job.kind.document}` has the counts."]
+    write_card(job.output, job.kind.name, files, lines, row_types.schema_of(summary.row_types))
+
+
+def _taken(job: ExportJob, corpus: OpenedCorpus) -> str:
+    """Which responses the job read, in words."""
+    kept = f" that `filter` left in {job.scored} ({corpus.kept.about})" if corpus.kept else ""
+    return f"every response with a reward{kept}{f' for which {job.where}' if job.where else ''}"
 
 
 def read_finished_export(job: ExportJob) -> ExportSummary | None:
@@ -291,11 +321,10 @@ def read_finished_export(job: ExportJob) -> ExportSummary | None:
     if job.overwrite:
         return None
     try:
-        manifest = read_scored_manifest(job.scored)
-        made_of = output_folder.parts_fingerprint(audit_parts(job.scored, manifest, job.partial))
+        corpus = _open(job)
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    summary = output_folder.read_finished(job.output, job.settings, manifest.fingerprint, made_of, job.kind)
+    summary = output_folder.read_finished(job.output, job.settings, corpus.manifest.fingerprint, corpus.made_of, job.kind)
     return None if summary is None else ExportSummary(**summary)
 
 
@@ -360,7 +389,7 @@ def _number(part: Part) -> str:
 
 def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]:
     """Write the file of a piece, and note it as done. Returns its number and its counts."""
-    job, summary, measures = step.job, ExportSummary(), list[float]()
+    job, summary, measures, types = step.job, ExportSummary(), list[float](), row_types.RowTypes()
     groups = _by_prompt(step, piece) if piece.buckets else _by_row(step, piece)
     name = f"{job.kind.stems[0]}-{piece.number}.jsonl"
     folder = storage.folder(job.output)
@@ -375,11 +404,12 @@ def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]
             summary += ExportSummary(*counts, left, labels=exported.labels)
             # Collected beside the summary: adding them group by group would copy the whole list each time.
             measures += exported.measures
+            types.add(exported.rows)
         # Inside the `with`, before the file is committed: a worker whose run lost the lease must not replace a file of the
         # run that holds it now.
         if step.ticket is not None:
             step.ticket.check()
-    summary += ExportSummary(measures=measures)
+    summary += ExportSummary(measures=measures, row_types=types.text())
     if not summary.rows:
         folder.delete(name)
     # After the file: a piece that is noted as done has its file, and one killed in between is made again.
@@ -391,7 +421,7 @@ Groups = Iterator[Sequence[CandidateOrLeftOut]]
 
 
 def _by_row(step: StartedExport, piece: _Piece) -> Groups:
-    tables = (table for part in piece.parts for table in read_tables(step.parts.path(part), step.reader.reads))
+    tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
     for row in step.reader.candidates(tables):
         yield from [row] if step.job.per == "conversation" else group_by_prompt([row])
 
@@ -406,8 +436,8 @@ def _by_prompt(step: StartedExport, piece: _Piece) -> Groups:
     aliases = {name: f"c{number}" for number, name in enumerate(reads)}
     key, row = (aliases[columns.prefix + name] for name in (PROMPT_HASH, ROW))
     schema = pa.schema([columns.schema.field(name) for name in reads])
-    with duckdb.connect() as connection, readable(step.parts):
-        connection.register("parts", in_order(step.parts, schema, list(aliases.values())))
+    with duckdb.connect() as connection, readable(step.source.parts):
+        connection.register("parts", in_order(step.source, schema, list(aliases.values())))
         # A rejected row may have no prompt hash; it is bucketed by its row, so that it is counted once.
         # PART_AT and ROW_AT restore the order of the corpus within a prompt, on which ties and seeds depend.
         batches = connection.sql(
@@ -433,21 +463,11 @@ def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
         yield group
 
 
-def _document(job: ExportJob, manifest: Manifest, parts: Sequence[Part], carried: Sequence[str]) -> dict[str, Any]:
-    names = json.dumps([] if job.by_part else [part.name for part in parts])
-    return {
-        "asked": job.asked,
-        "settings": job.settings,
-        **({"fields": list(carried)} if carried else {}),
-        "source": {
-            "folder": storage.absolute(job.scored),
-            "run": manifest.run,
-            "identity": manifest.identity,
-            "made_with": manifest.made_with,
-            "fingerprint": manifest.fingerprint,
-            "parts": f"sha256:{hashlib.sha256(names.encode()).hexdigest()}",
-        },
-    }
+def _document(job: ExportJob, corpus: OpenedCorpus, carried: Sequence[str]) -> dict[str, Any]:
+    # Part by part, a job begins before there are parts: its document says nothing of them.
+    source = {name: value for name, value in corpus.source.items() if not (job.by_part and name == "made_of")}
+    fields = {"fields": list(carried)} if carried else {}
+    return {"asked": job.asked, "settings": job.settings, **fields, "source": source}
 
 
 def check_made_up(job: ExportJob, reader: Reader) -> None:

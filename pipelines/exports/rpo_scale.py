@@ -24,7 +24,7 @@ the median pair should have."""
 
 @dataclass(frozen=True, slots=True)
 class ScaleAdvice:
-    """The margins of a data set, and the scale at which the median pair's probability is 0.75.
+    """The margins of a data set, and the `gt_reward_scale` at which the median pair's probability is 0.75.
 
     `quantiles` are the margins at `summary.QUANTILES`; `saturated` and `no_signal` the shares of pairs whose probability at
     a scale of 1 is above 0.99 and below 0.55.
@@ -34,7 +34,7 @@ class ScaleAdvice:
     quantiles: tuple[float, ...]
     saturated: float
     no_signal: float
-    scale: float
+    gt_reward_scale: float
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
@@ -50,7 +50,7 @@ def scale_advice(margins: Sequence[float]) -> ScaleAdvice:
         quantiles=tuple(np.quantile(values, QUANTILES).tolist()),
         saturated=float(np.mean(values > _logit(SATURATED))),
         no_signal=float(np.mean(values < _logit(NO_SIGNAL))),
-        scale=_logit(TARGET) / median,
+        gt_reward_scale=_logit(TARGET) / median,
     )
 
 

@@ -35,10 +35,11 @@ from pipelines.filtering.writers import Target
 from pipelines.runtime.workers import Workers, workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.columns import REWARD, Columns
+from pipelines.scored_corpus.dataset_card import write_card
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.member_runs import is_fake
-from pipelines.scored_corpus.parts import Counts, Part, Parts
-from pipelines.scored_corpus.scored_folder import audit_parts, read_scored_manifest
+from pipelines.scored_corpus.parts import Part, Parts
+from pipelines.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored, read_scored_manifest
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
 from pipelines.storage import Entry
@@ -62,13 +63,13 @@ def keep(settings: FilterSettings) -> KeepSummary:
     lost for good, and `AuditError` if a part doesn't hold what its name says, or a response was neither kept nor counted.
     """
     check(settings)
-    manifest = read_scored_manifest(settings.scored)
-    step = _step(settings, manifest)
-    entries = audit_parts(settings.scored, manifest, settings.partial)
-    expected = sum((part.counts for part, _ in entries), Counts())
-    _check_targets(settings, step)
-    sizes = {part: entry.size for part, entry in entries}
-    groups = list(_groups(entries))
+    # The settings are checked before the parts are, which takes longer.
+    _check_targets(settings, _step(settings, read_scored_manifest(settings.scored, "filter")))
+    corpus = open_scored(settings.scored, "filter", partial=settings.partial)
+    output_folder.check_apart([corpus.folder, *_outputs(settings)])
+    step = replace(_step(settings, corpus.manifest), source=corpus.responses)
+    sizes = {part: entry.size * corpus.share for part, entry in corpus.entries}
+    groups = list(_groups(corpus.entries))
     with ExitStack() as leases, workers(len(groups)) as hands:
         for target in step.targets:
             leases.enter_context(lease(target.folder))
@@ -83,7 +84,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
             # Groups are sized by what is read of them; outputs by what will be written, so that a filter that keeps 1 %
             # doesn't leave a hundred times as many tiny files.
             outputs = passes.plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
-            documents = {target.folder: _document(settings, manifest, target, outputs, work) for target in step.targets}
+            documents = {target.folder: _document(settings, corpus, target, outputs, work) for target in step.targets}
             done = [output_folder.start(folder, document) for folder, document in documents.items()]
             # An output is done if it is noted in all folders (one or two): somebody may have deleted one of them.
             done_numbers = done[0].keys() & done[-1].keys()
@@ -99,16 +100,26 @@ def keep(settings: FilterSettings) -> KeepSummary:
             summary = total
         assert summary is not None
         # Each response is kept or counted with a reason, and the parts hold what their names say: three numbers must agree.
-        if not summary.responses == expected.responses == summary.kept + sum(summary.not_kept.values()):
-            raise AuditError(f"the parts hold {expected.responses} responses by their names, and the filter saw {summary}")
+        if not summary.responses == corpus.total == summary.kept + sum(summary.not_kept.values()):
+            raise AuditError(f"{settings.scored} holds {corpus.total} responses by its notes, and the filter saw {summary}")
         left_fields = step.kept.responses.reader.left_fields if step.kept and step.kept.responses else []
-        summary = replace(summary, selection=work.selection, made_up=is_fake(manifest), left_fields=left_fields)
+        made_up = is_fake(corpus.manifest)
+        summary = replace(summary, selection=work.selection, made_up=made_up, left_fields=left_fields)
         if step.targets:
             # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
-            for folder, document in documents.items():
+            for target in step.targets:
+                folder, document = target.folder, documents[target.folder]
                 write_recipe(folder, filter=settings)
-                output_folder.finish(folder, document, summary.as_json(), made_of=output_folder.parts_fingerprint(entries))
+                _write_card(target, corpus, settings)
+                output_folder.finish(folder, document, summary.as_json(), made_of=corpus.made_of)
     return summary
+
+
+def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings) -> None:
+    kept, model = _describe(settings), corpus.manifest.identity.get("model")
+    which = f"is kept by `{kept}`" if target.stem == "kept" else f"isn't kept by `{kept}`, with the reason in `{target.why}`"
+    lines = [f"What {which} of `{settings.scored}`, whose rewards are by `{model}`.", "`filter.json` has the counts."]
+    write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines)
 
 
 def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
@@ -116,16 +127,11 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
     if settings.overwrite or settings.output is None:
         return None
     try:
-        manifest = read_scored_manifest(settings.scored)
-        source = (
-            manifest.fingerprint,
-            output_folder.parts_fingerprint(audit_parts(settings.scored, manifest, settings.partial)),
-        )
+        corpus = open_scored(settings.scored, "filter", partial=settings.partial)
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    document = _recorded(settings)
-    folders = [folder for folder in (settings.output, settings.rest) if folder is not None]
-    summaries = [output_folder.read_finished(folder, document, *source) for folder in folders]
+    document, source = _recorded(settings), (corpus.manifest.fingerprint, corpus.made_of)
+    summaries = [output_folder.read_finished(folder, document, *source) for folder in _outputs(settings)]
     return None if None in summaries or summaries[0] is None else KeepSummary(**summaries[0])
 
 
@@ -175,7 +181,7 @@ def _filter_output(step: FilterStep, boundary: Selection | None, output: Output,
 
 
 def _sizes(
-    step: FilterStep, groups: Sequence[Group], counts: Mapping[int, KeepSummary] | None, sizes: Mapping[Part, int]
+    step: FilterStep, groups: Sequence[Group], counts: Mapping[int, KeepSummary] | None, sizes: Mapping[Part, float]
 ) -> Iterator[float]:
     """About how many bytes each group will write to the fuller of the folders, in bytes of the scored parts."""
     for index, group in enumerate(groups):
@@ -199,6 +205,10 @@ def check(settings: ChoiceSettings) -> None:
         raise SettingsError("--by is what --top-fraction, --quantile and --top-k choose by: give one of them")
     if settings.top_k is None and (settings.per is not None or settings.min_gap is not None):
         raise SettingsError(f"--{'per' if settings.per else 'min-gap'} goes with --top-k")
+
+
+def _outputs(settings: FilterSettings) -> list[str]:
+    return [folder for folder in (settings.output, settings.rest) if folder is not None]
 
 
 def check_ahead(settings: FilterSettings, columns: Columns) -> None:
@@ -232,7 +242,7 @@ def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, 
     kept = kept_folder and Target(kept_folder, "kept", form, columns, settings.fields, None, metadata)
     rest = rest_folder and Target(rest_folder, "rest", form, columns, True, why, metadata)
     return FilterStep(
-        Parts(storage.absolute(settings.scored), run),
+        ResponsesOf(Parts(storage.absolute(settings.scored), run)),
         columns,
         ResponseEvaluator.of(settings, columns.prefix, columns.ours_first, within_row=columns.within_row),
         kept or None,
@@ -252,7 +262,7 @@ def _recorded(settings: FilterSettings) -> dict[str, Any]:
 
 
 def _document(
-    settings: FilterSettings, manifest: Manifest, target: Target, outputs: Sequence[Output], work: _Work
+    settings: FilterSettings, corpus: OpenedCorpus, target: Target, outputs: Sequence[Output], work: _Work
 ) -> dict[str, Any]:
     parts = [[numbered.part.name for group in output.groups for numbered in group.parts] for output in outputs]
     return {
@@ -262,14 +272,8 @@ def _document(
         "selection": work.selection,
         "format": target.format,
         "why": target.why,
-        "source": {
-            "folder": storage.absolute(settings.scored),
-            "run": manifest.run,
-            "identity": manifest.identity,
-            "made_with": manifest.made_with,
-            "fingerprint": manifest.fingerprint,
-            "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}",
-        },
+        "firsts": [names[0] for names in parts],
+        "source": {**corpus.source, "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"},
     }
 
 

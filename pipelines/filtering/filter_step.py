@@ -34,7 +34,9 @@ from pipelines.scored_corpus.columns import (
     Columns,
 )
 from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
-from pipelines.scored_corpus.parts import Part, Parts, read_tables
+from pipelines.scored_corpus.kept_responses import KeptInPart, write_note
+from pipelines.scored_corpus.parts import Part
+from pipelines.scored_corpus.scored_folder import ResponsesOf
 from pipelines.settings.run_settings import ChoiceSettings
 from pipelines.storage.lease import ticket
 
@@ -199,7 +201,7 @@ class ResponseEvaluator:
 class FilterStep:
     """The settings of a filter that a worker needs. Small and picklable."""
 
-    parts: Parts
+    source: ResponsesOf
     columns: Columns
     evaluator: ResponseEvaluator
     kept: Target | None
@@ -234,7 +236,7 @@ class FilterStep:
     def evaluate_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
         """Evaluate a part, table by table."""
         first = 0
-        for table in read_tables(self.parts.path(numbered.part), self.reads):
+        for table in self.source.tables(numbered.part, self.reads):
             yield self.evaluator.evaluate(numbered.number, first, table, evaluate)
             first += table.num_rows
 
@@ -244,7 +246,7 @@ class Split:
     """Rows of a part, split into kept ones and the rest with the reasons (`why`).
 
     `ids` are the input rows of all responses, `kept_ids` those of the kept ones. `first` marks the kept responses that are
-    the first kept of their row.
+    the first kept of their row. `mask` is true where a response is kept.
     """
 
     ids: Sequence[str]
@@ -253,6 +255,7 @@ class Split:
     first: pa.Array
     rest: pa.Table
     why: pa.Array
+    mask: Mask
 
     @property
     def summary(self) -> KeepSummary:
@@ -276,29 +279,42 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
     Idempotent: a retry writes the same. Raises `AuditError` if a part doesn't hold what its name says.
     """
     evaluate = step.evaluator.compile()
-    summary = KeepSummary()
+    summary, note = KeepSummary(), _HeldResponses(step)
     with ExitStack() as files:
         kept = step.kept and files.enter_context(step.kept.open(output.index))
         rest = step.rest and files.enter_context(step.rest.open(output.index))
         for numbered in (numbered for group in output.groups for numbered in group.parts):
-            counted = KeepSummary(rows=numbered.part.counts.rows)
-            responses, kept_ids = Counter[str](), set[str]()
+            rows, expected = step.source.counts(numbered.part)
+            counted, masks = KeepSummary(rows=rows), [np.zeros(0, np.bool_)]
+            responses, kept_responses = Counter[str](), Counter[str]()
             for split in _splits(step, selection, numbered, evaluate):
                 counted += split.summary
+                masks.append(split.mask)
                 responses.update(split.ids)
-                kept_ids.update(split.kept_ids)
+                kept_responses.update(split.kept_ids)
                 if kept:
                     kept.write(_kept_rows(kept.target, split))
                 if rest:
                     rest.write(split.rest.append_column(rest.target.why, split.why))
-            if counted.responses != numbered.part.counts.responses:
+            if counted.responses != expected:
                 part = numbered.part
-                raise AuditError(f"{part.name} holds {counted.responses} responses, and its name says {part.counts}")
-            held = 0 if step.columns.drawn else sum(responses[row] for row in kept_ids)
+                raise AuditError(f"{part.name} has {counted.responses} responses to filter, and there should be {expected}")
+            note.add(numbered.part, np.concatenate(masks), responses, kept_responses)
+            held = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
             summary += replace(counted, held=held)
     for target in step.targets:
+        note.write(target, output.index)
         output_folder.note_done(target.folder, output_folder.result_name(output.index), summary.as_json())
     return summary
+
+
+def _count_held(step: FilterStep, part: Part, responses: Mapping[str, int], kept: Mapping[str, int]) -> int:
+    """The number of responses in the input rows of those that are kept; all of them, whatever was filtered before."""
+    if step.source.kept is not None:
+        row = step.columns.prefix + ROW
+        tables = step.source.all_tables(part, [row])
+        responses = Counter(row_id for table in tables for row_id in table.column(row).to_pylist())
+    return sum(responses[row_id] for row_id in kept)
 
 
 def _kept_rows(target: Target, split: Split) -> pa.Table:
@@ -308,8 +324,32 @@ def _kept_rows(target: Target, split: Split) -> pa.Table:
     return split.kept if target.fields else split.kept.filter(split.first)
 
 
+class _HeldResponses:
+    """The responses that each side of an output holds, for commands that read the result (`kept_responses`)."""
+
+    def __init__(self, step: FilterStep) -> None:
+        self._step = step
+        self._sides: dict[str, list[tuple[Part, KeptInPart]]] = {"kept": [], "rest": []}
+
+    def add(self, part: Part, mask: Mask, responses: Mapping[str, int], kept: Mapping[str, int]) -> None:
+        """Add the responses of a part: `mask` tells which are kept, the others how many are read and kept of each row."""
+        if not self._step.targets:
+            return
+        earlier = self._step.source.kept
+        # Indices are those in the part, also of what is filtered again: then only some responses of the part are read.
+        indices = np.arange(mask.size) if earlier is None else earlier.of_part(part).at
+        rest_rows = sum(count > kept.get(row_id, 0) for row_id, count in responses.items())
+        self._sides["kept"].append((part, KeptInPart(indices[mask], len(kept))))
+        self._sides["rest"].append((part, KeptInPart(indices[~mask], rest_rows)))
+
+    def write(self, target: Target, number: int) -> None:
+        """Write the note of one side."""
+        write_note(target.folder, number, self._sides[target.stem])
+
+
 def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, evaluate: Evaluator) -> Iterator[Split]:
-    row, last_row = step.columns.prefix + ROW, None
+    row = step.columns.prefix + ROW
+    last_row = None
     for rows in step.evaluate_part(numbered, evaluate):
         why = _reasons(step, selection, rows)
         mask = pc.is_null(why)
@@ -319,7 +359,8 @@ def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, e
         ids, kept_ids = rows.table.column(row).to_pylist(), kept.column(row).to_pylist()
         first = [row_id != previous for row_id, previous in zip(kept_ids, [last_row, *kept_ids], strict=False)]
         last_row = kept_ids[-1] if kept_ids else last_row
-        yield Split(ids, kept_ids, kept, pa.array(first, pa.bool_()), rest, pc.drop_null(why))
+        is_kept = mask.to_numpy(zero_copy_only=False)
+        yield Split(ids, kept_ids, kept, pa.array(first, pa.bool_()), rest, pc.drop_null(why), is_kept)
 
 
 def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:

@@ -43,6 +43,7 @@ from pipelines.sampling.refine_step import (
 from pipelines.sampling.sample_prompts import UsageCounter, step_dataset
 from pipelines.sampling.sample_step import SampleStepSettings, Usage
 from pipelines.scored_corpus.columns import PARENT, RESPONSE, REWARD, ROW
+from pipelines.scored_corpus.dataset_card import write_scored_card
 from pipelines.scored_corpus.summary import Summary, connected
 from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, step_settings
 from pipelines.settings.recipe import write_recipe
@@ -100,6 +101,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     with lease(settings.output):
         run = open_run(settings, plan, manifest_of(plan, settings, work.recorded()))
         write_recipe(settings.output, refine=settings)
+        write_scored_card(settings.output, "refine", run.manifest)
         summary = carry_out(run, work.flow, counting, jobs)
         refined = _summarise(run, summary, settings, counting.usage)
         replace(run.manifest, summary=refined.as_json()).write(settings.output)

@@ -40,6 +40,7 @@ from pipelines.sampling.generate import CandidateSource, FirstPassCandidates
 from pipelines.sampling.policies import Engines
 from pipelines.sampling.sample_step import SampleStep, SampleStepSettings, Usage
 from pipelines.scored_corpus.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
+from pipelines.scored_corpus.dataset_card import write_scored_card
 from pipelines.scored_corpus.earlier_run import FIRST_PASS
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.parts import Parts
@@ -103,6 +104,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
         if settings.overwrite:
             _delete_first_pass(settings.output)
         write_recipe(settings.output, sample=settings)
+        write_scored_card(settings.output, "sample", run.manifest)
         preparation = PromptPreparation(
             run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens
         )

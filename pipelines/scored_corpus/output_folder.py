@@ -5,6 +5,7 @@ Such a folder is recognised by a document in it: `filter.json`, `pairs.json`, ..
 kept/
   filter.json          the source, the settings, and at the end the counts
   kept-00000.jsonl     the first kept rows, if there are any; or .parquet
+  _responses/          which responses these are, for commands that read the result (`kept_responses`); of a filter only
   done/00000.json      only while it runs: the files of this number are complete; holds their counts
 
 Files that are written part by part have the names of the parts as numbers:
@@ -16,45 +17,18 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from actors.errors import OutputError
 from pipelines import storage
-from pipelines.scored_corpus.parts import RUN, Part
+from pipelines.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
+from pipelines.scored_corpus.parts import Part
 from pipelines.storage import Entry, error_text
-
-
-@dataclass(frozen=True)
-class OutputKind:
-    """A command that fills a folder: its name in `NAME.json` and in messages, and the stems of its file names."""
-
-    name: str
-    stems: tuple[str, ...]
-
-    @property
-    def document(self) -> str:
-        """The name of the document by which such a folder is recognised."""
-        return f"{self.name}.json"
-
-    def number(self, name: str) -> str | None:
-        """The number in the name of a file that the command wrote; None for any other file."""
-        match = re.fullmatch(rf"(?:{'|'.join(self.stems)})-({_NUMBER})\.(?:jsonl|parquet)", name)
-        return match and match[1]
-
-    def is_file(self, name: str) -> bool:
-        """Whether the command wrote a file of this name."""
-        return self.number(name) is not None
-
-
-FILTER = OutputKind("filter", ("kept", "rest"))
 
 _DONE = "done"
 _MADE_OF, _FILES = "made_of", "files"
 """Keys of a finished document: the fingerprint of the parts it was made of, and its files with their sizes."""
-_NUMBER = rf"\d{{5,}}(?:-\d+)*(?:-{RUN})?"
-_DONE_NAME = re.compile(rf"({_NUMBER})\.json")
-_VERSION = 1
+_DONE_NAME = re.compile(rf"({NUMBER})\.json")
 
 
 def check_apart(folders: Sequence[str]) -> None:
@@ -76,9 +50,12 @@ def check_free(folder: str, overwrite: bool, kind: OutputKind = FILTER) -> None:
         raise OutputError(f"{folder} is a file, and a folder is needed") from None
     except OSError as error:
         raise OutputError(f"{folder} can't be read: {error_text(error)}") from error
-    earlier = _read(folder, kind)
+    earlier = kind.read(folder)
     if earlier is None:
-        raise OutputError(f"{folder} holds something else than the result of `{kind.name}`; give a new or an empty folder")
+        raise OutputError(
+            f"{folder} holds something else than the result of `{kind.name}`: it {describe(folder)}; give a new or an empty "
+            "folder"
+        )
     if earlier.get("summary") is not None and not overwrite:
         raise OutputError(f"{folder} holds what {earlier.get('asked')!r} gave; --overwrite replaces it")
 
@@ -94,7 +71,7 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
     done, notes = place.sub(_DONE), dict[str, dict[str, Any]]()
     try:
         place.make()
-        if (earlier := _read(folder, kind)) and {**earlier, "summary": None} == _full_document(document, None, kind):
+        if (earlier := kind.read(folder)) and {**earlier, "summary": None} == _full_document(document, None, kind):
             names = (
                 _DONE_NAME.fullmatch(entry.name) for entry in done.entries()
             )  # a killed worker leaves temporary files, too
@@ -103,6 +80,7 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
         else:
             done.delete_all()
             _write(folder, document, None, kind)
+            place.sub(SELECTION).delete_all()
         for entry in place.entries():
             if (number := kind.number(entry.name)) is not None and number not in notes:
                 place.delete(entry.name)
@@ -140,16 +118,18 @@ def finish(
 
     Half-written files are deleted first, which is safe since only the holder of the lease writes there.
     """
-    storage.folder(folder).clear()
+    place = storage.folder(folder)
+    for written in (place, place.sub(SELECTION)):
+        written.clear()
     _write(folder, {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}, summary, kind)
-    storage.folder(folder).sub(_DONE).delete_all()
+    place.sub(_DONE).delete_all()
 
 
 def read_finished(
     folder: str, settings: Mapping[str, Any], fingerprint: str, made_of: str, kind: OutputKind = FILTER
 ) -> dict[str, Any] | None:
     """The summary, if the folder holds the finished result of these settings, this run and these parts; else None."""
-    earlier = _read(folder, kind)
+    earlier = kind.read(folder)
     if earlier is None or earlier.get("summary") is None:
         return None
     source, stored_settings = earlier.get("source", {}), earlier.get("settings", {})
@@ -174,24 +154,11 @@ def _files(folder: str, kind: OutputKind) -> dict[str, int]:
     return {entry.name: entry.size for entry in sorted(storage.folder(folder).entries()) if kind.is_file(entry.name)}
 
 
-def _read(folder: str, kind: OutputKind) -> dict[str, Any] | None:
-    try:
-        document = json.loads(storage.folder(folder).read(kind.document))
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) and document.get(_mark(kind)) == _VERSION else None
-
-
-def _mark(kind: OutputKind) -> str:
-    return f"assay_{kind.name}"
-
-
 def _full_document(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> dict[str, Any]:
     """The full document, through JSON once, so that it compares equal to one that is read back (tuples become lists)."""
-    whole: dict[str, Any] = json.loads(json.dumps({_mark(kind): _VERSION, **document, "summary": summary}))
+    whole: dict[str, Any] = json.loads(json.dumps(kind.marked({**document, "summary": summary})))
     return whole
 
 
 def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> None:
-    content = (json.dumps(_full_document(document, summary, kind), indent=2) + "\n").encode()
-    storage.folder(folder).replace(kind.document, content)
+    kind.write(folder, _full_document(document, summary, kind))

@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.scored_corpus.parts import Part, Parts, open_part, read_tables
+from pipelines.scored_corpus.parts import Part, Parts, open_part
+from pipelines.scored_corpus.scored_folder import ResponsesOf
 
 PART_AT, ROW_AT = "part_at", "row_at"
 """Columns of `in_order`: the index of a row's part in the listing, and of the row in the part."""
@@ -63,15 +64,15 @@ def dataset(parts: Parts, schema: pa.Schema) -> ds.Dataset:
     return ds.FileSystemDataset(fragments, schema, form, file_system)
 
 
-def in_order(parts: Parts, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatchReader:
-    """Some columns of all parts in corpus order, renamed to `names`, with `PART_AT` and `ROW_AT`. Can be read once."""
+def in_order(source: ResponsesOf, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatchReader:
+    """Some columns of what is read, in corpus order, renamed to `names`, with `PART_AT` and `ROW_AT`. Can be read once."""
     numbers = [pa.field(PART_AT, pa.int64()), pa.field(ROW_AT, pa.int64())]
     named = pa.schema([*(field.with_name(name) for field, name in zip(schema, names, strict=True)), *numbers])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for part_at, part in enumerate(parts.listing()):
+        for part_at, part in enumerate(source.parts.listing()):
             row_at = 0
-            for table in read_tables(parts.path(part), schema.names):
+            for table in source.tables(part, schema.names):
                 count = table.num_rows
                 places = [pa.array([part_at] * count, pa.int64()), pa.array(range(row_at, row_at + count), pa.int64())]
                 yield from pa.table([*table.cast(schema).columns, *places], named).to_batches()

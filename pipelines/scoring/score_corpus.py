@@ -50,10 +50,12 @@ from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
 from pipelines.scored_corpus.columns import TEXT, Columns, check_carried
+from pipelines.scored_corpus.dataset_card import write_scored_card
 from pipelines.scored_corpus.earlier_run import FILES_KEY, earlier_run
 from pipelines.scored_corpus.manifest import Manifest, files_mark, provenance
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, strays_message
+from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring.score_step import ScoreStep, StepSettings
 from pipelines.settings.recipe import write_recipe
@@ -167,6 +169,7 @@ def score(
     with lease(settings.output):
         run = open_run(settings, plan, manifest)
         write_recipe(settings.output, score=settings)
+        write_scored_card(settings.output, "score", run.manifest)
         return carry_out(run, _scoring, progress, jobs)
 
 
@@ -191,7 +194,7 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
         progress.noted(_text_note(run.manifest.columns))
     if run.left_out and run.later is None:
         progress.noted(left_out_message(run.left_out))
-    steps = [export_job.begin(job, run.manifest)[0] for job in todo]
+    steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in todo]
     if strays := run.parts.strays():
         progress.noted(strays_message(strays))
     _repair(run, progress)

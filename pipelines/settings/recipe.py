@@ -1,5 +1,6 @@
 """A recipe: one YAML file with the settings of several commands, which run one after another."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,15 @@ class Recipe(Settings):
 NAME = "recipe.yaml"
 
 
-def write_recipe(folder: str, **steps: Settings) -> None:
-    """Write a run's settings, defaults included, into its output folder: `assay run FOLDER/recipe.yaml` repeats the run.
+def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
+    """Write a command's settings, defaults included, into its output folder: `assay run FOLDER/recipe.yaml` repeats the run.
 
     `overwrite` is left out: a repeated run would delete the results that the file lies beside. Raises `OutputError`.
     """
-    document = {name: step.model_dump(mode="json", exclude={"overwrite"}) for name, step in steps.items()}
+    dumped = {name: step.model_dump(mode="json") if isinstance(step, Settings) else step for name, step in steps.items()}
+    document = {
+        step: {name: value for name, value in settings.items() if name != "overwrite"} for step, settings in dumped.items()
+    }
     try:
         storage.folder(folder).replace(NAME, yaml.safe_dump(document, sort_keys=False).encode())
     except OSError as error:

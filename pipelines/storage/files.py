@@ -165,6 +165,12 @@ def real(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
 
 
+def is_folder(path: str) -> bool:
+    """Whether there is a folder at a path of this machine, even an empty one; in a store, only one that holds something."""
+    place = absolute(path)
+    return bool(folder(place).names()) if is_remote(place) else os.path.isdir(place)
+
+
 def is_in_job() -> bool:
     """Whether this runs in a folder that Ray unpacked for a job, as under `ray job submit --working-dir`."""
     return _JOBS in os.getcwd()

@@ -43,5 +43,5 @@ def test_a_run_with_nothing_done_tells_nothing_of_time(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"has no manifest\.json"):
+    with pytest.raises(SourceError, match="is an empty folder, and `status` reads a scored corpus"):
         status(str(tmp_path))

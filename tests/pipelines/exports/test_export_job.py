@@ -42,6 +42,9 @@ PER = pytest.mark.parametrize("per", ["row", "prompt"])
 KIND = pytest.mark.parametrize("parquet", [False, True], ids=["jsonl", "parquet"])
 
 ANSWERED = RowShape("prompt-response")
+BESIDE = {"README.md", "recipe.yaml"}
+TAKEN = {"taken": "every response with a reward"}
+NOTHING = {**ExportSummary(unscored=3).as_json(), **TAKEN}
 
 
 def choose(folder: str, output: Path, **asked: Any) -> ExportSummary:
@@ -99,7 +102,7 @@ def test_counts_add_up(tmp_path: Path, per: str) -> None:
     rows: list[dict[str, Any]] = [*({"prompt": f"p{at}"} for at in range(4)), {"prompt": None}]
     folder = drawn_corpus(tmp_path / "in", rows, told_of([*SIX, []]), prompts())
     best = choose(folder, tmp_path / "best", keep="best", per=per)
-    assert best.as_json() == {"groups": 3, "candidates": 6, "unscored": 4, "rows": 3, "left": {"not chosen": 3}}
+    assert best.as_json() == {"groups": 3, "candidates": 6, "unscored": 4, "rows": 3, "left": {"not chosen": 3}, **TAKEN}
     assert sorted(texts(tmp_path / "best")) == ["0.1", "1.2", "3.0"]
     two = pair(folder, tmp_path / "pairs", per=per)
     assert (two.groups, two.candidates, two.unscored, two.rows) == (3, 6, 4, 2)
@@ -114,11 +117,11 @@ def test_what_is_told_of_it_is_in_its_document(tmp_path: Path, per: str) -> None
     summary = choose(folder, tmp_path / "out", keep="top-k", k=2, floor=1.0, per=per)
     found = document(tmp_path / "out")
     assert found["summary"] == summary.as_json() == {
-        "groups": 3, "candidates": 6, "unscored": 3, "rows": 4, "left": {"not chosen": 2},
+        "groups": 3, "candidates": 6, "unscored": 3, "rows": 4, "left": {"not chosen": 2}, **TAKEN,
     }  # fmt: skip
     assert found["asked"] == "keep: top-k, k: 2, floor: 1.0"
     assert (found["settings"]["per"], found["source"]["folder"]) == (per, folder)
-    assert sorted(os.listdir(tmp_path / "out")) == ["choose.json", "chosen-00000.jsonl"]
+    assert set(os.listdir(tmp_path / "out")) == {*BESIDE, "choose.json", "chosen-00000.jsonl"}
 
 
 @PER
@@ -137,10 +140,10 @@ def test_a_response_without_a_reward_doesnt_part_those_around_it(
 @PER
 def test_where_nothing_was_scored_there_is_a_document_and_no_file(tmp_path: Path, per: str) -> None:
     folder = drawn(tmp_path / "in", [None, None], [None])
-    assert choose(folder, tmp_path / "out", keep="best", per=per).as_json() == ExportSummary(unscored=3).as_json()
-    assert os.listdir(tmp_path / "out") == ["choose.json"]
-    assert export(folder, tmp_path / "sft", "sft").as_json() == ExportSummary(unscored=3).as_json()
-    assert os.listdir(tmp_path / "sft") == ["export.json"]
+    assert choose(folder, tmp_path / "out", keep="best", per=per).as_json() == NOTHING
+    assert set(os.listdir(tmp_path / "out")) == {*BESIDE, "choose.json"}
+    assert export(folder, tmp_path / "sft", "sft").as_json() == NOTHING
+    assert set(os.listdir(tmp_path / "sft")) == {*BESIDE, "export.json"}
     empty = drawn(tmp_path / "empty")
     assert choose(empty, tmp_path / "none", keep="best", per=per) == ExportSummary()
     assert document(tmp_path / "none")["summary"]["candidates"] == 0
@@ -149,7 +152,7 @@ def test_where_nothing_was_scored_there_is_a_document_and_no_file(tmp_path: Path
 def test_nothing_that_is_good_enough_leaves_no_file(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", *SIX)
     assert choose(folder, tmp_path / "out", keep="best", floor=9.0).rows == 0
-    assert os.listdir(tmp_path / "out") == ["choose.json"]
+    assert set(os.listdir(tmp_path / "out")) == {*BESIDE, "choose.json"}
 
 
 # --- what belongs together -------------------------------------------------------------------------------------------
@@ -422,8 +425,8 @@ def test_formats_that_nobody_knows_are_told_with_those_there_are(tmp_path: Path)
 
 def test_a_folder_that_was_never_scored(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for folder in ("nowhere", "empty"):
-        with pytest.raises(SourceError, match=r"isn't there, or has no manifest\.json"):
+    for folder, what in (("nowhere", "isn't there"), ("empty", "is an empty folder")):
+        with pytest.raises(SourceError, match=f"{folder} {what}, and `choose` reads a scored corpus"):
             choose(str(tmp_path / folder), tmp_path / "out", keep="best")
     assert not (tmp_path / "out").exists()
 
@@ -455,7 +458,7 @@ def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypat
             choose(folder, out, keep=asked)
     assert len(texts(out)) == 6
     assert choose(folder, out, keep="best", floor=3.0, overwrite=True).rows == 1
-    assert sorted(os.listdir(out)) == ["choose.json", "chosen-00000.jsonl", "mine.txt"]
+    assert set(os.listdir(out)) == {*BESIDE, "choose.json", "chosen-00000.jsonl", "mine.txt"}
     assert texts(out) == ["0.1"]
 
 
@@ -770,10 +773,11 @@ def test_what_the_margins_mean_is_told_where_they_count(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", [0.0, 1.0], [0.0, 3.0], [0.0, 2.0])
     words = ("pairs", folder, tmp_path / "out", "--for", "nemo-aligner-rpo")
     found = json.loads(run(*words, "--json"))
-    scale = found.pop("scale")
+    scale = found["scale"]
     assert found == document(tmp_path / "out", "pairs")["summary"]
-    assert (scale["pairs"], scale["quantiles"][3], scale["scale"]) == (3, 2.0, pytest.approx(0.5493, abs=1e-4))
-    assert "scale: 0.549" in run(*words, "--overwrite")
+    assert (scale["pairs"], scale["quantiles"][3]) == (3, 2.0)
+    assert scale["gt_reward_scale"] == pytest.approx(0.5493, abs=1e-4)
+    assert "gt_reward_scale: 0.549" in run(*words, "--overwrite")
 
 
 def test_margins_of_many_pairs_are_some_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -782,9 +786,8 @@ def test_margins_of_many_pairs_are_some_of_all(tmp_path: Path, monkeypatch: pyte
     folder = drawn(tmp_path / "in", *[[0.0, float(at + 1)] for at in range(40)])
     summary = pair(folder, tmp_path / "out", trainer="nemo-aligner-rpo", per="row")
     assert len(summary.measures) <= 10 < summary.rows == 40
-    told = export_commands.advice("nemo-aligner-rpo", summary)
-    assert told is not None
-    assert told["pairs"] == 40
+    assert summary.scale is not None
+    assert summary.scale["pairs"] == 40
     first, last = (sum(low < margin <= low + 20 for margin in summary.measures) for low in (0, 20))
     assert abs(first - last) <= 2, "of the first half as many as of the last"
 

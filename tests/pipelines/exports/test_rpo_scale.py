@@ -20,8 +20,14 @@ def test_the_advice_for_a_few_margins() -> None:
     advice = scale_advice([0.1, 0.2, 2.0, 5.0, 8.0])
     assert (advice.pairs, advice.saturated, advice.no_signal) == (5, 0.4, 0.4)
     assert advice.quantiles == pytest.approx((0.1, 0.12, 0.2, 2.0, 5.0, 7.4, 8.0))
-    assert advice.scale == pytest.approx(math.log(3) / 2)
-    assert json.loads(json.dumps(advice.as_json())).keys() == {"pairs", "quantiles", "saturated", "no_signal", "scale"}
+    assert advice.gt_reward_scale == pytest.approx(math.log(3) / 2)
+    assert json.loads(json.dumps(advice.as_json())).keys() == {
+        "pairs",
+        "quantiles",
+        "saturated",
+        "no_signal",
+        "gt_reward_scale",
+    }
 
 
 @pytest.mark.parametrize(
@@ -36,6 +42,6 @@ def test_saturated_and_without_signal_are_probabilities(margin: float, saturated
 @given(margins=st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50))
 def test_at_the_advised_scale_the_median_pair_is_three_to_one(margins: list[float]) -> None:
     advice = scale_advice(margins)
-    assert sigmoid(advice.scale * float(np.median(margins))) == pytest.approx(0.75)
+    assert sigmoid(advice.gt_reward_scale * float(np.median(margins))) == pytest.approx(0.75)
     assert advice.quantiles == tuple(np.quantile(margins, QUANTILES).tolist())
     assert 0 <= advice.saturated <= 1 >= advice.no_signal >= 0

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError
+from pipelines.corpus.assay_folders import PAIRS
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
 from pipelines.runtime.progress import Silent
@@ -163,7 +164,7 @@ def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path,
     assert set(export_commands.export_while_scoring(asked, steps)) == {"export"}
     assert export_commands.export_while_scoring(None, steps) == {}
     with pytest.raises(SettingsError, match="candidates of one prompt may be in any row"):
-        sample(asked, jobs=[ExportJob(export_commands.PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)])  # type: ignore[arg-type]
+        sample(asked, jobs=[ExportJob(PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
