@@ -209,7 +209,7 @@ DEFECTS = (
     ),
     Defect(
         "a part committed a second time",
-        "pipelines/storage/files.py",
+        "pipelines/storage/local_files.py",
         "os.link(temporary, self.file(name))",
         "os.replace(temporary, self.file(name))",
         "tests/pipelines/scored_corpus/test_parts.py::test_a_part_is_written_once",

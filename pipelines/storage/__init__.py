@@ -3,25 +3,9 @@
 Handles bytes and names, and doesn't know what the files contain.
 """
 
-from pipelines.storage.files import (
-    LEASE,
-    Entry,
-    FileStatus,
-    Folder,
-    absolute,
-    arrow_file_system,
-    below,
-    error_text,
-    file_status,
-    files_below,
-    find,
-    folder,
-    is_in_job,
-    is_remote,
-    open_read,
-    overlap,
-    real,
-)
+from pipelines.storage.addresses import absolute, is_in_job, is_remote, overlap, real
+from pipelines.storage.files import arrow_file_system, below, error_text, file_status, files_below, find, folder, open_read
+from pipelines.storage.protocol import LEASE, Entry, FileStatus, Folder
 
 __all__ = [
     "LEASE",
