@@ -4,6 +4,7 @@ A file is written under a temporary name, then linked or renamed to its own: so 
 that `create` the same name, the first wins.
 """
 
+import glob
 import math
 import os
 import re
@@ -16,11 +17,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, Entry
+from pipelines.storage.protocol import LEASE, TEMPORARY, Entry, FileStatus, Matches
 
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
 _LEFTOVER_AGE_S = 24 * 3600.0
 """Age from which a half-written file is deleted. A younger one may belong to another process that is still writing it."""
+
+
+def file_status(path: str) -> FileStatus:
+    """The status of a file. Raises `OSError`."""
+    status = os.stat(path)
+    return FileStatus(path, status.st_size, None, status.st_mtime_ns)
+
+
+def find(path: str) -> Matches | None:
+    """See `files.find`."""
+    if os.path.isdir(path):
+        return Matches(files_below(path))
+    if os.path.isfile(path):
+        return Matches([file_status(path)])
+    matches = glob.glob(path, recursive=True)
+    files = [FileStatus(name, 0, None) for name in matches if os.path.isfile(name)]
+    return Matches(files, [name for name in matches if os.path.isdir(name)]) if files else None
+
+
+def files_below(path: str) -> list[FileStatus]:
+    """See `files.files_below`. Their sizes aren't read, and are 0."""
+    walk = os.walk(path, onerror=_refuse)
+    # `os.walk` lists a link to a folder among the folders, and doesn't enter it: it is added to the files here.
+    inside = ((where, [*names, *filter(lambda name: _is_link(where, name), folders)]) for where, folders, names in walk)
+    return [FileStatus(os.path.join(where, name), 0, None) for where, names in inside for name in names]
+
+
+def _is_link(where: str, name: str) -> bool:
+    return os.path.islink(os.path.join(where, name))
+
+
+def _refuse(error: OSError) -> None:
+    """For `os.walk`, which passes over a folder that can't be listed unless it is given a function that raises."""
+    raise error
 
 
 @dataclass(frozen=True)

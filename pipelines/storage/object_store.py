@@ -1,10 +1,12 @@
 """Folders and files in a store that fsspec knows (s3://, gs://, hf:// ...).
 
-A file is written with one put: so it is complete or absent. Of two writers that `create` the same name the first wins where
-the store has conditional puts.
+A file is written with one put, which is complete or absent. Of two writers that `create` the same name the first wins,
+where the store supports conditional puts.
 """
 
 import functools
+import glob
+import io
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,10 +14,54 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, Entry, FileStatus
+from pipelines.storage.protocol import LEASE, TEMPORARY, Entry, FileStatus, Matches
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_BUFFER = 2**20
+
+
+def open_read(address: str) -> IO[bytes]:
+    """Open an object for reading, as a seekable stream. Raises `OSError`."""
+    system, inner = _resolve(address)
+    return io.BufferedReader(_as_os_error(system.open)(inner, "rb", block_size=4 * _BUFFER, cache_type="readahead"), _BUFFER)
+
+
+def file_status(address: str) -> FileStatus:
+    """The status of an object. Raises `OSError`."""
+    system, inner = _resolve(address)
+    return _status(system, _as_os_error(system.info)(inner))
+
+
+def find(address: str) -> Matches | None:
+    """See `files.find`."""
+    system, inner = _resolve(address)
+    system.invalidate_cache()
+    if not glob.has_magic(inner):
+        return Matches(files) if (files := files_below(address)) else None
+    infos = _as_os_error(system.glob)(inner, detail=True)
+    folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
+    return Matches(files, folders) if (files := _statuses(system, infos)) else None
+
+
+def files_below(address: str) -> list[FileStatus]:
+    """See `files.files_below`."""
+    system, inner = _resolve(address)
+    return _statuses(system, _as_os_error(system.find)(inner, detail=True))
+
+
+def full_address(address: str) -> str:
+    """The address as the store's listings give it, without a slash at the end."""
+    system, inner = _resolve(address)
+    return str(system.unstrip_protocol(inner)).rstrip("/")
+
+
+def arrow_file_system(address: str) -> tuple[Any, Callable[[str], str]]:
+    """The Arrow file system of an address, and a function from addresses to paths within it."""
+    from pyarrow import fs
+
+    return fs.PyFileSystem(fs.FSSpecHandler(_resolve(address)[0])), lambda address: _resolve(address)[1]
 
 
 @dataclass(frozen=True)
@@ -40,18 +86,18 @@ class StoreFolder:
         pass
 
     def entries(self) -> list[Entry]:
-        system, inner = resolve(self.path)
+        system, inner = _resolve(self.path)
         try:
-            infos = as_os_error(system.ls)(inner, detail=True)
+            infos = _as_os_error(system.ls)(inner, detail=True)
         except FileNotFoundError:
             return []
         files = (info for info in infos if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"))
         return [Entry(info["name"].rsplit("/", 1)[1], info["size"], _write_time(info)) for info in files]
 
     def names(self) -> list[str]:
-        system, inner = resolve(self.path)
+        system, inner = _resolve(self.path)
         try:
-            paths = as_os_error(system.ls)(inner, detail=False)
+            paths = _as_os_error(system.ls)(inner, detail=False)
         except FileNotFoundError:
             return []
         names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths if path.rstrip("/") != inner.rstrip("/")]
@@ -61,73 +107,72 @@ class StoreFolder:
         return not self.names()
 
     def read(self, name: str) -> bytes:
-        system, inner = resolve(self.file(name))
-        return bytes(as_os_error(system.cat_file)(inner))
+        system, inner = _resolve(self.file(name))
+        return bytes(_as_os_error(system.cat_file)(inner))
 
     def create(self, name: str, content: bytes) -> bool:
-        system, inner = resolve(self.file(name))
+        system, inner = _resolve(self.file(name))
         try:
-            as_os_error(system.pipe_file)(inner, content, mode="create")
+            _as_os_error(system.pipe_file)(inner, content, mode="create")
         except FileExistsError:
             return False
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        system, inner = resolve(self.file(name))
-        as_os_error(system.pipe_file)(inner, content)
+        system, inner = _resolve(self.file(name))
+        _as_os_error(system.pipe_file)(inner, content)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        system, inner = resolve(self.file(name))
+        system, inner = _resolve(self.file(name))
         # Through a local file: the object appears with one put at the end, and an exception in the block uploads nothing.
         with tempfile.NamedTemporaryFile(suffix=TEMPORARY) as stream:
             yield stream
             stream.flush()
-            as_os_error(system.put_file)(stream.name, inner)
+            _as_os_error(system.put_file)(stream.name, inner)
 
     def delete(self, name: str) -> None:
-        system, inner = resolve(self.file(name))
+        system, inner = _resolve(self.file(name))
         try:
-            as_os_error(system.rm_file)(inner)
+            _as_os_error(system.rm_file)(inner)
         except FileNotFoundError:
             return
 
     def delete_all(self) -> None:
-        system, inner = resolve(self.path)
+        system, inner = _resolve(self.path)
         try:
-            as_os_error(system.rm)(inner, recursive=True)
+            _as_os_error(system.rm)(inner, recursive=True)
         except FileNotFoundError:
             return
 
 
-def files_of(system: Any, infos: dict[str, dict[str, Any]]) -> list[FileStatus]:
-    """The statuses of the files among some listed objects."""
-    return [object_status(system, info) for info in infos.values() if info["type"] == "file"]
+def _statuses(system: Any, infos: dict[str, dict[str, Any]]) -> list[FileStatus]:
+    return [_status(system, info) for info in infos.values() if info["type"] == "file"]
 
 
-def object_status(system: Any, info: dict[str, Any]) -> FileStatus:
-    """The status of an object, from what its store says of it."""
+def _status(system: Any, info: dict[str, Any]) -> FileStatus:
     path, tag = system.unstrip_protocol(info["name"]), info.get("ETag")
     return FileStatus(path, info["size"], tag, None if tag else int(_write_time(info) * 1e9) or None)
 
 
-def resolve(path: str) -> tuple[Any, str]:
+def _write_time(info: dict[str, Any]) -> float:
+    """The time of writing of an object, in seconds since 1970; 0 for a store that has none. Its name differs by store."""
+    moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
+    return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)
+
+
+def _resolve(address: str) -> tuple[Any, str]:
     """The fsspec file system of an address, and the path within it. Listings aren't cached, since others write, too."""
     from fsspec.core import url_to_fs
 
     try:
-        system, inner = url_to_fs(path, use_listings_cache=False)
+        system, inner = url_to_fs(address, use_listings_cache=False)
     except (ValueError, ImportError) as error:  # unknown protocol, or its package isn't installed
-        raise OSError(f"{path}: {error}") from error
+        raise OSError(f"{address}: {error}") from error
     return system, inner
 
 
-def file_system(path: str) -> Any:
-    """The fsspec file system of an address, for libraries that read through it."""
-    return resolve(path)[0]
-
-
-def as_os_error(function: Callable[P, T]) -> Callable[P, T]:
+def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function so that its client's own exceptions (no credentials, no connection) become `OSError`."""
 
     @functools.wraps(function)
@@ -140,9 +185,3 @@ def as_os_error(function: Callable[P, T]) -> Callable[P, T]:
             raise OSError(str(error) or type(error).__name__) from error
 
     return wrapper
-
-
-def _write_time(info: dict[str, Any]) -> float:
-    """The time of writing of an object, in seconds since 1970; 0 for a store that has none. Its name differs by store."""
-    moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
-    return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)
