@@ -67,8 +67,8 @@ DEFECTS = (
     Defect(
         "more tokens cached than a prompt has",
         "actors/scorers/head_scorer.py",
-        "cached=min(pooled.cached_tokens, len(prompt.ids))",
-        "cached=pooled.cached_tokens",
+        "cached=min(outputs.cached_tokens, len(prompt.ids))",
+        "cached=outputs.cached_tokens",
         "tests/actors/scorers/test_head_scorer.py::test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is",
     ),
     # What a model is asked.
@@ -209,7 +209,7 @@ DEFECTS = (
     ),
     Defect(
         "a part committed a second time",
-        "pipelines/storage/files.py",
+        "pipelines/storage/local_files.py",
         "os.link(temporary, self.file(name))",
         "os.replace(temporary, self.file(name))",
         "tests/pipelines/scored_corpus/test_parts.py::test_a_part_is_written_once",

@@ -89,6 +89,8 @@ class KnownModel:
 
     def matches(self, model: str) -> bool:
         """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named."""
+        # An id is compared whole: `somebody/Skywork-Reward-8B` is another upload, whose weights nobody published. A path has
+        # no owner to compare, so its last name counts; `./` tells a folder one level down from an id.
         is_id = model.count("/") == 1 and not model.startswith((".", "/", "~"))
         pattern, name = (self.id, model) if is_id else (_base_name(self.id), _base_name(model.rstrip("/")))
         return fnmatchcase(name.lower(), pattern.lower())
@@ -168,6 +170,7 @@ class Family(ABC):
 
     def shown(self, question: Question) -> tuple[str, ...]:
         """The texts that the prompt must contain, in this order: templates leave out, or change, what they don't expect."""
+        # Stripped, as most templates strip a turn, so that a response with a line break at its end would never be found.
         principle = () if question.principle is None else (question.principle.strip(),)
         return (*map(str.strip, question.responses), *principle)
 
@@ -219,6 +222,8 @@ class Family(ABC):
 
         Also if its head can't be read where `tensor_parallel` GPUs share each layer.
         """
+        # No names are known in the driver of a hub model whose weights are one file, without an index. Every replica's
+        # self-test checks again, with the weights.
         if checkpoint.tensors and self.head not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no {self.head}: it is a {checkpoint.architecture} without its reward head, "
@@ -242,6 +247,7 @@ class Family(ABC):
         if unknown := sorted(changed.keys() - self.ways):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
             raise SettingsError(f"{flags}: the family {self.name} doesn't take these options")
+        # A copy, as one instance serves all runs of a process: a setting on it would leak into the next model's numbers.
         family = copy.copy(self)
         family.way = settings
         return family
@@ -272,6 +278,7 @@ class Family(ABC):
 
     def reading(self, answers: Sequence[Rows], weights: Mapping[str, float]) -> Reading:
         """The reading of a response from the answers to all questions about it. By default there is exactly one."""
+        # One prompt, read at one position. Unpacking raises for any other number, which a mean or `[0]` would hide.
         ((values,),) = answers
         return weighted_reward(self.read(values), weights)
 
@@ -305,6 +312,7 @@ class OneLogit(Family):
 
 def weighted_reward(scores: Mapping[str, float], weights: Mapping[str, float], steps: tuple[float, ...] = ()) -> Reading:
     """The weighted sum of some outputs as the reward."""
+    # By the weights' names: a named output without a weight stays in `scores`, and counts for nothing.
     return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)
 
 

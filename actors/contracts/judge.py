@@ -137,8 +137,10 @@ class Judge(Family):
         if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
             raise SettingsError(f"--pairs {settings.pairs}: {self.name} doesn't compare two responses at a time")
         names = [name.lower() for name in judge.outputs()]
-        if doubled := [name for name in names if names.count(name) > 1]:
-            raise SettingsError(f"two outputs would be called {doubled[0]!r}, which SQL can't tell apart; give other names")
+        if duplicates := [name for name in names if names.count(name) > 1]:
+            raise SettingsError(
+                f"two outputs would be called {duplicates[0]!r}, which SQL can't tell apart; give other names"
+            )
         return judge
 
     @property
@@ -171,6 +173,7 @@ class Judge(Family):
         ]
 
     def question_count(self, responses: int, principles: int) -> int:
+        # An upper bound: a circle of two has one pair, not two, and equal orders of a list share a question.
         orders = min(self.votes, 2)
         # A circle of n has n pairs; all with all, and the candidates of a knock-out, are n(n - 1)/2.
         pairs = responses if self.asks.pairs is Pairs.CIRCULAR else responses * (responses - 1) // 2
@@ -216,15 +219,18 @@ class Judge(Family):
         The seed is made of the prompt's token ids, so that a row has the same votes in every run and on every worker.
         """
         is_sampled = self._draws_votes or attempt > 0  # a retry at temperature 0 would give the same unreadable text
-        lacks_card = is_sampled and not self.card.temperature
+        card_is_greedy = is_sampled and not self.card.temperature
         temperature = self.card.temperature if self.asks.temperature is None else self.asks.temperature
         top_p = self.card.top_p if self.asks.top_p is None else self.asks.top_p
         if is_sampled and not temperature:
             temperature = OUR_TEMPERATURE
-        if lacks_card and self.asks.top_p is None:
+        if card_is_greedy and self.asks.top_p is None:
             top_p = OUR_TOP_P
+        # All three in the key: equal seeds for two votes, or for a text and its retry, would be the same text twice. The
+        # shift leaves 31 bits, which are positive in any engine.
         key = f"{self.asks.seed} {vote} {attempt} ".encode() + array("q", prompt.ids).tobytes()
         seed = int.from_bytes(hashlib.sha256(key).digest()[:4], "little") >> 1
+        # Greedy means top_p 1 and top_k 0, to which vLLM sets them itself: the run's record then says what was done.
         return replace(
             self.card,
             max_tokens=max_tokens,
@@ -285,6 +291,7 @@ class Judge(Family):
 
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
         """Whether its rewards only compare the responses of one row, and not those of different rows."""
+        # In a knock-out winners meet winners: which grades are in a response's mean depends on whom it won against.
         relative = self._aggregate is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
@@ -317,6 +324,8 @@ class Judge(Family):
             # Shown alone it has no record: a mean of grades is its reward all the same, a share of wins or a margin isn't.
             if record is None and (self._aggregate is not Aggregate.MEAN or not self.is_complete(first, weights)):
                 continue
+            # A list per prompt. Five votes are three in one order and two in the other. If those three say 1, and of these
+            # two one says 0 and one can't be read, the mean is 0.5; a mean over the four texts would be 0.75.
             ballots = self.ballots(about, position, weights)
             votes = tuple(ballot.reward for of_prompt in ballots for ballot in of_prompt)
             names = ballots[0][0].scores
@@ -328,6 +337,7 @@ class Judge(Family):
             spread = _spread(votes)
             if record is not None:
                 scores |= record.as_scores()
+                # The spread over opponents, and not over texts: a win rate has one share for each of them.
                 if self._aggregate is Aggregate.WIN_RATE:
                     reward, spread = record.win_rate, _spread(record.outcomes)
             if position in strengths:
@@ -355,12 +365,12 @@ class Judge(Family):
         """Whether a text gave all outputs that the reward is made of: there is no margin of a response shown alone."""
         return weights.keys() <= scores.keys()
 
-    def ballots(self, about: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
+    def ballots(self, judgements: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
         """For each prompt that shows the response at a position, its reading by each verdict."""
         return [
             # `index` and not `at`: the response's place in this prompt, which the swapped order turns round.
             [weighted_reward(verdict.scores[judgement.prompt.judges.index(at)], weights) for verdict in judgement.verdicts]
-            for judgement in about
+            for judgement in judgements
         ]
 
 

@@ -94,9 +94,9 @@ class Renderer:
         drafts = [_RequestDraft(request, self._handle_reasoning(request), self._family.together) for request in requests]
         # Generators from here on: a row may have 65,536 prompts. The prompts of one draft stay neighbours, so that they are
         # fitted to the length limit together, and `Stems` finds their common beginning.
-        planned = (pair for draft in drafts for pair in self._plan_prompts(draft, go_on))
-        tokenized = self._tokenize_prompts(planned, go_on)
-        for _, of_draft in itertools.groupby(tokenized, key=lambda pair: id(pair[0].draft)):
+        drafts_and_texts = (pair for draft in drafts for pair in self._plan_prompts(draft, go_on))
+        drafts_and_ids = self._tokenize_prompts(drafts_and_texts, go_on)
+        for _, of_draft in itertools.groupby(drafts_and_ids, key=lambda pair: id(pair[0].draft)):
             prompts, ids = zip(*of_draft, strict=True)
             self._add_fitting(prompts, ids, go_on)
         return [draft.finish() for draft in drafts]
@@ -169,19 +169,20 @@ class Renderer:
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         # Each label is tokenized behind the short opening (the generation prompt) instead of the whole conversation. That is
         # exact only where the opening alone has the ids that it has at the end of the prompt; else the whole text is used.
-        begun = self._tokenize([opening])[0]
-        if ids[-len(begun) :] != begun:
-            opening, begun = text, ids
-        labelled = zip(labels, self._tokenize([opening + label for label in labels]), strict=True)
+        opening_ids = self._tokenize([opening])[0]
+        if ids[-len(opening_ids) :] != opening_ids:
+            opening, opening_ids = text, ids
+        ids_by_label = zip(labels, self._tokenize([opening + label for label in labels]), strict=True)
         tokens = tuple(
-            label_ids[-1] if self._adds_exactly(label_ids[-1], begun, label) else None for label, label_ids in labelled
+            label_ids[-1] if self._adds_exactly(label_ids[-1], opening_ids, label) else None
+            for label, label_ids in ids_by_label
         )
         return LabelPrompt(ids, tokens, is_open(opening))
 
     def _adds_exactly(self, token: int, ids: list[int], text: str) -> bool:
         """Whether a token after `ids` decodes to exactly `text`, as that of a label of several tokens doesn't."""
-        decoded = self._tokenizer.batch_decode([ids, [*ids, token]], clean_up_tokenization_spaces=False)
-        return bool(decoded[0] + text == decoded[1])
+        texts = self._tokenizer.batch_decode([ids, [*ids, token]], clean_up_tokenization_spaces=False)
+        return bool(texts[0] + text == texts[1])
 
     def _render_open(self, context: Sequence[Message]) -> tuple[str, str]:
         """The text of a conversation up to where the assistant begins, and the part of it after the last message."""
@@ -263,6 +264,7 @@ class Renderer:
     def _render_text(self, question: Question) -> str:
         text, end = self._family.text(question, self._template), 0
         for shown in self._family.shown(question):
+            # Searched from the end of the one before: else a second response equal to the first would be found in its place.
             if (start := text.find(shown, end)) < 0:
                 raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
             end = start + len(shown)
@@ -282,15 +284,17 @@ class Renderer:
         compared, so they must be about one conversation.
         """
         # First pass: the longest context with which each prompt fits. The shortest of these is then everybody's.
-        fitting: list[tuple[_DraftPrompt, list[int], tuple[Message, ...]]] = []
+        fits: list[tuple[_DraftPrompt, list[int], tuple[Message, ...]]] = []
         for prompt, ids in zip(prompts, all_ids, strict=True):
             go_on()
             try:
-                fitting.append((prompt, ids, self._fitting_context(prompt, ids, go_on)))
+                fits.append((prompt, ids, self._fitting_context(prompt, ids, go_on)))
             except Rejected as rejected:
                 prompt.draft.reject(prompt.question.judges, rejected.reason)
-        shortest = min((context for *_, context in fitting), key=len, default=())
-        for prompt, ids, _ in fitting:
+        # If response 0 fits with 9 turns, and response 1, which is longer, with 5, both are judged with 5: a preference for
+        # the response that was shown with more of the conversation would say nothing.
+        shortest = min((context for *_, context in fits), key=len, default=())
+        for prompt, ids, _ in fits:
             go_on()
             try:
                 cut_ids = self._cut_to(prompt, ids, shortest)
@@ -333,7 +337,8 @@ class Renderer:
             raise Rejected(Reason.TOO_LONG)
         turns = question.context
         head = 1 if turns and turns[0].role is Role.SYSTEM else 0
-        # An exchange begins with a user's turn, so a context is only cut before one.
+        # An exchange begins with a user's turn, so a context is only cut before one. Of system, user, assistant, user,
+        # assistant, user the cuts are 3 and 5: at 1 nothing would be dropped, and after 5 the question itself.
         cuts = [position for position, message in enumerate(turns) if message.role is Role.USER and position > head]
 
         def without(at: int) -> Question:
@@ -341,6 +346,7 @@ class Renderer:
 
         # Each try renders and tokenizes the prompt anew. So the cut that an earlier response needed is tried first, often as
         # the only one; otherwise a bisection, of log2(cuts) tries, since a later cut only makes a prompt shorter.
+        # `turns_left` 4 of those six turns, one of them the system's, was the cut at 6 + 1 - 4 = 3.
         first = 0
         if draft.turns_left is not None:
             first = bisect_left(cuts, len(turns) + head - draft.turns_left)
@@ -348,9 +354,9 @@ class Renderer:
             first = bisect_left(cuts, True, lo=first, key=lambda at: self._fits(without(at), go_on))
         if first == len(cuts):
             raise Rejected(Reason.TOO_LONG)
-        shortened = without(cuts[first])
-        draft.turns_left = len(shortened.context)
-        return shortened
+        shorter = without(cuts[first])
+        draft.turns_left = len(shorter.context)
+        return shorter
 
     def _fits(self, question: Question, go_on: GoOn) -> bool:
         go_on()
@@ -368,6 +374,7 @@ class Renderer:
 
     def _append_family_ids(self, ids: list[int]) -> list[int]:
         """The ids with those that the family appends, unless the template has written them already."""
+        # Nothing appended: `ids[-0:]` is the whole prompt, which isn't [], so that [] is added to it.
         return ids if ids[-len(self._appended) :] == self._appended else ids + self._appended
 
     def _is_doubled(self, ids: Sequence[int]) -> bool:
@@ -649,8 +656,8 @@ class _RequestDraft:
             # One order of a pair alone would favour whoever it shows first, so a pair goes as soon as one of its prompts
             # couldn't be used. A response is only rejected if no pair (or list) with it is left.
             kept = [prompt for prompt in kept if tuple(sorted(prompt.judges)) not in self._unusable]
-            covered = {position for prompt in kept for position in prompt.judges}
-            unjudged = [position for position in range(len(self.request.responses)) if position not in covered]
+            shown_positions = {position for prompt in kept for position in prompt.judges}
+            unjudged = [position for position in range(len(self.request.responses)) if position not in shown_positions]
             reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unjudged}
         responses = tuple(
             RenderedResponse(

@@ -29,33 +29,36 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     ids = list(ids)
     last = len(ids) - 1
     places = sorted({last * part // _POSITIONS for part in range(1, _POSITIONS + 1)})
-    swapped = places[len(places) // 2]
-    other = next((token for token in ids if token != ids[swapped]), None)
-    if other is None or swapped == 0:
+    # For a prompt of 100 tokens: compared at 24, 49, 74 and 99, and exchanged at 74, so that tokens stand on both sides.
+    swap_at = places[len(places) // 2]
+    other_token = next((token for token in ids if token != ids[swap_at]), None)
+    if other_token is None or swap_at == 0:
         return "positions: not told apart in so short a prompt"
-    # Exchange one token in the middle for another of the prompt: in a causal model the rows before it must stay, and its own
+    # Exchange one token for another of the prompt: in a causal model the rows before it must stay, and its own
     # row must change. Rows shifted by one would show at one of the two.
-    changed = [*ids[:swapped], other, *ids[swapped + 1 :]]
-    near = [swapped - 1, swapped]
+    changed_ids = [*ids[:swap_at], other_token, *ids[swap_at + 1 :]]
+    near = [swap_at - 1, swap_at]
     questions = [
         (ids, [*places, *near]),
-        (changed, near),
+        (changed_ids, near),
         *((ids[: place + 1], [place]) for place in places),
     ]
     # All at the same time, so that they share batches; `result()` only afterwards.
-    waiting = [
+    futures = [
         engine.submit(engine.pool(prompt, f"self-test-row-{number}", at)) for number, (prompt, at) in enumerate(questions)
     ]
-    inside, altered, *prefixes = (future.result().rows for future in waiting)
-    largest = max(1.0, *(abs(value) for row in inside for value in row))
+    rows, changed_rows, *prefixes = (future.result().rows for future in futures)
+    largest = max(1.0, *(abs(value) for row in rows for value in row))
     allowed = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
-    for place, row, (alone,) in zip(places, inside, prefixes, strict=False):
+    # Not strict: `rows` ends with the two of `near`, which the second comparison takes.
+    for place, row, (alone,) in zip(places, rows, prefixes, strict=False):
         if not _differ_by(row, alone) <= allowed:  # not `>`: a NaN must fail, too
             raise _misaligned(model, engine, f"at position {place} of {last} the outputs are {row}, and {alone} at its end")
-    before, at = inside[-2:]
-    if not _differ_by(before, altered[0]) <= allowed or _differ_by(at, altered[1]) <= _UNCHANGED * largest:
+    before, at = rows[-2:]
+    # The row before stays, give or take rounding; its own row changes, however little: that of an earlier token wouldn't.
+    if not _differ_by(before, changed_rows[0]) <= allowed or _differ_by(at, changed_rows[1]) <= _UNCHANGED * largest:
         raise _misaligned(
-            model, engine, f"another token at position {swapped} changes the outputs of others, or not its own"
+            model, engine, f"another token at position {swap_at} changes the outputs of others, or not its own"
         )
     return f"positions: each token has its own outputs (model runner {engine.runner})"
 
@@ -67,10 +70,10 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
         verdict_ids=model.verdict_ids,
         adapter=model.adapter and locate(model.adapter),
     )
-    waiting = [
+    futures = [
         engine.submit(engine.generate(ids, sampling, f"self-test-text-{number}")) for number, ids in enumerate(prompts)
     ]
-    for number, (ids, future) in enumerate(zip(prompts, waiting, strict=True)):
+    for number, (ids, future) in enumerate(zip(prompts, futures, strict=True)):
         (generation,) = future.result()
         if len(generation.logprobs) != len(generation.token_ids):
             raise _misaligned(model, engine, f"{len(generation.token_ids)} tokens have {len(generation.logprobs)} rows")
@@ -94,6 +97,8 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
 
 
 def _allowed(model: RewardModel, expected: float) -> float:
+    # Relative from 5 nats on (a probability of 0.7 %), else absolute: 0.005 in float32, 0.5 in half precision. The
+    # log-probability of a token that is nearly certain is about 0, and so would be a share of it.
     return (_EXACT if model.dtype == "float32" else _ROUNDED) * max(5.0, abs(expected))
 
 
@@ -101,8 +106,9 @@ def _differ_by(first: Sequence[float], second: Sequence[float]) -> float:
     return max(abs(left - right) for left, right in zip(first, second, strict=True))
 
 
-def _misaligned(model: RewardModel, engine: Engine, what: str) -> ModelError:
+def _misaligned(model: RewardModel, engine: Engine, difference: str) -> ModelError:
     return ModelError(
-        f"self-test of {model.model}: numbers aren't those of their tokens: {what}. That is the engine's fault, with its "
-        f"model runner {engine.runner}; VLLM_USE_V2_MODEL_RUNNER=0 (or 1) in the environment of every node takes the other"
+        f"self-test of {model.model}: numbers aren't those of their tokens: {difference}. That is the engine's fault, with "
+        f"its model runner {engine.runner}; VLLM_USE_V2_MODEL_RUNNER=0 (or 1) in the environment of every node takes the "
+        "other"
     )

@@ -34,6 +34,8 @@ class Scorer(Protocol):
 
 async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all coroutines, in their order. The first error cancels the others."""
+    # `asyncio.gather` alone would leave the others running. A TaskGroup would wrap the error in an ExceptionGroup, which
+    # nobody who catches `EngineDead` would see.
     tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -75,36 +77,37 @@ class HeadScorer:
         """The same on the engine's own loop."""
         prompts = [prompt for request in requests for prompt in request.prompts]
         runs = group_by_prefix(prompts) if self._one_pass else [[prompt] for prompt in prompts]
+        # Runs are cut out of the prompts in their order, so the answers, one after another, are those of the prompts.
         answers = itertools.chain.from_iterable(await gather(map(self._read_run, runs)))
         return [self._score_responses(request, [next(answers) for _ in request.prompts]) for request in requests]
 
     async def _read_run(self, run: Sequence[Prompt]) -> list[_Answer]:
         """The answer to each prompt of a run, by one forward pass of the last one, which begins with all others."""
         try:
-            pooled = await self._engine.pool(run[-1].ids, next(self._ids), [at for prompt in run for at in prompt.reads])
+            outputs = await self._engine.pool(run[-1].ids, next(self._ids), [at for prompt in run for at in prompt.reads])
         except EngineDead:
             raise
         except EngineTimeout:
             return [_Answer((), len(prompt.ids), Reason.ENGINE_TIMEOUT) for prompt in run]
         except EngineError:
             return [_Answer((), len(prompt.ids), Reason.ENGINE_REFUSED) for prompt in run]
-        rows = iter(pooled.rows)
+        rows = iter(outputs.rows)
         # The engine counts cached tokens of the last prompt alone; a shorter one can't have had more than it is long.
         return [
-            _Answer([next(rows) for _ in prompt.reads], len(prompt.ids), cached=min(pooled.cached_tokens, len(prompt.ids)))
+            _Answer([next(rows) for _ in prompt.reads], len(prompt.ids), cached=min(outputs.cached_tokens, len(prompt.ids)))
             for prompt in run
         ]
 
     def _score_responses(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
         """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
-        about: list[list[_Answer]] = [[] for _ in request.responses]
+        answers_by_response: list[list[_Answer]] = [[] for _ in request.responses]
         for prompt, answer in zip(request.prompts, answers, strict=True):
             for position in prompt.judges:
-                about[position].append(answer)
+                answers_by_response[position].append(answer)
         scores = [
             response.refusal
             or replace(self._score_response(answers_about), truncated=response.truncated, reasoned=response.reasoned)
-            for response, answers_about in zip(request.responses, about, strict=True)
+            for response, answers_about in zip(request.responses, answers_by_response, strict=True)
         ]
         # Only now, with all responses of the request: some outputs compare a response with the best of the others.
         additions = self._family.compared([score.scores for score in scores])

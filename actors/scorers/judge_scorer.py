@@ -107,6 +107,7 @@ class JudgeScorer:
         """The answers to every prompt of a request, or, of a knock-out, to those that its rounds needed."""
         if self._judge.asks.pairs is not Pairs.ACTIVE or not self._judge.together:
             return await gather(map(self._answer_prompt, request.prompts))
+        # All prompts of a pair: both orders, each with every principle. A comparison is decided by all of them together.
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.judges))].append(prompt)
@@ -157,6 +158,7 @@ class JudgeScorer:
         # With the begin mark that the template has written, the parser sees where the reasoning begins.
         generation = replace(generation, text=prompt.opening + generation.text)
         result = _Attempt(generation.text, generation.finish_reason, len(generation.token_ids))
+        # Never read, even if it holds a verdict: "Response 1 is better [[A]]. But wait" may have been about to take it back.
         if generation.finish_reason != "stop":
             return replace(result, reason=Reason.CUT_OFF)
         shown = len(prompt.judges)
@@ -169,15 +171,15 @@ class JudgeScorer:
 
     def _score_responses(self, request: RenderedRequest, answers: Sequence[_PromptAnswers]) -> Scores:
         """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
-        about = [
+        answers_about = [
             [answer for answer in answers if position in answer.prompt.judges] for position in range(len(request.responses))
         ]
         failures = {
-            position: self._failure_reason(about[position])
+            position: self._failure_reason(answers_about[position])
             for position, response in enumerate(request.responses)
             if response.reason is None
         }
-        readable = [position for position, failure in failures.items() if failure is None and about[position]]
+        readable = [position for position, failure in failures.items() if failure is None and answers_about[position]]
         # All judgements together, those about failed responses as well: wins and strengths are relative to all of them.
         judgements = [answer.judgement for answer in answers if answer.judgement.verdicts]
         readings = self._judge.readings(judgements, readable, self._weights)
@@ -186,13 +188,15 @@ class JudgeScorer:
             if response.refusal is not None:
                 scores.append(response.refusal)
                 continue
-            if not about[position]:  # all that it could be shown with were knocked out before its turn came
+            if not answers_about[position]:  # all that it could be shown with were knocked out before its turn came
                 scores.append(
                     replace(Score.rejected(Reason.NO_OPPONENT), truncated=response.truncated, reasoned=response.reasoned)
                 )
                 continue
+            # Each attempt is a prompt of its own for the engine: of 3 votes, one of them with a retry, 4 times its tokens.
             tokens = sum(
-                share(len(answer.prompt.ids) * len(answer.attempts), answer.prompt, position) for answer in about[position]
+                share(len(answer.prompt.ids) * len(answer.attempts), answer.prompt, position)
+                for answer in answers_about[position]
             )
             failure = failures[position]
             if failure is not None:
@@ -205,23 +209,24 @@ class JudgeScorer:
                 score = Score.failed(Reason.NOT_FINITE, tokens)
             written = sum(
                 share(sum(attempt.tokens for attempt in answer.attempts), answer.prompt, position)
-                for answer in about[position]
+                for answer in answers_about[position]
             )
-            trace = self._trace(request, about[position], position) if self._judge.asks.trace else ()
+            trace = self._trace(request, answers_about[position], position) if self._judge.asks.trace else ()
             score = replace(score, truncated=response.truncated, reasoned=response.reasoned)
             scores.append(replace(score, completion_tokens=written, trace=trace))
         return tuple(scores)
 
-    def _failure_reason(self, about: Sequence[_PromptAnswers]) -> Reason | None:
+    def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
         """Why a response has no reward: fewer than half of the votes on a question about it could be read. None if it has.
 
         Each order of a pair is a question of its own: with one order alone, the judge's preference for a place would decide.
         All orders of a list are one question together, since each is shown once or few times.
         """
         votes: dict[tuple[Any, ...], list[Reason | None]] = defaultdict(list)
-        for answer in about:
+        for answer in answers:
             shown = tuple(sorted(answer.prompt.judges)) if self._judge.shows is Shows.ALL else answer.prompt.judges
             votes[shown, answer.prompt.principle] += answer.reasons
+        # Half is enough: 1 of 2 votes, 2 of 3. A question is never made up for by another one's votes.
         for reasons in votes.values():
             unread = [reason for reason in reasons if reason is not None]
             if 2 * len(unread) > len(reasons):
@@ -248,5 +253,6 @@ class JudgeScorer:
 
 def share(tokens: int, prompt: Prompt, position: int) -> int:
     """The part of a prompt's tokens that counts for one of the responses it shows. The parts add up to `tokens` exactly."""
+    # 100 tokens of three are 34, 33 and 33, in the order shown; rounded parts would add up to 99.
     each, remainder = divmod(tokens, len(prompt.judges))
     return each + (prompt.judges.index(position) < remainder)

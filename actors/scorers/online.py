@@ -109,28 +109,32 @@ class OnlineScorer:
             if not rehearsal:
                 self_test(model, self._engine)
         except BaseException:
-            self._engine.close()
+            self._engine.close()  # else its process would keep the GPU's memory
             raise
-        traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
-        self._scorer = scorer_of(traced, self._engine, rehearsal=rehearsal)
+        tracing_model = replace(model, judge=model.judge.model_copy(update={"trace": True}))
+        self._scorer = scorer_of(tracing_model, self._engine, rehearsal=rehearsal)
         self._adapter = model.adapter and locate(model.adapter)
         self._tokenizing = ThreadPoolExecutor(1, "rendering")
+        # This object and its scorer both count from 0, on one engine. vLLM aborts all requests of an id at once, so without
+        # the random prefix a client that leaves could end somebody else's request.
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
         self.tokens_under_way = 0
         """Prompt tokens that wait for the engine or are in it: the load of this replica."""
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. A response that can't be judged has a score with the reason."""
-        rendered = await self._in_thread(lambda go_on: self._renderer.render(requests, go_on))
-        with self._count_tokens(prompt for request in rendered for prompt in request.prompts):
-            all_scores = await self._on_engine(self._scorer.score(rendered))
-        return [RequestScores(request.prompt_hash, scores) for request, scores in zip(rendered, all_scores, strict=True)]
+        rendered_requests = await self._in_thread(lambda go_on: self._renderer.render(requests, go_on))
+        with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
+            all_scores = await self._on_engine(self._scorer.score(rendered_requests))
+        return [
+            RequestScores(request.prompt_hash, scores) for request, scores in zip(rendered_requests, all_scores, strict=True)
+        ]
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
-        ready = await self._in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
-        with self._count_tokens(prompt for request in ready for prompt in request.prompts):
-            return await self._on_engine(self._read_requests(ready))
+        rendered_requests = await self._in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
+        with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
+            return await self._on_engine(self._read_requests(rendered_requests))
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
         """`sampling.n` texts of a judge, for the prompt that shows all responses of a request."""
@@ -155,6 +159,7 @@ class OnlineScorer:
         try:
             with self._count_tokens([prompt]):
                 states = self._engine.stream(prompt.ids, self._with_adapter(sampling), next(self._ids))
+                # Closed here and now. Left to the garbage collector, the engine would go on for a client that has left.
                 async with aclosing(states) as states:  # type: ignore[type-var]
                     async for generation in states:
                         yield _judge_text(prompt, generation)
@@ -164,21 +169,22 @@ class OnlineScorer:
     async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
         """The log-probability of each label as a generative model's next token after a conversation."""
         try:
-            choosing = await self._in_thread(lambda go_on: self._renderer.choosing(messages, labels, go_on))
+            label_prompt = await self._in_thread(lambda go_on: self._renderer.choosing(messages, labels, go_on))
         except Rejected as rejected:
             return Refused(rejected.reason)
-        ids = tuple(token for token in choosing.labels if token is not None)
-        if choosing.reasoning:
+        ids = tuple(token for token in label_prompt.labels if token is not None)
+        if label_prompt.reasoning:
             return Unfit.IN_REASONING
         if len(set(ids)) < len(labels):  # a label of several tokens, or two labels with the same one
             return Unfit.NOT_ONE_TOKEN
+        # Which token is generated doesn't matter: the log-probabilities of all labels are those after the same prompt.
         sampling = self._with_adapter(Sampling(max_tokens=1, verdict_ids=ids))
         try:
-            with self._count_tokens([Prompt(choosing.ids, ())]):
-                (generation,) = await self._on_engine(self._engine.generate(choosing.ids, sampling, next(self._ids)))
+            with self._count_tokens([Prompt(label_prompt.ids, ())]):
+                (generation,) = await self._on_engine(self._engine.generate(label_prompt.ids, sampling, next(self._ids)))
         except EngineError as error:
             return _refused(error)
-        return Choice(tuple(generation.logprobs[0][token] for token in ids), ids, tuple(choosing.ids))
+        return Choice(tuple(generation.logprobs[0][token] for token in ids), ids, tuple(label_prompt.ids))
 
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
@@ -196,25 +202,26 @@ class OnlineScorer:
         (rendered,) = self._renderer.render([prompt], go_on)
         return rendered
 
-    async def _read_requests(self, ready: Sequence[RenderedRequest]) -> list[RawOutputs]:
-        return list(await asyncio.gather(*map(self._read_request, ready)))
+    async def _read_requests(self, requests: Sequence[RenderedRequest]) -> list[RawOutputs]:
+        return list(await asyncio.gather(*map(self._read_request, requests)))
 
     async def _read_request(self, request: RenderedRequest) -> RawOutputs:
         (response,) = request.responses
         if response.refusal is not None:
             return RawOutputs((), response.refusal)
+        # Not by `HeadScorer`, which returns scores without raw outputs; failures have the same reasons as there.
         rows: list[Rows] = []
         tokens = sum(len(prompt.ids) for prompt in request.prompts)
         for prompt in request.prompts:
             try:
-                pooled = await self._engine.pool(prompt.ids, next(self._ids), prompt.reads)
+                outputs = await self._engine.pool(prompt.ids, next(self._ids), prompt.reads)
             except EngineDead:
                 raise
             except EngineTimeout:
                 return RawOutputs((), Score.failed(Reason.ENGINE_TIMEOUT, tokens))
             except EngineError:
                 return RawOutputs((), Score.failed(Reason.ENGINE_REFUSED, tokens))
-            rows.append(pooled.rows)
+            rows.append(outputs.rows)
         reading = self.model.family.reading(rows, self.model.weights)
         score = Score.scored(reading, tokens) if reading.finite else Score.failed(Reason.NOT_FINITE, tokens)
         return RawOutputs(
@@ -228,8 +235,10 @@ class OnlineScorer:
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
         if reasons:  # the cause first: that a response has no opponent only follows from the other one's rejection
             return Refused(min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT))
-        everybody = tuple(range(len(request.responses)))
-        return next((prompt for prompt in rendered.prompts if prompt.judges == everybody), Refused(Reason.TEMPLATE_REFUSED))
+        all_positions = tuple(range(len(request.responses)))
+        return next(
+            (prompt for prompt in rendered.prompts if prompt.judges == all_positions), Refused(Reason.TEMPLATE_REFUSED)
+        )
 
     def _with_adapter(self, sampling: Sampling) -> Sampling:
         return replace(sampling, adapter=self._adapter)

@@ -64,6 +64,8 @@ class CandidatePrompt:
 
 def seed_of(base: int, row: str, number: int) -> int:
     """The seed of candidate `number` of a row, 0 to 2^31 - 1: the same in every run, however many others are generated."""
+    # The row stands last: two numbers and spaces can't be confused with the beginning of a name. A name may hold half of a
+    # surrogate pair, which UTF-8 refuses.
     digest = hashlib.blake2b(f"{base} {number} {row}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
     return int.from_bytes(digest, "little") >> 1
 
@@ -75,9 +77,14 @@ def read_candidate(generation: Generation) -> GeneratedCandidate:
         reason = Reason.UNFINISHED
     elif not generation.text.strip():
         reason = Reason.EMPTY_CONTENT
-    cached, computed = generation.cached_tokens, generation.computed_tokens
+    cached_tokens, computed_tokens = generation.cached_tokens, generation.computed_tokens
     return GeneratedCandidate(
-        generation.text, generation.finish_reason or "", len(generation.token_ids), cached + computed, cached, reason
+        generation.text,
+        generation.finish_reason or "",
+        len(generation.token_ids),
+        cached_tokens + computed_tokens,
+        cached_tokens,
+        reason,
     )
 
 
@@ -195,6 +202,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         dtype=checkpoint.dtype if settings.policy_dtype is Dtype.AUTO else settings.policy_dtype.value,
         max_model_len=limit - settings.policy_max_tokens,  # of the prompt: the longest answer must fit behind it
         weights={},
+        # An adapter makes other candidates of the same weights, so it is part of what the run is resumed as.
         fingerprint=fingerprint if adapter is None else f"{fingerprint} + {Adapter.find(adapter).fingerprint()}",
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
         tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
@@ -215,6 +223,8 @@ class PolicyWriter:
 
     def __init__(self, sampling: Sampling, engine: Engine, special: Mapping[int, str] = MappingProxyType({})) -> None:
         """`special` has the text of each special token id of the policy's tokenizer."""
+        # Where `<think>` is a special token, a text without special tokens would lose it. Then all are kept, and those that
+        # are no marks are taken out here; elsewhere the engine leaves them out.
         self._others = {token: text for token, text in special.items() if not is_in_marks(text)}
         self._marked = len(self._others) < len(special)
         self._sampling = replace(sampling, keep_special=self._marked)
@@ -243,6 +253,7 @@ class PolicyWriter:
         except EngineError:
             return failed_candidate(Reason.ENGINE_REFUSED)
         text = self._remove_special(generation) if self._marked else generation.text
+        # An empty text stays empty: with the mark in front it would be judged as a candidate that only thought.
         return read_candidate(replace(generation, text=f"{draw.opening}{text}" if text.strip() else text))
 
     def _remove_special(self, generation: Generation) -> str:
@@ -250,8 +261,10 @@ class PolicyWriter:
 
         Only texts of ids that really occur are removed: an answer may spell a special token in ordinary characters.
         """
+        # Tokens at the end come off first. Most texts have no others, and then keep a `</s>` that they spell in the middle.
         text, ids = generation.text, list(generation.token_ids)
         while ids and ids[-1] in self._others:
             text = text.removesuffix(self._others[ids.pop()])
+        # The longest first: `<s>|<s>x` would leave an x of each `<s>x`.
         inside = sorted({self._others[token] for token in ids if token in self._others}, key=len, reverse=True)
         return re.sub("|".join(map(re.escape, inside)), "", text) if inside else text

@@ -33,17 +33,18 @@ class Stems:
     `cutters` are the special tokens at which a text can be cut.
     """
 
-    def __init__(self, tokenizer: Any, tokenize: Tokenize, written: Sequence[str], shortest: int = _SHORTEST) -> None:
-        """`written` are rendered prompts: tokens that occur in them, and that cut them exactly, become `cutters`."""
+    def __init__(self, tokenizer: Any, tokenize: Tokenize, prompts: Sequence[str], shortest: int = _SHORTEST) -> None:
+        """`prompts` are rendered ones: tokens that occur in them, and that cut them exactly, become `cutters`."""
         self._tokenize = tokenize
         self._shortest = shortest
-        self.cutters = tuple(text for text in _cutters(tokenizer) if self._cuts_exactly(text, written))
+        self.cutters = tuple(text for text in _cutters(tokenizer) if self._cuts_exactly(text, prompts))
 
     def tokenized(self, texts: Sequence[str], go_on: GoOn = lambda: None, depth: int = _DEEPEST) -> list[list[int]]:
         """The ids of each text, exactly as the tokenizer makes them. Texts that share a stem must be neighbours.
 
         The stems are tokenized by this method again: the prompts of a row share its context, and within that other stems.
         """
+        # 64 answers to a context of 8,000 characters are 512,000 characters of context as whole texts, and 8,000 as a stem.
         cuts = self._cut(texts) if depth else [_Cut("", text) for text in texts]
         stems = list(dict.fromkeys(cut.stem for cut in cuts if cut.stem))
         ids_of = dict(zip(stems, self.tokenized(stems, go_on, depth - 1), strict=True)) if stems else {}
@@ -51,7 +52,8 @@ class Stems:
         for batch in _batches([cut.rest for cut in cuts]):
             go_on()
             rests += self._tokenize(batch)
-        # The rest was tokenized behind the special token that ends the stem, so its first id repeats the stem's last.
+        # The rest was tokenized behind the special token that ends the stem, so its first id repeats the stem's last: of
+        # "<s>context<e>answer" the stem is "<s>context<e>" and the rest "<e>answer". "answer" alone may have other ids.
         return [ids_of[cut.stem] + ids[1:] if cut.stem else ids for cut, ids in zip(cuts, rests, strict=True)]
 
     def _cut(self, texts: Sequence[str]) -> list[_Cut]:
@@ -78,14 +80,14 @@ class Stems:
         )
         return (text[:end], token) if end >= self._shortest else ("", "")
 
-    def _cuts_exactly(self, token: str, written: Sequence[str]) -> bool:
+    def _cuts_exactly(self, token: str, prompts: Sequence[str]) -> bool:
         """Whether a token occurs in these texts, and cutting each of them there gives the same ids as the uncut text."""
-        for text in (sample for sample in written if token in sample):
+        for text in (sample for sample in prompts if token in sample):
             at = text.find(token)
             before, after, uncut = self._tokenize([text[: at + len(token)], text[at:], text])
             if before + after[1:] != uncut:
                 return False
-        return any(token in text for text in written)
+        return any(token in text for text in prompts)
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -118,6 +120,7 @@ def _cutters(tokenizer: Any) -> list[str]:
 def _may_overlap(token: str, other: str) -> bool:
     """Whether another token could begin before the end of this one, so that a text's tokens depend on what follows."""
     if token == other:
+        # In "ababa" there are two places for "aba", and which one is taken depends on where the tokenizer began.
         return any(token.endswith(token[:size]) for size in range(1, len(token)))
     return token in other or any(other.endswith(token[:size]) for size in range(1, min(len(token), len(other) + 1)))
 

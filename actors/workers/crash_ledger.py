@@ -55,14 +55,15 @@ class Ledger:
 
         `alive` are the nodes of the cluster. Raises `CrashLoop` after `max_deaths` deaths without any work in between.
         """
-        again = holder in self._nodes
-        if again and self._nodes[holder] not in alive:
+        is_restart = holder in self._nodes
+        if is_restart and self._nodes[holder] not in alive:
             # The node went away: its work is taken off the list, or entering it again would count as a death.
             self._work_holders = {work: owner for work, owner in self._work_holders.items() if owner != holder}
             self._last_error = "its node went away"
         else:
-            self._deaths_in_row += again
-        self._restarts += again
+            # Of all engines together: `leave`, by whichever of them, sets it to 0.
+            self._deaths_in_row += is_restart
+        self._restarts += is_restart
         self._nodes[holder] = node
         self._start_steps[holder] = ""
         if self._deaths_in_row >= self._max_deaths:
@@ -71,7 +72,7 @@ class Ledger:
                 f"engines died {self._deaths_in_row} times with no work done in between. The last error: {cause}"
             )
             raise CrashLoop(self._last_error)
-        return again
+        return is_restart
 
     def step(self, holder: str, step: str) -> None:
         """Note that the next step of an engine's start begins."""
@@ -101,6 +102,8 @@ class Ledger:
 
     def enter(self, work: str, holder: str) -> None:
         """Note that an engine gets this work now."""
+        # Entered and not left: the engine that had it has died. A row that kills engines costs four of them, two with its
+        # block and then two by itself; a second such row of the block costs two more.
         if work in self._work_holders:
             self._deaths[work] += 1
         self._work_holders[work] = holder

@@ -38,8 +38,8 @@ class MemberRun:
     @functools.cached_property
     def by_file(self) -> Mapping[tuple[str, int, str], list[Part]]:
         """The parts in order, by input file: by its identity, as the same file may have another number in another member."""
-        grouped = by_file(part for part, _ in self.entries)
-        return {_file(file): grouped.get(file.index, []) for file in self.manifest.files}
+        parts_by_number = by_file(part for part, _ in self.entries)
+        return {_file(file): parts_by_number.get(file.index, []) for file in self.manifest.files}
 
 
 class AlignedPart(NamedTuple):
@@ -90,28 +90,30 @@ class _Responses:
 
     def _read(self, parts: Parts, parts_of_file: Sequence[Part]) -> Iterator[pa.Table]:
         for part in parts_of_file:
-            seen = 0
+            count = 0
             for table in read_tables(parts.path(part), self._names):
-                seen += table.num_rows
+                count += table.num_rows
                 yield table.rename_columns(list(_READ))
-            if seen != part.counts.responses:
-                raise AuditError(f"{part.name} in {parts.folder} holds {seen} responses, and its name says {part.counts}")
+            if count != part.counts.responses:
+                raise AuditError(f"{part.name} in {parts.folder} holds {count} responses, and its name says {part.counts}")
 
     def take(self, count: int) -> pa.Table:
         """The next `count` responses; fewer at the end of the file."""
+        # With 3 left of a table of 100, 50 are those 3 and 47 of the next one, of which 53 are left.
         slices = [self._left.slice(0, count)]
         while (missing := count - sum(table.num_rows for table in slices)) > 0:
-            following = next(self._tables, None)
-            if following is None:
+            table = next(self._tables, None)
+            if table is None:
                 break
-            self._left = following
-            slices.append(following.slice(0, missing))
+            self._left = table
+            slices.append(table.slice(0, missing))
         # The last slice was the beginning of `_left`.
         self._left = self._left.slice(slices[-1].num_rows)
         return pa.concat_tables(slices)
 
 
 def _check_same(name: str, table: pa.Table, other_name: str, other: pa.Table) -> None:
+    # Whole columns first: of equal members, which is nearly always, no row becomes a Python object.
     if table.select(_IDENTITY).equals(other.select(_IDENTITY)):
         return
     # The first difference; if one table is the beginning of the other, that is the first response after its end.
@@ -139,6 +141,7 @@ def _combine(tables: Sequence[pa.Table], within_row: bool) -> pa.Table:
     `prompt` is the group for z-scores: with `within_row`, where rewards are comparable only within a row of the corpus, it
     contains the row.
     """
+    # Any member's: `_check_same` has found these columns equal in all.
     prompt, row = (tables[0].column(name) for name in (PROMPT_HASH, ROW))
     scored_by_member = [pc.equal(table.column(STATUS), Status.SCORED.value) for table in tables]
     scored = functools.reduce(pc.and_, scored_by_member)
@@ -161,6 +164,7 @@ def _combine(tables: Sequence[pa.Table], within_row: bool) -> pa.Table:
         {
             "prompt": pc.binary_join_element_wise(prompt, row, " ") if within_row else prompt,
             "status": pc.coalesce(*unscored, pa.scalar(Status.SCORED.value)),
+            # A scored response has no reason, so the first one is that of the first member that didn't score it.
             "reason": pc.coalesce(*(table.column(REASON) for table in tables)),
             "tokens": pc.if_else(has_tokens, total, pa.scalar(None, pa.int64())),
             "truncated": truncated,

@@ -75,6 +75,7 @@ class EnsembleAgreement:
 
 def responses_needed(z: float) -> int:
     """The fewest responses of which one can have a z-score above `z` (from 0): the greatest of n is (n - 1) / sqrt(n)."""
+    # For z = 2 these are 6: one of 6 can reach 5 / sqrt(6) = 2.04, one of 5 only 4 / sqrt(5) = 1.79, whatever its reward.
     # Solve (n - 1) / sqrt(n) = z for sqrt(n); begin one below, and let the loop decide, as rounding may be off by one.
     root = (z + math.sqrt(z * z + 4)) / 2
     count = max(2, math.floor(root * root) - 1)
@@ -125,7 +126,7 @@ class Baselines:
         if not self._begun:
             return EnsembleAgreement(0, 0, needed, 0, ())
         self._measure()
-        prompts, few = self._row(f"select count(*), count(*) filter (n < {needed}) from baseline")
+        prompts, too_few = self._row(f"select count(*), count(*) filter (n < {needed}) from baseline")
         # same{i}_{j}: whether a response of the prompt is the best, or among the best, for both members i and j.
         same_best = ", ".join(f"bool_or(top{i} and top{j}) as same{i}_{j}" for i, j in self._pairs())
         self._connection.execute(
@@ -143,7 +144,7 @@ class Baselines:
             "left join disagreement on responses.prompt = disagreement.prompt order by place"
         )
         self._connection.execute("drop table responses; drop table measured")
-        return EnsembleAgreement(prompts, compared, needed, few, pairs)
+        return EnsembleAgreement(prompts, compared, needed, too_few, pairs)
 
     def _measure(self) -> None:
         """Create the tables `baseline`, by prompt, and `measured`, by response: z, whether it is the best (`top`), and U."""
@@ -176,6 +177,7 @@ class Baselines:
     def _agreement(self, first: int, second: int) -> MemberAgreement:
         (share,) = self._row(f"select avg(same{first}_{second}::int) from disagreement")
         (correlation,) = self._row(f"select corr(z{first}, z{second}) from measured where u is not null")
+        # NaN if one member's z-scores are all equal; with fewer than two of them it is null.
         is_defined = correlation is not None and math.isfinite(correlation)
         return MemberAgreement(self._names[first], self._names[second], share, correlation if is_defined else None)
 

@@ -123,7 +123,8 @@ class BlockSampler:
         sample = Sample()
         files = [file for file in files if file.extent != 0 and file.size]
         size = sum(file.size for file in files)
-        # For a small sample blocks get shorter, not fewer: 250 blocks of one row rather than 31 of eight.
+        # For a small sample blocks get shorter, not fewer: 250 blocks of one row rather than 31 of eight. 2,000 rows are 250
+        # blocks of eight, in ten strata of 25.
         self._block_rows = max(1, min(_BLOCK_ROWS, rows // _BLOCKS))
         for kind in sorted({file.kind for file in files}):
             files_of_kind = [file for file in files if file.kind is kind]
@@ -163,8 +164,9 @@ class BlockSampler:
                 blocks[number + first_of_file] = block
                 self._on_progress(len(blocks), len(numbers))
         for (first, last), stratum_numbers in zip(pairwise(edges), numbers_by_stratum, strict=True):
-            # By how much the last blocks of the files that end in this stratum fall short of `length`. The ratio estimator
-            # (`Stratum.of`) needs the exact length of the stratum: with a length too great, its totals come out too high.
+            # By how much the last blocks of the files that end in this stratum fall short of `length`: a file of 1,000 bytes
+            # in blocks of 300 has four, the last of them 200 short. It is block `end` - 1, hence `first < end <= last`. The
+            # ratio estimator (`Stratum.of`) needs the exact length: if it is too great, totals come out too high.
             shortfall = sum(
                 (end - start) * length - (file.extent or 0)
                 for file, start, end in zip(files, [0, *ends[:-1]], ends, strict=True)
@@ -181,6 +183,7 @@ class BlockSampler:
         """
         length = max(1, round(self._block_rows * self._row_bytes))
         rows = size = 0
+        # Each file in proportion to its bytes, so that every byte of the corpus is equally likely to be probed.
         for file in self._rng.choices(files, [file.extent or 0 for file in files], k=_PROBES):
             start = self._rng.randrange(file.extent or 1)
             for row in raw_rows(Unit(file, Range(start, min(start + length, file.extent or 0))), self._max_record_bytes):
@@ -232,6 +235,7 @@ class BlockSampler:
         """Draw files with replacement, and sample blocks of each; a file drawn twice is read once, into two reservoirs."""
         sizes = [file.size for file in files]
         # As many draws as come to about `_READ_THROUGH` bytes of files of average size.
+        # Of files of 10 MB those are 214, of 100 MB the 32 that are drawn at the least.
         draws = min(_MOST_FILES, max(_FEWEST_FILES, int(_READ_THROUGH * len(files) / sum(sizes))))
         draws_by_file = Counter(self._rng.choices(range(len(files)), sizes, k=draws))
         estimates = []
@@ -241,6 +245,7 @@ class BlockSampler:
             self._stream(files[index], reservoirs)
             for reservoir in reservoirs:
                 row_limit = self._row_limit(1, 1)
+                # A file in which no row starts is a draw all the same, and says 0: left out, the others would count for it.
                 blocks = [self._count_block(tables, length, row_limit) for tables, length in reservoir.kept] or [
                     _Block(1, Tally())
                 ]
@@ -270,14 +275,17 @@ class BlockSampler:
 
     def _row_limit(self, target: int, sampled: int) -> int:
         """How many rows of a block are counted at most, if `target` blocks were requested and `sampled` are read."""
+        # 32 rows of blocks of eight if all 250 blocks are there; 800 if the corpus has only ten, which must do for 2,000
+        # rows.
         return max(_MOST_ROWS, _MORE * self._block_rows * target // sampled)
 
     def _count_block(self, tables: Sequence[pa.Table], length: float, row_limit: int) -> _Block:
         """Count all rows of a block, or a random `row_limit` of them if there are more."""
         rows = sum(table.num_rows for table in tables)
         if rows > row_limit:
-            counted = pa.concat_tables(tables).take(sorted(self._rng.sample(range(rows), row_limit)))
-            return _Block(length, self._count(counted), rows / row_limit)
+            # Any `row_limit` rows, and not the first: neighbouring rows are alike. `scale` makes up for those left out.
+            table = pa.concat_tables(tables).take(sorted(self._rng.sample(range(rows), row_limit)))
+            return _Block(length, self._count(table), rows / row_limit)
         tally = Tally()
         for table in tables:
             tally.join(self._count(table))

@@ -178,6 +178,8 @@ def _spreads(variances: Values, third: float, freedoms: NDArray[np.int64]) -> tu
     skew = third / error**3 if error else 0.0
     if abs(skew) < _STRAIGHT:
         return t * error, t * error
+    # `cbrt` takes negative numbers, too, which `** (1 / 3)` doesn't. The upper bound of 250 blocks is 2.1 standard errors
+    # above at skew 0.1, 3.2 at 0.4 and 7.8 at 0.5: there the root's argument passes 0, where it is steepest.
     below, above = (float(3 / skew * (np.cbrt(1 + skew * (x - skew / 6)) - 1)) for x in (t, -t))
     # Only ever wider than the symmetric interval: the estimated skewness is itself uncertain.
     return max(t, below) * error, max(t, -above) * error
@@ -193,6 +195,7 @@ def _count_bounds(
     block = among / sampled  # the count that one sampled block stands for, if every response in it counts
     if unsampled <= 0 or not block:
         return total, total
+    # None in 250 of 10,000 blocks of eight rows: at most 1,210 of the 80,000, or 1.5 %, about 3.8 blocks' share of 250.
     # Variance / count, with the one extra block in both: without it, a sample that saw none would have 0 / 0.
     dispersion = (variances.sum() + block**2 * unsampled) / (total + block)
     # The bounds are the counts x at which (x - total)**2 = t**2 * dispersion * x: the roots of a quadratic equation.
@@ -211,6 +214,7 @@ def _exact_bounds(strata: Sequence[Stratum], column: int, among: float = 0.0) ->
     """
     sampled, blocks = sum(stratum.drawn for stratum in strata), sum(stratum.blocks for stratum in strata)
     having = sum(int(np.count_nonzero(stratum.values[:, column])) for stratum in strata)
+    # The hypergeometric distribution is that of whole blocks, drawn without replacement; where all have some, none is rare.
     if having > _FEW or having == sampled or any(stratum.replacement or stratum.in_part for stratum in strata):
         return math.inf, 0.0
     least, most = having_bounds(blocks, sampled, having)
@@ -228,12 +232,14 @@ def having_bounds(blocks: int, sampled: int, having: int) -> tuple[int, int]:
 
     def chance(among: int, seen: range) -> float:
         """Probability that the number of sampled blocks that have it is in `seen`, if `among` of all blocks have it."""
+        # By logarithms: 250 of 10,000 blocks can be drawn in about 10**506 ways, and floats end at 10**308.
         samples = _log_binomial(blocks, sampled)
         possible = range(max(seen.start, sampled - blocks + among), min(seen.stop, among + 1))
         return sum(
             math.exp(_log_binomial(among, x) + _log_binomial(blocks - among, sampled - x) - samples) for x in possible
         )
 
+    # None of 250 sampled blocks of 10,000: at most 144 have it. 3 of them: from 26 to 343.
     # Those seen to have it are a lower bound; those seen to lack it leave an upper bound.
     candidates = range(having, blocks - sampled + having + 1)
     least = bisect_left(candidates, True, key=lambda among: 1 - chance(among, range(having)) >= tail)

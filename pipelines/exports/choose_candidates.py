@@ -71,6 +71,7 @@ def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> lis
     """
     if not candidates:
         return []
+    # Ranked before anything is dropped: "3 of 16" stays that if two near-duplicates of the best go.
     ordered = sorted(rank_candidates(candidates), key=lambda ranked: -ranked.candidate.reward)
     if settings.distinct is not None:
         ordered = list(_distinct(ordered, settings.distinct))
@@ -105,6 +106,7 @@ def _are_alike(text: str, other: str, similarity: float) -> bool:
     Compares whole edits, not the ratio: in floats, a ratio that is exactly `similarity` may come out a bit less. That is
     also why 1e-9 is added before rounding down.
     """
+    # Two texts of 10 characters at 0.9: 20 x 0.1 = 2 edits, but 1.9999999999999996 in floats, which would round down to 1.
     most = math.floor((1 - similarity) * (len(text) + len(other)) + 1e-9)
     return Indel.distance(text, other, score_cutoff=most) <= most  # rapidfuzz stops at the cutoff, and returns most + 1
 
@@ -121,9 +123,10 @@ def _sample_softmax(ordered: Sequence[RankedCandidate], settings: ChoiceOfCandid
     rng = Random(f"softmax {settings.choice_seed} {ordered[0].candidate.prompt_hash}")
     # -log(E) of an exponential variate E is a Gumbel variate. One is drawn for each candidate in order of rank, so adding a
     # worse candidate leaves the noise of the others as it is.
+    # Rewards 1 and 0 at temperature 1: the first has the greater key with probability e / (1 + e) = 0.73, as in a softmax.
     keys = [ranked.candidate.reward / settings.softmax_temperature - math.log(rng.expovariate(1.0)) for ranked in ordered]
-    chosen = sorted(range(len(ordered)), key=lambda position: -keys[position])[: settings.k]
-    return [ordered[position] for position in sorted(chosen)]
+    positions = sorted(range(len(ordered)), key=lambda position: -keys[position])[: settings.k]
+    return [ordered[position] for position in sorted(positions)]
 
 
 def _majority(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list[RankedCandidate]:

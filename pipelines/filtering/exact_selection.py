@@ -44,6 +44,7 @@ def _to_words(values: Values) -> Words:
 
     The bits of positive floats, read as integers, are in the order of the values; negative ones are reversed.
     """
+    # 1.0 is 0xBFF0... and 2.0 0xC000...; -1.0 is 0x400F... and -2.0 0x3FFF..., so that all are in order.
     bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
     return np.where(bits >> 63 == 1, ~bits, bits | _SIGN)
 
@@ -110,7 +111,8 @@ class Quantile:
 
     def rank(self, total: int) -> int:
         """The place of the lower neighbour, from 1 for the greatest, among `total` (1 or more)."""
-        # Above 2**53 the product is rounded, and may come out greater than total - 1.
+        # Of four values and q = 0.5 the quantile has the index 1.5, counted from the least, so its lower neighbour is the
+        # third greatest. Above 2**53 the product is rounded, and may come out greater than total - 1.
         return total - min(math.floor((total - 1) * self.q), total - 1)
 
     def between(self, lower: float, upper: float, total: int) -> float:
@@ -153,6 +155,8 @@ class Count:
 
     def __call__(self, values: Values, ties: Words) -> StepResult:
         words, inside = self.keys.find(values, ties)
+        # Sorted, a bin is a stretch of the words: its least, its greatest and its size are at the stretch's ends. An array
+        # of 2**22 counts per chunk would take 32 MiB, however few keys the chunk has.
         words = np.sort(words[inside])
         starts = _run_starts(self._bins(words))
         sizes = np.diff(starts, append=words.size)
@@ -160,15 +164,15 @@ class Count:
 
     def merge(self, results: Iterable[StepResult]) -> StepResult:
         """Merge the results for some chunks into that for all. Holds about twice what it returns, whatever comes."""
-        merged, waiting, size = np.empty((3, 0), np.uint64), list[StepResult](), 0
+        total, buffer, size = np.empty((3, 0), np.uint64), list[StepResult](), 0
         for result in results:
-            waiting.append(result)
+            buffer.append(result)
             size += result.shape[1]
             # Each merge sorts everything: wait until as much has come as was merged before, so that the work stays
             # proportional to the input; below 2**16 bins (1.5 MiB) a merge isn't worth its overhead.
-            if size > max(merged.shape[1], 2**16):
-                merged, waiting, size = self._sum([merged, *waiting]), [], 0
-        return self._sum([merged, *waiting])
+            if size > max(total.shape[1], 2**16):
+                total, buffer, size = self._sum([total, *buffer]), [], 0
+        return self._sum([total, *buffer])
 
     def _sum(self, results: list[StepResult]) -> StepResult:
         bins = np.concatenate(results, axis=1)
@@ -177,6 +181,8 @@ class Count:
         return np.stack([least[starts], np.maximum.reduceat(greatest, starts), np.add.reduceat(counts, starts)])
 
     def _bins(self, words: Words) -> Words:
+        # Bins are counted from `low`. They are 2**42 words wide for the range of all 64 bits, and 2**8 for one of 2**30
+        # words.
         bits = (self.keys.high - self.keys.low).bit_length()
         return (words - np.uint64(self.keys.low)) >> np.uint64(max(0, bits - _BIN_BITS))
 
@@ -257,11 +263,11 @@ class Search:
         """Advance by the result of `step`, merged over all chunks. Raises `ValueError` if they changed in between."""
         if self.step is None:
             raise ValueError("the search is over")
-        seen = int(result[2].sum()) if isinstance(self.step, Count) else result.shape[1]
-        place = self._place or _Place(seen, seen)
-        if seen != place.within:
-            raise ValueError(f"this pass found {seen} responses where the one before counted {place.within}: they changed")
-        if seen == 0:
+        count = int(result[2].sum()) if isinstance(self.step, Count) else result.shape[1]
+        place = self._place or _Place(count, count)
+        if count != place.within:
+            raise ValueError(f"this pass found {count} responses where the one before counted {place.within}: they changed")
+        if count == 0:
             return replace(self, step=None)
         if isinstance(self.step, Count):
             return self._narrow(self.step.keys, result, place)
@@ -277,6 +283,7 @@ class Search:
         least, greatest, counts = bins[:, ::-1]  # the best bin first
         cumulative = np.cumsum(counts.astype(np.int64))
         rank = self.target.rank(place.total)
+        # With 3, 5 and 2 keys in the bins and rank 6, `cumulative` is 3, 8, 10: the second bin has it, and 3 keys are above.
         # The first bin by whose end, from the best down, `rank` keys have come; `above` of these are above the range.
         index = int(np.searchsorted(cumulative, rank - place.above))
         low, high, within = int(least[index]), int(greatest[index]), int(counts[index])
@@ -302,7 +309,8 @@ class Search:
         ties: Ties | None = Ties(place.equal, kept - place.greater)
         if isinstance(self.target, Quantile):
             # The upper neighbour is the key of the next better rank. That has the same value, unless this key is the best of
-            # those with its value; then it is the least value above.
+            # those with its value; then it is the least value above. Of 1, 2, 2, 3 and q = 0.5 both neighbours are a 2; with
+            # q = 0.7 the lower one is the better 2, and the upper one is 3.
             best_of_its_value = self.target.rank(place.total) == place.greater + 1
             quantile = self.target.between(value, place.upper if best_of_its_value else value, place.total)
             # A quantile between two values keeps only what is greater than the lower one.
@@ -342,20 +350,21 @@ def global_best(table: pa.Table, k: int, min_gap: float | None = None) -> GroupW
     """
     order, starts, sizes = _sort_by_group(table)
     best = _ranks(starts, sizes) < k
-    decided = np.ones(starts.size, bool)
+    is_clear = np.ones(starts.size, bool)
     if min_gap is not None:
         values = table.column(VALUE).to_numpy()[order]
         first, second = values[starts], values[starts + np.minimum(sizes - 1, 1)]
         # inf - inf would be NaN: equal infinities have a gap of 0. A difference that overflows is inf, which is wide enough.
         with np.errstate(over="ignore", invalid="ignore"):
             gaps = np.where(first == second, 0.0, first - second)
-        decided = (sizes > 1) & (gaps >= min_gap)
-    kept = np.repeat(decided, sizes)
+        is_clear = (sizes > 1) & (gaps >= min_gap)
+    kept = np.repeat(is_clear, sizes)
     return GroupWinners(table.take(order[best & kept]), table.take(order[best & ~kept]))
 
 
 def partition(table: pa.Table, count: int) -> list[pa.Table]:
     """Split rows into `count` tables (1 or more), each with all rows of its groups, in their order."""
+    # By the group's digest, which is the same in every source: so all rows of a prompt meet in one bucket.
     parts = (table.column(GROUP[0]).to_numpy() % count).astype(np.intp)
     order = np.argsort(parts, kind="stable")
     # `take` copies: a slice would be pickled with the whole table behind it.

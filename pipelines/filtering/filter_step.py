@@ -72,6 +72,7 @@ class KeepSummary:
     left_fields: Sequence[str] = field(default_factory=list)
 
     def __add__(self, other: "KeepSummary") -> "KeepSummary":
+        # `selection` and `made_up` are of the whole run, not of a group: they are set once all groups are added.
         return KeepSummary(
             self.rows + other.rows,
             self.responses + other.responses,
@@ -117,6 +118,7 @@ class EvaluatedRows:
     @functools.cached_property
     def values(self) -> NDArray[np.float64]:
         """The number that each response is ranked by; NaN if it is no candidate."""
+        # NaN means "no candidate" from here on: not met, no number (null), or a number that is NaN itself.
         values = self.answers.column(VALUE)
         return np.where(self.met, pc.fill_null(values, float("nan")).to_numpy(), np.nan)
 
@@ -184,7 +186,7 @@ class ResponseEvaluator:
         if self.group_by:
             group = _quote(self.group_by)
             expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
-        flat = {name for checked in (self.condition, self.ranking) if checked for name in checked.flat}
+        flat = {name for expression in (self.condition, self.ranking) if expression for name in expression.flat}
         return Evaluator(expressions, sorted(self.columns), sorted(flat))
 
     def evaluate(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> EvaluatedRows:
@@ -285,10 +287,10 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
         rest = step.rest and files.enter_context(step.rest.open(output.index))
         for numbered in (numbered for group in output.groups for numbered in group.parts):
             rows, expected = step.source.counts(numbered.part)
-            counted, masks = KeepSummary(rows=rows), [np.zeros(0, np.bool_)]
+            part_summary, masks = KeepSummary(rows=rows), [np.zeros(0, np.bool_)]
             responses, kept_responses = Counter[str](), Counter[str]()
             for split in _splits(step, selection, numbered, evaluate):
-                counted += split.summary
+                part_summary += split.summary
                 masks.append(split.mask)
                 responses.update(split.ids)
                 kept_responses.update(split.kept_ids)
@@ -296,12 +298,13 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
                     kept.write(_kept_rows(kept.target, split))
                 if rest:
                     rest.write(split.rest.append_column(rest.target.why, split.why))
-            if counted.responses != expected:
-                part = numbered.part
-                raise AuditError(f"{part.name} has {counted.responses} responses to filter, and there should be {expected}")
+            # Counted as it is read: a part that was cut or swapped since its commit would otherwise lose rows in silence.
+            if part_summary.responses != expected:
+                part, seen = numbered.part, part_summary.responses
+                raise AuditError(f"{part.name} has {seen} responses to filter, and there should be {expected}")
             note.add(numbered.part, np.concatenate(masks), responses, kept_responses)
             held = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
-            summary += replace(counted, held=held)
+            summary += replace(part_summary, held=held)
     for target in step.targets:
         note.write(target, output.index)
         output_folder.note_done(target.folder, output_folder.result_name(output.index), summary.as_json())
@@ -366,14 +369,14 @@ def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, e
 def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:
     """For each row null if it is kept, else the reason why it isn't."""
     status, reason = (rows.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
-    unscored = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
-    why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, unscored)
+    status_and_reason = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
+    why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, status_and_reason)
     # The first that holds: condition not met (or, with a ranking, not scored); no number to rank by; not selected.
     if selection is None:
         why_met = pa.nulls(len(status), pa.string())
     else:
-        unranked = pa.array(np.isnan(rows.values))
-        why_met = pc.if_else(unranked, NO_VALUE, selection.reasons(rows))
+        lacks_value = pa.array(np.isnan(rows.values))
+        why_met = pc.if_else(lacks_value, NO_VALUE, selection.reasons(rows))
     return pc.if_else(pa.array(rows.met), why_met, why_not_met)
 
 

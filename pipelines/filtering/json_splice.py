@@ -20,6 +20,8 @@ def splice(record: bytes, fields: Mapping[str, Any]) -> bytes:
     body = one_line(record)[:-1]
     if not fields:
         return body + b"}"
+    # Before its last brace only an empty object has another brace that opens: a member ends with a value (`"`, `}`, `]`, a
+    # digit, `true`, `null`). So `{}` needs no comma, and `{"a": {}}` does.
     separator = b"" if body.rstrip().endswith(b"{") else b", "
     return body + separator + encode(fields)[1:]
 
@@ -30,6 +32,7 @@ def wrap(record: bytes | None, fields: Mapping[str, Any]) -> bytes:
     The field `record` is the record's text, null if it was too large to be read; bytes that aren't UTF-8 go into
     `record_base64`.
     """
+    # The record's text as a string, not as JSON: it may be broken, or hold numbers that would be rounded.
     try:
         whole = {"record": None if record is None else record.decode()}
     except UnicodeDecodeError:
@@ -39,4 +42,5 @@ def wrap(record: bytes | None, fields: Mapping[str, Any]) -> bytes:
 
 def one_line(record: bytes) -> bytes:
     """The bytes of a record on one line, without a line break at the end."""
+    # JSON writes a line break inside a text as an escape: a raw one stands between tokens, where a space means the same.
     return record.removeprefix(_BOM).rstrip(b" \t\r\n").translate(_ONE_LINE)

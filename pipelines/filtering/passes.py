@@ -89,6 +89,7 @@ class WinnerSelection:
         # `at` is the index of a response in its part, and `rows` are a slice of a part.
         inside = (part == rows.part) & (at >= rows.first) & (at < rows.first + rows.table.num_rows)
         indices = at[inside] - rows.first
+        # Everybody has lost but the winners, of whom those in `close` lose after all.
         reasons = np.full(rows.table.num_rows, "top_k", object)
         reasons[indices] = None
         reasons[indices[close[inside]]] = "min_gap"
@@ -141,6 +142,7 @@ def find_winners(workers: Workers, choice: ChoiceSettings, sources: Sequence[Sou
     """
     k, min_gap = choice.top_k, choice.min_gap
     assert k is not None
+    # A table per source and bucket: 1,000 sources make 64,000 small ones. As many buckets as sources are enough for few.
     buckets = min(_BUCKETS, len(sources))
     # Parts are numbered through all sources, so a winner's part tells its source: the last one that begins at or before it.
     edges = [source.first for source in sources[1:]]
@@ -161,14 +163,14 @@ def _partition_candidates(
 ) -> list[pa.Table]:
     """The candidates of a source that may win, as a table per bucket of prompts."""
     best = _candidate_table(None)
-    waiting: list[pa.Table] = []
+    tables: list[pa.Table] = []
     for rows in evaluator.evaluate(data):
-        waiting.append(_candidate_table(rows))
+        tables.append(_candidate_table(rows))
         # The best of the best so far and of what came since are the best of all: memory holds _MERGED_ROWS candidates, and k
         # for each prompt of the source.
-        if sum(table.num_rows for table in waiting) > _MERGED_ROWS:
-            best, waiting = local_best(pa.concat_tables([best, *waiting]), k, min_gap), []
-    return partition(local_best(pa.concat_tables([best, *waiting]), k, min_gap), buckets)
+        if sum(table.num_rows for table in tables) > _MERGED_ROWS:
+            best, tables = local_best(pa.concat_tables([best, *tables]), k, min_gap), []
+    return partition(local_best(pa.concat_tables([best, *tables]), k, min_gap), buckets)
 
 
 def _candidate_table(rows: EvaluatedRows | None) -> pa.Table:
@@ -191,6 +193,8 @@ def _pick_winners(k: int, min_gap: float | None, edges: Sequence[int], *candidat
         for table, close in ((best.kept, False), (best.close, True))
     ]
     won = pa.concat_tables(tables)
+    # Sources that begin with the parts 0, 3 and 7 have the edges [3, 7]: part 2 is of source 0, and 3 already of source 1
+    # (`side="right"`).
     source = np.searchsorted(np.asarray(edges, np.int64), won.column(_PART).to_numpy(), side="right")
     return [won.filter(pa.array(source == index)) for index in range(len(edges) + 1)]
 
@@ -203,11 +207,12 @@ def join_winners(pieces: Sequence[pa.Table]) -> WinnerSelection:
 def plan_outputs(groups: Sequence[Group], sizes: Sequence[float], target: float) -> list[Output]:
     """Combine neighbouring groups into outputs; `sizes` are the bytes that each will write, and `target` those of a file."""
     outputs: list[Output] = []
-    waiting, size = list[Group](), 0.0
+    neighbours, size = list[Group](), 0.0
     for group, group_size in zip(groups, sizes, strict=True):
-        if waiting and size + group_size > target:
-            outputs.append(Output(len(outputs), tuple(waiting)))
-            waiting, size = [], 0.0
-        waiting.append(group)
+        # A group that is larger than the target by itself is an output by itself: groups are never split.
+        if neighbours and size + group_size > target:
+            outputs.append(Output(len(outputs), tuple(neighbours)))
+            neighbours, size = [], 0.0
+        neighbours.append(group)
         size += group_size
-    return [*outputs, Output(len(outputs), tuple(waiting))] if waiting else outputs
+    return [*outputs, Output(len(outputs), tuple(neighbours))] if neighbours else outputs

@@ -141,11 +141,12 @@ class _ParquetWriter:
     def __init__(self, target: Target, stream: IO[bytes]) -> None:
         self._schema = target.schema.with_metadata(dict(target.metadata))
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd", write_page_checksum=True)
-        self._waiting: list[pa.Table] = []
+        # Tables come part by part, filtered: often a few rows each, which as row groups would be more headers than data.
+        self._tables: list[pa.Table] = []
 
     def write(self, table: pa.Table) -> None:
-        self._waiting.append(table.select(self._schema.names).cast(self._schema))
-        if sum(waiting.nbytes for waiting in self._waiting) >= _ROW_GROUP_BYTES:
+        self._tables.append(table.select(self._schema.names).cast(self._schema))
+        if sum(table.nbytes for table in self._tables) >= _ROW_GROUP_BYTES:
             self._flush()
 
     def close(self) -> None:
@@ -153,9 +154,9 @@ class _ParquetWriter:
         self._writer.close()
 
     def _flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.concat_tables(self._waiting))
-        self._waiting = []
+        if self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables))
+        self._tables = []
 
 
 class _JsonlWriter:
@@ -186,6 +187,7 @@ class _JsonlWriter:
                 yield wrap(None, fields)
             elif not self._target.fields:
                 yield one_line(record) or wrap(record, fields)  # a record of white space alone would be an empty line
+            # Whole, in a field of its own: fields can't be added to what is no object, nor twice under one name.
             elif reason in _NO_OBJECT or self._has_why(record):
                 yield wrap(record, fields)
             else:

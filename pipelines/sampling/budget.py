@@ -34,6 +34,7 @@ class CandidateBudget:
         # `enough` can be met by the first candidate, so it starts with one; `min_gain` alone can decide nothing before 4.
         first = FEWEST_FOR_SPREAD if limits.enough is None else 1
         # By `count`, not by scored rewards: a prompt whose candidates all fail would otherwise take n rounds to its end.
+        # From one candidate: 1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 64, which is 12 rounds for n = 64 instead of 64.
         return min(limits.n - count, max(1, count // 2) if count else first)
 
 

@@ -3,12 +3,8 @@
 Handles bytes and names, and doesn't know what the files contain.
 """
 
+from pipelines.storage.addresses import absolute, is_in_job, is_remote, overlap, real
 from pipelines.storage.files import (
-    LEASE,
-    Entry,
-    FileStatus,
-    Folder,
-    absolute,
     arrow_file_system,
     below,
     error_text,
@@ -17,12 +13,9 @@ from pipelines.storage.files import (
     find,
     folder,
     is_folder,
-    is_in_job,
-    is_remote,
     open_read,
-    overlap,
-    real,
 )
+from pipelines.storage.protocol import LEASE, Entry, FileStatus, Folder
 
 __all__ = [
     "LEASE",

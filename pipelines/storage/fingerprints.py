@@ -8,7 +8,8 @@ time must be equal, too (`corpus_files.difference`).
 import hashlib
 from typing import IO
 
-from pipelines.storage.files import FileStatus, open_read
+from pipelines.storage.files import open_read
+from pipelines.storage.protocol import FileStatus
 
 _WHOLE_BYTES = 64 * 2**20  # about a tenth of a second
 _END_BYTES = 64 * 1024

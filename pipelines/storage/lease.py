@@ -24,7 +24,8 @@ from pathlib import Path
 
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
-from pipelines.storage.files import LEASE, Folder, error_text
+from pipelines.storage.files import error_text
+from pipelines.storage.protocol import LEASE, Folder
 
 RENEW_S = 5.0
 STALE_S = 60.0

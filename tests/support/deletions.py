@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.scored_corpus import output_folder
-from pipelines.storage import files
+from pipelines.storage.local_files import LocalFolder
 
 
 def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
@@ -24,7 +24,7 @@ def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
     def start_or_die(*arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as local_disk:
             for name in ("delete", "delete_all"):
-                local_disk.setattr(files._Local, name, dying(getattr(files._Local, name)))
+                local_disk.setattr(LocalFolder, name, dying(getattr(LocalFolder, name)))
             return start(*arguments)
 
     patch.setattr(output_folder, "start", start_or_die)

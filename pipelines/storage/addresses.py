@@ -1,0 +1,73 @@
+"""Paths of this machine and addresses of stores: which is which, and which of them lead to the same place."""
+
+import os
+from pathlib import Path
+
+from actors.errors import SettingsError
+
+_JOBS = f"{os.sep}runtime_resources{os.sep}working_dir_files{os.sep}"
+
+
+def is_remote(path: str) -> bool:
+    """Whether it is the address of a store, and not a path of this machine."""
+    return "://" in path
+
+
+def absolute(path: str) -> str:
+    """The absolute path, which every worker can use: a worker's current folder may differ from the driver's.
+
+    Equivalent addresses are unified: `s3a://` becomes `s3://`, and `file://` a path of this machine. Raises `SettingsError`
+    for a path in the folder that Ray unpacks for a job, because Ray deletes that folder and the results in it.
+    """
+    path = canonical(path)
+    if is_remote(path):
+        return path.rstrip("/")
+    place = os.path.abspath(Path(path).expanduser())
+    if _JOBS in place:
+        raise SettingsError(
+            f"{path} lies in the folder that Ray unpacked for this job, and deletes when it likes; give an absolute path "
+            "that every node sees, or an address such as s3://bucket/folder"
+        )
+    return place
+
+
+def canonical(path: str) -> str:
+    """The path, or the address with the first of its protocol's names (`s3a` -> `s3`)."""
+    protocol, mark, place = path.partition("://")
+    if not mark or protocol in _NAMED_ONCE:
+        return path
+    from fsspec import get_filesystem_class
+
+    try:
+        system = get_filesystem_class(protocol)
+    except (ValueError, ImportError):  # opening it reports the error
+        return path
+    if "file" in (names := [system.protocol] if isinstance(system.protocol, str) else list(system.protocol)):
+        return str(system._strip_protocol(path))
+    return f"{names[0]}://{place}" if protocol in names else path
+
+
+_NAMED_ONCE = frozenset({"http", "https", "s3"})
+"""Protocols that aren't renamed: fsspec lists http and https as names of one file system, but they are different places."""
+
+
+def real(path: str) -> str:
+    """The path with symbolic links resolved, equal for equal places; an address stays as it is."""
+    path = canonical(path)
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def is_in_job() -> bool:
+    """Whether this runs in a folder that Ray unpacked for a job, as under `ray job submit --working-dir`."""
+    return _JOBS in os.getcwd()
+
+
+def overlap(path: str, other: str) -> bool:
+    """Whether two folders are the same, or one is inside the other."""
+    path, other = canonical(path), canonical(other)
+    if is_remote(path) or is_remote(other):
+        # With a trailing slash, so that `s3://b/run2` isn't inside `s3://b/run`.
+        first, second = (absolute(address) + "/" for address in (path, other))
+        return first.startswith(second) or second.startswith(first)
+    resolved, other_resolved = Path(path).resolve(), Path(other).resolve()
+    return resolved.is_relative_to(other_resolved) or other_resolved.is_relative_to(resolved)

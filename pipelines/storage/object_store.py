@@ -1,0 +1,187 @@
+"""Folders and files in a store that fsspec knows (s3://, gs://, hf:// ...).
+
+A file is written with one put, which is complete or absent. Of two writers that `create` the same name the first wins,
+where the store supports conditional puts.
+"""
+
+import functools
+import glob
+import io
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, ParamSpec, TypeVar
+
+from pipelines.storage.protocol import LEASE, TEMPORARY, Entry, FileStatus, Matches
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BUFFER = 2**20
+
+
+def open_read(address: str) -> IO[bytes]:
+    """Open an object for reading, as a seekable stream. Raises `OSError`."""
+    system, inner = _resolve(address)
+    return io.BufferedReader(_as_os_error(system.open)(inner, "rb", block_size=4 * _BUFFER, cache_type="readahead"), _BUFFER)
+
+
+def file_status(address: str) -> FileStatus:
+    """The status of an object. Raises `OSError`."""
+    system, inner = _resolve(address)
+    return _status(system, _as_os_error(system.info)(inner))
+
+
+def find(address: str) -> Matches | None:
+    """See `files.find`."""
+    system, inner = _resolve(address)
+    system.invalidate_cache()
+    if not glob.has_magic(inner):
+        return Matches(files) if (files := files_below(address)) else None
+    infos = _as_os_error(system.glob)(inner, detail=True)
+    folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
+    return Matches(files, folders) if (files := _statuses(system, infos)) else None
+
+
+def files_below(address: str) -> list[FileStatus]:
+    """See `files.files_below`."""
+    system, inner = _resolve(address)
+    return _statuses(system, _as_os_error(system.find)(inner, detail=True))
+
+
+def full_address(address: str) -> str:
+    """The address as the store's listings give it, without a slash at the end."""
+    system, inner = _resolve(address)
+    return str(system.unstrip_protocol(inner)).rstrip("/")
+
+
+def arrow_file_system(address: str) -> tuple[Any, Callable[[str], str]]:
+    """The Arrow file system of an address, and a function from addresses to paths within it."""
+    from pyarrow import fs
+
+    return fs.PyFileSystem(fs.FSSpecHandler(_resolve(address)[0])), lambda address: _resolve(address)[1]
+
+
+@dataclass(frozen=True)
+class StoreFolder:
+    """A prefix of keys in a store. A put is atomic, so there are no temporary files."""
+
+    path: str
+
+    def sub(self, name: str) -> "StoreFolder":
+        return StoreFolder(f"{self.path}/{name}")
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def make(self) -> None:
+        # A prefix needs no creation; the put only shows that it can be written.
+        probe = f"{uuid.uuid4().hex}{TEMPORARY}"
+        self.replace(probe, b"")
+        self.delete(probe)
+
+    def clear(self) -> None:
+        pass
+
+    def entries(self) -> list[Entry]:
+        system, inner = _resolve(self.path)
+        try:
+            infos = _as_os_error(system.ls)(inner, detail=True)
+        except FileNotFoundError:
+            return []
+        files = (info for info in infos if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"))
+        return [Entry(info["name"].rsplit("/", 1)[1], info["size"], _write_time(info)) for info in files]
+
+    def names(self) -> list[str]:
+        system, inner = _resolve(self.path)
+        try:
+            paths = _as_os_error(system.ls)(inner, detail=False)
+        except FileNotFoundError:
+            return []
+        names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths if path.rstrip("/") != inner.rstrip("/")]
+        return [name for name in names if name != LEASE]
+
+    def is_empty(self) -> bool:
+        return not self.names()
+
+    def read(self, name: str) -> bytes:
+        system, inner = _resolve(self.file(name))
+        return bytes(_as_os_error(system.cat_file)(inner))
+
+    def create(self, name: str, content: bytes) -> bool:
+        system, inner = _resolve(self.file(name))
+        try:
+            _as_os_error(system.pipe_file)(inner, content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        system, inner = _resolve(self.file(name))
+        _as_os_error(system.pipe_file)(inner, content)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        system, inner = _resolve(self.file(name))
+        # Through a local file: the object appears with one put at the end, and an exception in the block uploads nothing.
+        with tempfile.NamedTemporaryFile(suffix=TEMPORARY) as stream:
+            yield stream
+            stream.flush()
+            _as_os_error(system.put_file)(stream.name, inner)
+
+    def delete(self, name: str) -> None:
+        system, inner = _resolve(self.file(name))
+        try:
+            _as_os_error(system.rm_file)(inner)
+        except FileNotFoundError:
+            return
+
+    def delete_all(self) -> None:
+        system, inner = _resolve(self.path)
+        try:
+            _as_os_error(system.rm)(inner, recursive=True)
+        except FileNotFoundError:
+            return
+
+
+def _statuses(system: Any, infos: dict[str, dict[str, Any]]) -> list[FileStatus]:
+    return [_status(system, info) for info in infos.values() if info["type"] == "file"]
+
+
+def _status(system: Any, info: dict[str, Any]) -> FileStatus:
+    path, tag = system.unstrip_protocol(info["name"]), info.get("ETag")
+    return FileStatus(path, info["size"], tag, None if tag else int(_write_time(info) * 1e9) or None)
+
+
+def _write_time(info: dict[str, Any]) -> float:
+    """The time of writing of an object, in seconds since 1970; 0 for a store that has none. Its name differs by store."""
+    moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
+    return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)
+
+
+def _resolve(address: str) -> tuple[Any, str]:
+    """The fsspec file system of an address, and the path within it. Listings aren't cached, since others write, too."""
+    from fsspec.core import url_to_fs
+
+    try:
+        system, inner = url_to_fs(address, use_listings_cache=False)
+    except (ValueError, ImportError) as error:  # unknown protocol, or its package isn't installed
+        raise OSError(f"{address}: {error}") from error
+    return system, inner
+
+
+def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a function so that its client's own exceptions (no credentials, no connection) become `OSError`."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*arguments, **named)
+        except OSError:
+            raise
+        except Exception as error:
+            raise OSError(str(error) or type(error).__name__) from error
+
+    return wrapper
