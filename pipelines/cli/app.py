@@ -94,6 +94,7 @@ class _Commands(click.Group):
         "choose": "pipelines.cli.sampling_commands:choose",
         "pairs": "pipelines.cli.sampling_commands:pairs",
         "export": "pipelines.cli.sampling_commands:export",
+        "evaluate": "pipelines.cli.evaluate_command:evaluate",
         "plan": "pipelines.cli.plan_command:plan",
         "submit": "pipelines.cli.submit_command:submit",
         "serve": "deploy.command:serve",

@@ -1,0 +1,20 @@
+"""Settings of `evaluate`. Imports nothing heavy."""
+
+from pydantic import Field
+
+from actors.settings.base import Settings
+
+
+class EvaluateSettings(Settings):
+    """Settings of `evaluate`: scored corpora in, benchmark figures out."""
+
+    scored: tuple[str, ...] = Field(min_length=1, description="folders of scored corpora")
+    output: str | None = Field(default=None, description="folder for the results; default: they are only shown")
+    benchmark: str | None = Field(
+        default=None, description="benchmark whose rules grade the items; default: found by the rows' shape and fields"
+    )
+    partial: bool = Field(
+        default=False, description="evaluate a run that isn't complete, or a file in which subsets are missing"
+    )
+    seed: int = Field(default=0, description="random seed of the intervals' resampling")
+    overwrite: bool = Field(default=False, description="delete an earlier result in the output folder first")
