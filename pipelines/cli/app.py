@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import click
 
-from actors.errors import AssayError, AuditError, UserError
+from actors.errors import AssayError, AuditError, GateFailed, UserError
 from pipelines.cli.flags import OneValue, given_options, json_option, settings_options, silence_ray
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
@@ -22,7 +22,9 @@ from pipelines.storage import is_in_job
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 audit failed or nothing scored.
+    """Run the command line.
+
+    Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 audit failed or nothing scored, 5 a gate failed.
 
     Ends the process by `os._exit`: during Python's own shutdown, threads of Ray and other libraries are still running, and a
     segmentation fault there has replaced the exit code of a run that was complete.
@@ -49,6 +51,8 @@ def _run() -> None:
         sys.exit(2)
     except AuditError as error:
         _fail(str(error), 4)
+    except GateFailed as error:
+        _fail(str(error), 5)
     except UserError as error:
         _fail(*(_stopped(error) if _is_full(error) else (str(error), 2)))
     except AssayError as error:

@@ -1,39 +1,103 @@
 """The command `evaluate`."""
 
 import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from actors.errors import GateFailed
 from pipelines.cli.flags import OneValue, given_options, json_option, settings_options
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
 
 if TYPE_CHECKING:
+    from pipelines.evaluation.gate import Comparison
     from pipelines.evaluation.results import Evaluation
+
+_SHOWN_FLIPS = 20
 
 
 @click.command()
 @click.argument("scored", nargs=-1, required=True)
 @click.option("--as", "benchmark", cls=OneValue, help="benchmark whose rules grade the items; default: found by the rows")
 @click.option("--out", "output", cls=OneValue, metavar="FOLDER", help="folder for results.json, table.md and the items")
+@click.option("--junit", cls=OneValue, metavar="FILE", help="--against: write the comparison as JUnit XML, for CI")
 @settings_options(EvaluateSettings, "scored", "benchmark", "output")
 @json_option
-def evaluate(as_json: bool, **options: Any) -> None:
+def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     """Evaluate reward models by the scored corpora SCORED of benchmark files or labelled preferences.
 
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine.
+
+    With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
     """
+    from pipelines.evaluation.saved_results import is_results
+
+    settings = build(EvaluateSettings, given_options(options))
+    if settings.against is None:
+        _evaluate(settings, as_json)
+    elif is_results(settings.scored[0]):
+        _compare(settings, settings.scored[0], as_json, junit)
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            output = settings.output or str(Path(place, "results"))
+            _evaluate(settings.model_copy(update={"output": output}), as_json=False, quiet=as_json)
+            _compare(settings, output, as_json, junit)
+
+
+def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.evaluation.evaluate_corpus import evaluate as run
     from pipelines.evaluation.results import document
 
-    settings = build(EvaluateSettings, given_options(options))
     evaluations = run(settings)
     if as_json:
         click.echo(json.dumps(document(evaluations, settings.model_dump(mode="json"))))
-    else:
+    elif not quiet:
         _show(evaluations)
+
+
+def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:
+    """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
+    from pipelines.evaluation.gate import compare, junit
+    from pipelines.evaluation.saved_results import read_results
+
+    comparisons = compare(read_results(results), read_results(str(settings.against)))
+    if junit_file is not None:
+        Path(junit_file).write_bytes(junit(comparisons, settings.max_drop, settings.min_coverage))
+    if as_json:
+        click.echo(json.dumps([comparison.as_json() for comparison in comparisons]))
+    else:
+        for comparison in comparisons:
+            _show_comparison(comparison)
+    if failures := [
+        line for comparison in comparisons for line in comparison.failures(settings.max_drop, settings.min_coverage)
+    ]:
+        raise GateFailed("; ".join(failures))
+
+
+def _show_comparison(comparison: "Comparison") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("measure", "before", "now", "points", title_justify="left")
+    table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
+    for change in comparison.changes:
+        before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
+        table.add_row(change.name, before, now, f"{-change.drop:+.2f}")
+    console.print(table)
+    if comparison.drift is not None:
+        drift = comparison.drift
+        console.print(
+            f"Rewards of {drift.responses:,} responses: mean difference {drift.mean:.3g}, largest {drift.largest:.3g}",
+            soft_wrap=True,
+        )
+    console.print(f"{len(comparison.flips):,} items have another grade")
+    for flip in comparison.flips[:_SHOWN_FLIPS]:
+        console.print(f"  {flip['row']} ({flip['subset']}): {flip['before']} to {flip['now']}", soft_wrap=True, markup=False)
 
 
 def _show(evaluations: "Sequence[Evaluation]") -> None:

@@ -14,6 +14,8 @@ from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem
 
 _BATCH = 10_000
 
+REWARDS = pa.map_(pa.string(), pa.float64())
+
 
 class Grades:
     """The grades of all items: 8 bytes a cell, so a million pairs take 16 MB."""
@@ -49,7 +51,16 @@ class Grades:
 def item_schema(benchmark: Benchmark) -> pa.Schema:
     """The columns of `items.parquet`: one line an item, graded or not."""
     cells = [(name, pa.float64()) for name in benchmark.cells]
-    return pa.schema([("row", pa.string()), ("subset", pa.string()), *cells, ("tied", pa.bool_()), ("reason", pa.string())])
+    return pa.schema(
+        [
+            ("row", pa.string()),
+            ("subset", pa.string()),
+            *cells,
+            ("tied", pa.bool_()),
+            ("reason", pa.string()),
+            ("rewards", REWARDS),
+        ]
+    )
 
 
 def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path) -> Grades:
@@ -60,7 +71,7 @@ def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path) -> Grade
         for item in benchmark.grade(items):
             grades.add(item)
             cells = item.cells or (None,) * len(benchmark.cells)
-            batch.append((item.row, item.subset, *cells, item.tied, item.reason))
+            batch.append((item.row, item.subset, *cells, item.tied, item.reason, list(item.rewards.items())))
             if len(batch) == _BATCH:
                 writer.write_table(_table(batch, schema))
                 batch.clear()

@@ -17,4 +17,11 @@ class EvaluateSettings(Settings):
         default=False, description="evaluate a run that isn't complete, or a file in which subsets are missing"
     )
     seed: int = Field(default=0, description="random seed of the intervals' resampling")
+    against: str | None = Field(default=None, description="folder of earlier results that these are compared with")
+    max_drop: float = Field(
+        default=0.0, ge=0, le=100, description="--against: percentage points by which a benchmark's headline may fall"
+    )
+    min_coverage: float = Field(
+        default=0.0, ge=0, le=1, description="--against: least share of items that must have a grade"
+    )
     overwrite: bool = Field(default=False, description="delete an earlier result in the output folder first")

@@ -80,18 +80,20 @@ def _best_of_four(item: Item, subset: str) -> GradedItem:
     try:
         chosen, rejected = rewards_of(item, "chosen"), rewards_of(item, "rejected")
     except Ungraded as ungraded:
-        return GradedItem(item.row, subset, None, reason=str(ungraded))
+        return GradedItem(item.row, subset, item.rewards, None, reason=str(ungraded))
     best = max(*chosen, *rejected)
-    return GradedItem(item.row, subset, (best_of(chosen, rejected), *[_NAN] * 5), [*chosen, *rejected].count(best) > 1)
+    cells = (best_of(chosen, rejected), *[_NAN] * 5)
+    return GradedItem(item.row, subset, item.rewards, cells, [*chosen, *rejected].count(best) > 1)
 
 
 def _tie(questions: dict[str, Item]) -> GradedItem:
     row = " ".join(sorted(item.row for item in questions.values()))
+    rewards = {f"{kind}.{name}": value for kind, item in questions.items() for name, value in item.rewards.items()}
     try:
         stats = {kind: _stats(item) for kind, item in questions.items()}
     except Ungraded as ungraded:
-        return GradedItem(row, _TIES, None, reason=str(ungraded))
-    return GradedItem(row, _TIES, (_NAN, *ties_cells(stats.get("ref"), stats.get("tied"))))
+        return GradedItem(row, _TIES, rewards, None, reason=str(ungraded))
+    return GradedItem(row, _TIES, rewards, (_NAN, *ties_cells(stats.get("ref"), stats.get("tied"))))
 
 
 def _stats(item: Item) -> PromptStats:
