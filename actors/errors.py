@@ -16,6 +16,7 @@
     +-- RunStopped            a run ended early on purpose; the same command resumes it (exit code 3)
     +-- AuditError            the parts of a run don't add up to its input (exit code 4)
     |   `-- NothingScored     they do, and no response has a reward
+    +-- GateFailed            an evaluation is worse than its baseline allows (exit code 5)
     +-- Unreadable            a judge's text doesn't give the number; never leaves the core
     `-- Rejected              one row or response can't be judged as it is; never leaves the core
 
@@ -87,6 +88,10 @@ class AuditError(AssayError):
 
 class NothingScored(AuditError):
     """A run is complete, and none of its responses has a reward."""
+
+
+class GateFailed(AssayError):
+    """An evaluation is worse than its baseline allows, or covers too few items."""
 
 
 class Unreadable(AssayError):

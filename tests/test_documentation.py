@@ -50,6 +50,7 @@ RUN_BY = {
     "choose": "tests/pipelines/exports/test_export_job.py",
     "pairs": "tests/pipelines/exports/test_export_job.py",
     "export": "tests/pipelines/exports/test_export_job.py",
+    "evaluate": "tests/pipelines/evaluation/test_evaluate_corpus.py",
     "plan": "tests/pipelines/estimate/test_forecast.py",
     "submit": "tests/end_to_end/test_job_submit.py",
     "serve": "tests/support/endpoints.py",

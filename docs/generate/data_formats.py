@@ -1,4 +1,4 @@
-"""The pages of what goes in and what is made for trainers: shapes of rows, and trainers' formats."""
+"""The pages of what goes in and what comes out of it: shapes of rows, benchmarks, and trainers' formats."""
 
 import inspect
 import sys
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
+from pipelines.evaluation.benchmark import Benchmark
+from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.exports.trainer_format import PairFormat, ResponseFormat
 from pipelines.exports.trainer_messages import Refusal
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
@@ -24,8 +26,9 @@ REFUSALS: Mapping[Refusal, str] = {
 
 
 def pages() -> Iterator[Page]:
-    """A page of the shapes, and one of the formats."""
+    """A page each of the shapes, the benchmarks and the formats."""
     yield Page("input-shapes.md", _shapes())
+    yield Page("benchmarks.md", _benchmarks())
     yield Page("trainer-formats.md", _formats())
 
 
@@ -56,6 +59,41 @@ def _shape(shape: Shape) -> str:
         f"{_capital(text(shape.about))}. Judged: {turns}.",
         _keys(shape.looks_like),
     ).rstrip()
+
+
+def _benchmarks() -> str:
+    known = benchmarks().values()
+    rows = [
+        (
+            f"[{code(benchmark.name)}](#{anchored(benchmark.name)})",
+            text(benchmark.title),
+            ", ".join(map(code, benchmark.shapes)),
+        )
+        for benchmark in known
+    ]
+    return document(
+        "# Benchmarks",
+        "`assay evaluate SCORED --as NAME` grades a scored corpus by its authors' rules. Without `--as`, the benchmark is "
+        "found by the rows' shape and fields.",
+        table(("benchmark", "what it is", "shapes"), rows),
+        *(_benchmark(benchmark) for benchmark in known),
+    )
+
+
+def _benchmark(benchmark: Benchmark) -> str:
+    rules = inspect.cleandoc(sys.modules[_module_of(benchmark)].__doc__ or "").partition("\n")[2].strip()
+    subsets = [(code(name), f"{count:,}") for name, count in benchmark.expected.items()]
+    return document(
+        heading(2, code(benchmark.name), anchored(benchmark.name)),
+        f"{_capital(text(benchmark.title))}.",
+        text(rules),
+        f"Source: {text(benchmark.source)}.",
+        *([table(("subset", "items in the published file"), subsets)] if subsets else []),
+    ).rstrip()
+
+
+def _module_of(benchmark: Benchmark) -> str:
+    return f"{benchmarks.__module__}.{benchmark.name.replace('-', '_')}"
 
 
 def _capital(words: str) -> str:

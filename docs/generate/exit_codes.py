@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from actors import errors
-from actors.errors import AssayError, AuditError, UserError
+from actors.errors import AssayError, AuditError, GateFailed, UserError
 from docs.generate.markdown import Page, code, document, table, text
 
 MEANINGS = {
@@ -12,6 +12,7 @@ MEANINGS = {
     2: "it can't be done as given; the message says what to change",
     3: "stopped early (engines that die again and again, a full disk, too many failures); the same command resumes the run",
     4: "the audit found a gap or something counted twice; or the run is complete and not one response has a reward",
+    5: "a gate of `evaluate --against` failed: a figure fell too far, or too few items have a grade",
     130: "interrupted by Ctrl-C or SIGTERM, or a job that was stopped; the last line says the command that resumes it",
     141: "who read the output had enough of it, as `head` has; what shells show of other programs, too",
 }
@@ -21,6 +22,8 @@ _INSIDE = (errors.Rejected, errors.Unreadable)
 
 def exit_code(error: type[AssayError]) -> int:
     """What a command ends with that such an error ends."""
+    if issubclass(error, GateFailed):
+        return 5
     return 4 if issubclass(error, AuditError) else 2 if issubclass(error, UserError) else 3
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import click
 
-from actors.errors import AssayError, AuditError, UserError
+from actors.errors import AssayError, AuditError, GateFailed, UserError
 from pipelines.cli.flags import argument, build_from, json_option, option, settings_options, silence_ray
 from pipelines.cli.grouped_help import Command, Group
 from pipelines.cli.option_values import complete_value
@@ -28,7 +28,9 @@ _BROKEN_PIPE = 141
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 audit failed or nothing scored.
+    """Run the command line.
+
+    Exit codes: 0 done, 2 can't be done as given, 3 stopped early, 4 audit failed or nothing scored, 5 a gate failed.
 
     Ends the process by `os._exit`: during Python's own shutdown, threads of Ray and other libraries are still running, and a
     segmentation fault there has replaced the exit code of a run that was complete.
@@ -61,6 +63,8 @@ def _run() -> None:
         sys.exit(2)
     except AuditError as error:
         _fail(str(error), 4)
+    except GateFailed as error:
+        _fail(str(error), 5)
     except UserError as error:
         _fail(*(_stopped(error) if _is_full(error) else (str(error), 2)))
     except AssayError as error:
@@ -104,7 +108,7 @@ class _Commands(Group):
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
         "Score and filter": ("score", "ensemble", "filter", "status"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
-        "Choose and check models": ("models", "check", "convert", "plan"),
+        "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
         "Serve": ("serve",),
         "Run recipes, here or on a cluster": ("run", "submit"),
         "Shell": ("completion",),
@@ -115,6 +119,7 @@ class _Commands(Group):
         "choose": "pipelines.cli.sampling_commands:choose",
         "pairs": "pipelines.cli.sampling_commands:pairs",
         "export": "pipelines.cli.sampling_commands:export",
+        "evaluate": "pipelines.cli.evaluate_command:evaluate",
         "plan": "pipelines.cli.plan_command:plan",
         "submit": "pipelines.cli.submit_command:submit",
         "serve": "deploy.command:serve",

@@ -66,7 +66,8 @@ class OutputKind:
 
 FILTER = OutputKind("filter", ("kept", "rest"))
 CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs", ("pairs",)), OutputKind("export", ("rows",))
-RESULTS = (FILTER, CHOSEN, PAIRS, EXPORTED)
+EVALUATED = OutputKind("evaluate", ("items",))
+RESULTS = (FILTER, CHOSEN, PAIRS, EXPORTED, EVALUATED)
 
 
 def rows_of_result(folder: str, files: list[str]) -> list[str] | None:

@@ -1,0 +1,120 @@
+"""The command `evaluate`."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from actors.errors import GateFailed
+from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
+from pipelines.settings.evaluate_settings import EvaluateSettings
+
+if TYPE_CHECKING:
+    from pipelines.evaluation.gate import Comparison
+    from pipelines.evaluation.results import Evaluation
+
+_SHOWN_FLIPS = 20
+
+
+@command()
+@argument("scored", EvaluateSettings, nargs=-1, required=True)
+@option("--as", "benchmark", help="benchmark whose rules grade the items; default: found by the rows")
+@option("--out", "output", metavar="FOLDER", help="folder for results.json, table.md and the items")
+@option("--junit", metavar="FILE", help="--against: write the comparison as JUnit XML, for CI")
+@settings_options(EvaluateSettings, "scored", "benchmark", "output")
+@json_option
+def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
+    """Evaluate reward models by the scored corpora SCORED of benchmark files or labelled preferences.
+
+    Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine.
+
+    With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
+    """
+    from pipelines.evaluation.saved_results import is_results
+
+    settings = build_from(EvaluateSettings, options)
+    if settings.against is None:
+        _evaluate(settings, as_json)
+    elif is_results(settings.scored[0]):
+        _compare(settings, settings.scored[0], as_json, junit)
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            output = settings.output or str(Path(place, "results"))
+            _evaluate(settings.model_copy(update={"output": output}), as_json=False, quiet=as_json)
+            _compare(settings, output, as_json, junit)
+
+
+def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
+    from pipelines.evaluation.evaluate_corpus import evaluate as run
+    from pipelines.evaluation.results import document
+
+    evaluations = run(settings)
+    if as_json:
+        click.echo(json.dumps(document(evaluations, settings.model_dump(mode="json"))))
+    elif not quiet:
+        _show(evaluations)
+
+
+def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:
+    """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
+    from pipelines.evaluation.gate import compare, junit
+    from pipelines.evaluation.saved_results import read_results
+
+    comparisons = compare(read_results(results), read_results(str(settings.against)))
+    if junit_file is not None:
+        Path(junit_file).write_bytes(junit(comparisons, settings.max_drop, settings.min_coverage))
+    if as_json:
+        click.echo(json.dumps([comparison.as_json() for comparison in comparisons]))
+    else:
+        for comparison in comparisons:
+            _show_comparison(comparison)
+    if failures := [
+        line for comparison in comparisons for line in comparison.failures(settings.max_drop, settings.min_coverage)
+    ]:
+        raise GateFailed("; ".join(failures))
+
+
+def _show_comparison(comparison: "Comparison") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("measure", "before", "now", "points", title_justify="left")
+    table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
+    for change in comparison.changes:
+        before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
+        table.add_row(change.name, before, now, f"{-change.drop:+.2f}")
+    console.print(table)
+    if comparison.drift is not None:
+        drift = comparison.drift
+        console.print(
+            f"Rewards of {drift.responses:,} responses: mean difference {drift.mean:.3g}, largest {drift.largest:.3g}",
+            soft_wrap=True,
+        )
+    console.print(f"{len(comparison.flips):,} items have another grade")
+    for flip in comparison.flips[:_SHOWN_FLIPS]:
+        console.print(f"  {flip['row']} ({flip['subset']}): {flip['before']} to {flip['now']}", soft_wrap=True, markup=False)
+
+
+def _show(evaluations: "Sequence[Evaluation]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for evaluation in evaluations:
+        table = Table("measure", "value", "95 % interval", "items", "convention", title_justify="left")
+        table.title = f"{evaluation.model} on {evaluation.benchmark}"
+        for figure in evaluation.figures:
+            value = "" if figure.value is None else f"{figure.value:.2%}" + (" near chance" if figure.near_chance else "")
+            interval = "" if figure.low is None or figure.high is None else f"{figure.low:.1%} to {figure.high:.1%}"
+            table.add_row(figure.name, value, interval, f"{figure.n:,}", figure.convention)
+        console.print(table)
+        console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
+        for subset, counts in evaluation.subsets.items():
+            for reason, count in counts.reasons.items():
+                console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True, markup=False)
+            if counts.expected is not None and counts.items != counts.expected:
+                console.print(f"{subset}: {counts.items:,} items, and the published file has {counts.expected:,}")

@@ -1,0 +1,153 @@
+"""What a benchmark is: items in, grades out, and measures as functions of mean grades.
+
+An item is an input row with the rewards of its responses. A benchmark grades it with a few numbers, its cells: whether the
+chosen response won, half a credit for a tie, and so on. All of its measures are functions of the means of cells by subset,
+so that one definition gives the value, and, with the means of resampled items, its interval.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+ALL = "all"
+"""The subset of items whose rows don't name one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An input row: its flat fields, the rewards of its responses by name, and why the others have none."""
+
+    row: str
+    fields: Mapping[str, Any]
+    rewards: Mapping[str, float]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The model's named outputs for each response that has a reward."""
+
+
+class GradedItem(NamedTuple):
+    """The grade of an item: its subset, and its cells, or `reason` if a reward that it needs is missing.
+
+    `tied`: whether two rewards that its grade compares are equal. `rewards` by the responses' names.
+    """
+
+    row: str
+    subset: str
+    rewards: Mapping[str, float]
+    cells: tuple[float, ...] | None
+    tied: bool = False
+    reason: str | None = None
+
+
+class Ungraded(Exception):
+    """An item can't be graded; the text is the reason: `failed: no_verdict`, or a field with an unknown value."""
+
+
+@dataclass(frozen=True)
+class MeanCells:
+    """The mean cells of each subset, of shape (..., cells), and how many graded items each has.
+
+    `...` is nothing for the value, and the number of draws where items are resampled. `judged`: the model is a judge that
+    writes, for which some benchmarks have another convention than for a reward head.
+    """
+
+    by_subset: Mapping[str, Array]
+    counts: Mapping[str, int]
+    judged: bool = False
+
+    def pooled(self, subsets: Iterable[str]) -> Array:
+        """The mean cells over the items of several subsets together. At least one of them must be there."""
+        present = [subset for subset in subsets if subset in self.by_subset]
+        weights = np.array([self.counts[subset] for subset in present], float)
+        stacked = np.stack([self.by_subset[subset] for subset in present])
+        return np.asarray(np.tensordot(weights / weights.sum(), stacked, axes=1))
+
+    def items(self, subsets: Iterable[str]) -> int:
+        """How many graded items these subsets have together."""
+        return sum(self.counts.get(subset, 0) for subset in subsets)
+
+    def present(self, prefix: str) -> list[str]:
+        """The subsets whose names begin with `prefix`."""
+        return [subset for subset in self.by_subset if subset.startswith(prefix)]
+
+
+class Measure(NamedTuple):
+    """A figure of a benchmark: a value for each draw, over `n` items, by `convention`.
+
+    `chance` is what a model without knowledge gets; None where there is no such number.
+    """
+
+    name: str
+    value: Array
+    n: int
+    convention: str
+    chance: float | None = 0.5
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark by its authors' rules.
+
+    `grade` turns items into graded items, in any order, each item once unless the benchmark joins several (RewardBench 2's
+    ties). `measures` gives the headline first. `expected` has the number of items of each subset of the published file;
+    `required` the subsets without which the measures don't exist. `fields` are those of the input rows that it reads; rows
+    of one of `shapes` that have all of `needs` are its own, unless another benchmark needs more of them.
+    """
+
+    name: str
+    title: str
+    source: str
+    shapes: tuple[str, ...]
+    fields: tuple[str, ...]
+    needs: tuple[str, ...]
+    cells: tuple[str, ...]
+    grade: Callable[[Iterable[Item]], Iterator[GradedItem]]
+    measures: Callable[[MeanCells], list[Measure]]
+    expected: Mapping[str, int] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+
+
+def grade_each(
+    subset_of: Callable[[Item], str], cells_of: Callable[[Item], tuple[tuple[float, ...], bool]]
+) -> Callable[[Iterable[Item]], Iterator[GradedItem]]:
+    """A benchmark whose items stand alone: `cells_of` gives an item's cells and whether it is tied, or raises `Ungraded`."""
+
+    def grade(items: Iterable[Item]) -> Iterator[GradedItem]:
+        for item in items:
+            subset = subset_of(item)
+            try:
+                cells, tied = cells_of(item)
+            except Ungraded as ungraded:
+                yield GradedItem(item.row, subset, item.rewards, None, reason=str(ungraded))
+            else:
+                yield GradedItem(item.row, subset, item.rewards, cells, tied)
+
+    return grade
+
+
+def reward(item: Item, name: str) -> float:
+    """The reward of a response. Raises `Ungraded` with the reason why it has none."""
+    if name not in item.rewards:
+        raise Ungraded(item.missing.get(name, f"there is no response {name}"))
+    return item.rewards[name]
+
+
+def rewards_of(item: Item, side: str) -> list[float]:
+    """The rewards of `side`, or of `side[0]`, `side[1]`, ... Raises `Ungraded` if one is missing, or if there is none."""
+    names = {*item.rewards, *item.missing}
+    if side in names:
+        return [reward(item, side)]
+    listed = [name for at in range(len(names)) if (name := f"{side}[{at}]") in names]
+    if not listed:
+        raise Ungraded(f"there is no response {side}")
+    return [reward(item, name) for name in listed]
+
+
+def mean(values: Sequence[Array]) -> Array:
+    """The unweighted mean of several measures."""
+    return np.asarray(np.mean(np.stack(values), axis=0))

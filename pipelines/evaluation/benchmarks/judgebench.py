@@ -1,0 +1,62 @@
+"""JudgeBench: which of two responses to a hard question is right?
+
+Two games, with the responses in both orders; a pair is right if its games are for the labelled response more often than
+against it. A reward head gives both orders the same rewards, so a tie is never right; in a single game its authors' code
+reads a tie as "B>A". The overall figure is over all pairs, not the mean of the categories.
+
+Source: arXiv 2410.12784; ScalerLab/JudgeBench, utils/metrics.py.
+"""
+
+import numpy as np
+
+from pipelines.evaluation.benchmark import Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, mean, reward
+
+_CATEGORIES = {
+    "knowledge": "mmlu-pro",
+    "reasoning": "livebench-reasoning",
+    "math": "livebench-math",
+    "coding": "livecodebench",
+}
+_TWO_GAMES, _ONE_GAME = "two games: a tie is wrong", "single game: a tie is read as B>A"
+_LABELS = {"A>B": 1, "B>A": -1}
+
+
+def _subset(item: Item) -> str:
+    source = str(item.fields.get("source"))
+    return next((name for name, prefix in _CATEGORIES.items() if source.startswith(prefix)), f"source {source}")
+
+
+def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
+    label = item.fields.get("label")
+    if label not in _LABELS:
+        raise Ungraded(f"the label {label!r} is neither A>B nor B>A")
+    difference = reward(item, "A") - reward(item, "B")
+    single = "A>B" if difference > 0 else "B>A"
+    return (float(difference * _LABELS[label] > 0), float(single == label)), difference == 0
+
+
+def _measures(means: MeanCells) -> list[Measure]:
+    everything = list(means.by_subset)
+    pooled, n = means.pooled(everything), means.items(everything)
+    categories = {name: means.by_subset[name] for name in (*_CATEGORIES, *sorted(everything)) if name in means.by_subset}
+    return [
+        Measure("overall", pooled[..., 0], n, _TWO_GAMES),
+        *(Measure(name, cells[..., 0], means.counts[name], _TWO_GAMES) for name, cells in categories.items()),
+        Measure("overall (macro)", mean([cells[..., 0] for cells in categories.values()]), n, "mean of the categories"),
+        Measure("overall (single game)", np.asarray(pooled[..., 1]), n, _ONE_GAME),
+    ]
+
+
+BENCHMARK = Benchmark(
+    "judgebench",
+    "JudgeBench: two responses to a hard question, one of them right",
+    "arXiv 2410.12784; ScalerLab/JudgeBench, utils/metrics.py",
+    ("judgebench",),
+    ("source", "label"),
+    ("source", "label"),
+    ("two_games", "single_game"),
+    grade_each(_subset, _grade),
+    _measures,
+    {},
+    tuple(_CATEGORIES),
+)

@@ -1,0 +1,50 @@
+"""Labelled preferences of any kind: is the chosen response's reward greater than the rejected one's?
+
+With several chosen or rejected responses in a row, the share of their pairs that are in order. A tie is wrong, and counted.
+"""
+
+from pipelines.evaluation.benchmark import ALL, Benchmark, Item, MeanCells, Measure, grade_each, rewards_of
+
+_STRICT, _HALF = "a tie is wrong", "a tie counts half"
+
+
+def _subset(item: Item) -> str:
+    return str(item.fields.get("subset") or ALL)
+
+
+def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
+    pairs = [(chosen, rejected) for chosen in rewards_of(item, "chosen") for rejected in rewards_of(item, "rejected")]
+    wins, ties = (sum(map(test, pairs)) / len(pairs) for test in (_wins, _ties))
+    return (wins, wins + ties / 2), ties > 0
+
+
+def _wins(pair: tuple[float, float]) -> bool:
+    return pair[0] > pair[1]
+
+
+def _ties(pair: tuple[float, float]) -> bool:
+    return pair[0] == pair[1]
+
+
+def _measures(means: MeanCells) -> list[Measure]:
+    everything = sorted(means.by_subset)
+    pooled, n = means.pooled(everything), means.items(everything)
+    subsets = [
+        Measure(name, means.by_subset[name][..., 0], means.counts[name], _STRICT)
+        for name in everything
+        if everything != [ALL]
+    ]
+    return [Measure("accuracy", pooled[..., 0], n, _STRICT), *subsets, Measure("accuracy (half)", pooled[..., 1], n, _HALF)]
+
+
+BENCHMARK = Benchmark(
+    "pairs",
+    "labelled preferences: chosen against rejected responses",
+    "share of pairs whose rewards are in the labels' order",
+    ("preference", "rm-bench", "nemo-preference", "sharegpt-preference", "alpaca"),
+    ("subset",),
+    (),
+    ("in_order", "half_for_ties"),
+    grade_each(_subset, _grade),
+    _measures,
+)

@@ -1,0 +1,194 @@
+"""Evaluates scored corpora: reads each folder's items, grades them as a benchmark's authors do, and writes the results.
+
+e/
+  results.json               every figure with its interval, counts, conventions and identities
+  table.md                   the same for people
+  items-00000.parquet        of the first evaluation, a line for each item: its grade, or why it has none
+"""
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from actors.errors import OutputError, SettingsError, SourceError
+from pipelines import storage
+from pipelines.corpus.assay_folders import EVALUATED
+from pipelines.corpus.corpus_files import InputFile
+from pipelines.evaluation import intervals
+from pipelines.evaluation.benchmark import ALL, Benchmark, Measure
+from pipelines.evaluation.benchmarks import benchmarks
+from pipelines.evaluation.grades import Grades, grade_items
+from pipelines.evaluation.read_items import read_items
+from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
+from pipelines.scored_corpus import output_folder
+from pipelines.scored_corpus.manifest import Manifest
+from pipelines.scored_corpus.scored_folder import open_scored
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.storage import error_text
+from pipelines.storage.lease import lease
+
+RESULTS, TABLE = "results.json", "table.md"
+_BLOCK = 1 << 20
+
+
+def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
+    """Evaluate every scored folder, and write the results to the output folder if there is one.
+
+    Raises a `UserError` if a folder isn't a complete scored corpus, or its benchmark can't be told or lacks subsets.
+    """
+    if settings.output is None:
+        with tempfile.TemporaryDirectory() as place:
+            return [_evaluate(folder, settings, Path(place, "items.parquet")) for folder in settings.scored]
+    output_folder.check_apart([*settings.scored, settings.output])
+    output_folder.check_free(settings.output, settings.overwrite, EVALUATED)
+    with lease(settings.output):
+        return _write(settings, settings.output)
+
+
+def _write(settings: EvaluateSettings, output: str) -> list[Evaluation]:
+    """Evaluate, and write the results. Nothing is kept of an evaluation that was killed: it takes seconds."""
+    request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
+    output_folder.start(output, request, EVALUATED)
+    evaluations = list[Evaluation]()
+    with tempfile.TemporaryDirectory() as local:
+        for number, folder in enumerate(settings.scored):
+            items = Path(local, "items.parquet")
+            evaluations.append(_evaluate(folder, settings, items))
+            _put(output, f"items-{output_folder.result_name(number)}.parquet", items.read_bytes())
+    results = document(evaluations, request["settings"])  # type: ignore[arg-type]
+    _put(output, RESULTS, (json.dumps(results, indent=2) + "\n").encode())
+    _put(output, TABLE, markdown(evaluations).encode())
+    output_folder.finish(output, request, {"evaluations": len(evaluations)}, EVALUATED)
+    return evaluations
+
+
+def _put(folder: str, name: str, content: bytes) -> None:
+    try:
+        storage.folder(folder).replace(name, content)
+    except OSError as error:
+        raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
+
+
+def _evaluate(folder: str, settings: EvaluateSettings, items: Path) -> Evaluation:
+    corpus = open_scored(folder, "evaluate", partial=settings.partial)
+    manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
+    benchmark = choose_benchmark(folder, manifest, settings.benchmark)
+    grades = grade_items(benchmark, read_items(corpus.responses, listing, manifest.columns, benchmark.fields), items)
+    if not settings.partial:
+        _check_subsets(folder, benchmark, grades)
+    return Evaluation(
+        benchmark.name,
+        benchmark.title,
+        benchmark.source,
+        str(manifest.identity["model"]),
+        manifest.identity,
+        manifest.made_with,
+        [_data_file(file) for file in manifest.files],
+        _figures(benchmark, grades, _is_judge(manifest), settings.seed),
+        _subset_counts(benchmark, grades),
+        (manifest.summary or {}).get("work", {}),
+    )
+
+
+def choose_benchmark(folder: str, manifest: Manifest, name: str | None) -> Benchmark:
+    """The benchmark of a name, or else the one whose items have the corpus' shape and fields.
+
+    Raises `SettingsError` for an unknown name, or if several benchmarks or none fit.
+    """
+    known = benchmarks()
+    if name is not None:
+        if name not in known:
+            raise SettingsError(f"--as {name}: there is no such benchmark; there are {', '.join(known)}")
+        return known[name]
+    shape, carried = str(manifest.identity.get("shape")), set(manifest.columns.carried.names)
+    fitting = [
+        benchmark for benchmark in known.values() if shape in benchmark.shapes and carried.issuperset(benchmark.needs)
+    ]
+    fitting.sort(key=lambda benchmark: len(benchmark.needs))
+    if not fitting or (len(fitting) > 1 and len(fitting[-1].needs) == len(fitting[-2].needs)):
+        raise SettingsError(
+            f"{folder} doesn't say which benchmark it is (rows of the shape {shape}): give --as, one of {', '.join(known)}"
+        )
+    return fitting[-1]
+
+
+def _check_subsets(folder: str, benchmark: Benchmark, grades: Grades) -> None:
+    """Raise `SourceError` for subsets that are missing: their figures would be of something else, or zero."""
+    if set(grades.items) == {ALL}:  # rows that don't name their subset, such as RM-Bench's file of one domain
+        return
+    missing = [subset for subset in benchmark.required if not grades.items[subset]]
+    if missing:
+        raise SourceError(
+            f"{folder} has no items of {', '.join(missing)}, which {benchmark.name} has; --partial evaluates what is there"
+        )
+
+
+def _is_judge(manifest: Manifest) -> bool:
+    return manifest.identity.get("judge") is not None
+
+
+def _figures(benchmark: Benchmark, grades: Grades, judged: bool, seed: int) -> list[Figure]:
+    cells = grades.cells
+    if not cells:
+        return []
+    measures = benchmark.measures(intervals.mean_cells(cells, judged))
+    bounds = intervals.intervals(cells, judged, benchmark.measures, seed)
+    return [_figure(measure, bounds[measure.name]) for measure in measures]
+
+
+def _figure(measure: Measure, bounds: tuple[float, float]) -> Figure:
+    value, low, high = (None if math.isnan(number) else number for number in (float(measure.value), *bounds))
+    near = measure.chance is not None and low is not None and high is not None and low <= measure.chance <= high
+    return Figure(measure.name, value, low, high, measure.n, measure.convention, near)
+
+
+def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetCounts]:
+    return {
+        subset: SubsetCounts(
+            count,
+            benchmark.expected.get(subset),
+            grades.graded([subset]),
+            grades.tied[subset],
+            dict(grades.reasons.get(subset, {})),
+        )
+        for subset, count in sorted(grades.items.items())
+    }
+
+
+def _data_file(file: InputFile) -> dict[str, Any]:
+    """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
+    return {"name": file.name, "size": file.size, "sha256": _sha256(file)}
+
+
+def _sha256(file: InputFile) -> str | None:
+    digest, size = hashlib.sha256(), 0
+    try:
+        with storage.open_read(file.path) as stream:
+            for block in _blocks(stream):
+                digest.update(block)
+                size += len(block)
+    except OSError:
+        return None
+    return digest.hexdigest() if size == file.size else None
+
+
+def _blocks(stream: Any) -> Iterable[bytes]:
+    while block := stream.read(_BLOCK):
+        yield block
+
+
+def headline(evaluations: Sequence[Evaluation]) -> str:
+    """The first figure of each evaluation, for a terminal."""
+    return "\n".join(
+        f"{evaluation.model} on {evaluation.benchmark}: "
+        + (
+            f"{evaluation.figures[0].value:.2%}"
+            if evaluation.figures and evaluation.figures[0].value is not None
+            else "none"
+        )
+        for evaluation in evaluations
+    )

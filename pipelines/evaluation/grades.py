@@ -1,0 +1,86 @@
+"""Grades the items of a scored corpus: cells by subset for the measures, and one line an item for `items.parquet`."""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem
+
+_BATCH = 10_000
+
+REWARDS = pa.map_(pa.string(), pa.float64())
+
+
+class Grades:
+    """The grades of all items: 8 bytes a cell, so a million pairs take 16 MB."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._cells: dict[str, array[float]] = {}
+        self.items: Counter[str] = Counter()
+        """Items by subset, graded or not."""
+        self.tied: Counter[str] = Counter()
+        self.reasons: dict[str, Counter[str]] = {}
+        """Why items have no grade, by subset."""
+
+    def add(self, item: GradedItem) -> None:
+        """Count an item, and keep its cells."""
+        self.items[item.subset] += 1
+        if item.cells is None:
+            self.reasons.setdefault(item.subset, Counter())[str(item.reason)] += 1
+            return
+        self.tied[item.subset] += item.tied
+        self._cells.setdefault(item.subset, array("d")).extend(item.cells)
+
+    @property
+    def cells(self) -> dict[str, Array]:
+        """The cells of the graded items by subset, of shape (items, cells)."""
+        return {subset: np.frombuffer(cells).reshape(-1, self._width) for subset, cells in sorted(self._cells.items())}
+
+    def graded(self, subsets: Iterable[str]) -> int:
+        """How many items of these subsets have a grade."""
+        return sum(len(self._cells.get(subset, ())) // self._width for subset in subsets)
+
+
+def item_schema(benchmark: Benchmark) -> pa.Schema:
+    """The columns of `items.parquet`: one line an item, graded or not."""
+    cells = [(name, pa.float64()) for name in benchmark.cells]
+    return pa.schema(
+        [
+            ("row", pa.string()),
+            ("subset", pa.string()),
+            *cells,
+            ("tied", pa.bool_()),
+            ("reason", pa.string()),
+            ("rewards", REWARDS),
+        ]
+    )
+
+
+def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path) -> Grades:
+    """Grade items, and write each to a Parquet file at `path`."""
+    grades, schema = Grades(len(benchmark.cells)), item_schema(benchmark)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        batch: list[tuple[Any, ...]] = []
+        for item in benchmark.grade(items):
+            grades.add(item)
+            cells = item.cells or (None,) * len(benchmark.cells)
+            batch.append((item.row, item.subset, *cells, item.tied, item.reason, list(item.rewards.items())))
+            if len(batch) == _BATCH:
+                writer.write_table(_table(batch, schema))
+                batch.clear()
+        if batch:
+            writer.write_table(_table(batch, schema))
+    return grades
+
+
+def _table(lines: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(zip(*lines, strict=True), schema, strict=True)], schema
+    )

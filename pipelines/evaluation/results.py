@@ -1,0 +1,107 @@
+"""The result of an evaluation: one document, `results.json`, and the same as a Markdown table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+VERSION = 1
+"""Of the form of `results.json`."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measure of one model on one benchmark.
+
+    `value` and the interval `low` to `high` (95 %) are shares from 0 to 1, or a correlation; null without graded items.
+    `near_chance`: the interval includes what guessing gets.
+    """
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    convention: str
+    near_chance: bool
+
+
+@dataclass(frozen=True)
+class SubsetCounts:
+    """Items of a subset: how many there are and should be, were graded and tied, and why the others weren't graded."""
+
+    items: int
+    expected: int | None
+    graded: int
+    tied: int
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One model on one benchmark: the headline first among `figures`. `files` has name, rows and SHA-256 of the data."""
+
+    benchmark: str
+    title: str
+    source: str
+    model: str
+    identity: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    files: Sequence[Mapping[str, Any]]
+    figures: Sequence[Figure]
+    subsets: Mapping[str, SubsetCounts]
+    work: Mapping[str, Any]
+
+    @property
+    def coverage(self) -> float:
+        """The share of items that have a grade."""
+        items = sum(counts.items for counts in self.subsets.values())
+        return sum(counts.graded for counts in self.subsets.values()) / items if items else 0.0
+
+    @property
+    def tie_rate(self) -> float:
+        """The share of graded items with equal rewards where the grade compares them."""
+        graded = sum(counts.graded for counts in self.subsets.values())
+        return sum(counts.tied for counts in self.subsets.values()) / graded if graded else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """For `results.json`."""
+        return {**asdict(self), "coverage": self.coverage, "tie_rate": self.tie_rate}
+
+
+def document(evaluations: Sequence[Evaluation], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole of `results.json`."""
+    return {
+        "assay_results": VERSION,
+        "settings": dict(settings),
+        "evaluations": [evaluation.as_json() for evaluation in evaluations],
+    }
+
+
+def markdown(evaluations: Sequence[Evaluation]) -> str:
+    """A section for each evaluation: its headline, measures with intervals, coverage, ties and conventions."""
+    return "\n".join(_section(evaluation) for evaluation in evaluations)
+
+
+def _section(evaluation: Evaluation) -> str:
+    lines = [
+        f"## {evaluation.model} on {evaluation.benchmark}",
+        "",
+        f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}. {evaluation.source}.",
+        "",
+        "| measure | value | 95 % interval | items | convention |",
+        "|---|---|---|---|---|",
+        *(_line(figure) for figure in evaluation.figures),
+        "",
+    ]
+    if reasons := {subset: counts.reasons for subset, counts in evaluation.subsets.items() if counts.reasons}:
+        lines += ["Items without a grade:", ""]
+        lines += [f"- {subset}: {count:,} {reason}" for subset, by in reasons.items() for reason, count in by.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _line(figure: Figure) -> str:
+    interval = "" if figure.low is None or figure.high is None else f"{figure.low:.2%} to {figure.high:.2%}"
+    near = ", near chance" if figure.near_chance else ""
+    value = "" if figure.value is None else f"{figure.value:.2%}{near}"
+    return f"| {figure.name} | {value} | {interval} | {figure.n:,} | {figure.convention} |"

@@ -1,0 +1,60 @@
+"""Reads the results that an evaluation wrote: each model on each benchmark, with its items."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actors.errors import SourceError
+from pipelines import storage
+from pipelines.evaluation.evaluate_corpus import RESULTS
+from pipelines.evaluation.results import VERSION
+from pipelines.scored_corpus.output_folder import result_name
+from pipelines.storage import error_text
+
+
+@dataclass(frozen=True)
+class SavedEvaluation:
+    """An evaluation as `results.json` has it, and the lines of its items."""
+
+    benchmark: str
+    model: str
+    coverage: float
+    figures: Sequence[Mapping[str, Any]]
+    items: pa.Table
+
+
+def is_results(folder: str) -> bool:
+    """Whether a folder holds the results of an evaluation."""
+    try:
+        storage.folder(folder).read(RESULTS)
+    except OSError:
+        return False
+    return True
+
+
+def read_results(folder: str) -> list[SavedEvaluation]:
+    """The evaluations in a folder. Raises `SourceError` if it holds none, or if they can't be read."""
+    try:
+        document = json.loads(storage.folder(folder).read(RESULTS))
+    except (OSError, ValueError) as error:
+        reason = error_text(error) if isinstance(error, OSError) else error
+        raise SourceError(f"{folder} holds no results of `assay evaluate`: {RESULTS}: {reason}") from error
+    if document.get("assay_results") != VERSION:
+        raise SourceError(f"{folder}/{RESULTS} was written by another version of Assay; evaluate the scored corpus again")
+    return [
+        SavedEvaluation(saved["benchmark"], saved["model"], saved["coverage"], saved["figures"], _items(folder, number))
+        for number, saved in enumerate(document["evaluations"])
+    ]
+
+
+def _items(folder: str, number: int) -> pa.Table:
+    path = storage.folder(folder).file(f"items-{result_name(number)}.parquet")
+    try:
+        with storage.open_read(path) as stream:
+            return pq.read_table(stream)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path} can't be read: {error}; evaluate the scored corpus again") from error

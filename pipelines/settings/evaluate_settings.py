@@ -1,0 +1,41 @@
+"""Settings of `evaluate`. Imports nothing heavy."""
+
+from pydantic import Field
+
+from actors.settings.base import MATTERS, Settings
+
+
+class EvaluateSettings(Settings):
+    """Settings of `evaluate`: scored corpora in, benchmark figures out."""
+
+    scored: tuple[str, ...] = Field(min_length=1, description="folders of scored corpora")
+    output: str | None = Field(default=None, description="folder for the results; default: they are only shown")
+    benchmark: str | None = Field(
+        default=None, description="benchmark whose rules grade the items; default: found by the rows' shape and fields"
+    )
+    partial: bool = Field(
+        default=False,
+        description="evaluate a run that isn't complete, or a file in which subsets are missing",
+        json_schema_extra=MATTERS,
+    )
+    seed: int = Field(default=0, description="random seed of the intervals' resampling", json_schema_extra=MATTERS)
+    against: str | None = Field(
+        default=None, description="folder of earlier results that these are compared with", json_schema_extra=MATTERS
+    )
+    max_drop: float = Field(
+        default=0.0,
+        ge=0,
+        le=100,
+        description="--against: percentage points by which a benchmark's headline may fall",
+        json_schema_extra=MATTERS,
+    )
+    min_coverage: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="--against: least share of items that must have a grade",
+        json_schema_extra=MATTERS,
+    )
+    overwrite: bool = Field(
+        default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
+    )

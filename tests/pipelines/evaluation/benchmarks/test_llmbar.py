@@ -1,0 +1,21 @@
+"""LLMBar: ties count half on average, and not at all where both orders must be right."""
+
+import pytest
+
+from pipelines.evaluation.benchmarks.llmbar import BENCHMARK
+from tests.support.evaluation import grades_of, item, measures_of
+
+
+def test_average_and_both() -> None:
+    rows = [
+        item({"output_1": 2.0, "output_2": 1.0}, label=1),
+        item({"output_1": 2.0, "output_2": 1.0}, label=2),
+        item({"output_1": 1.0, "output_2": 1.0}, label=2),
+    ]
+    assert measures_of(BENCHMARK, rows) == pytest.approx({"average": 0.5, "both": 1 / 3})
+
+
+def test_an_unknown_label_is_no_grade() -> None:
+    assert grades_of(BENCHMARK, [item({"output_1": 1.0, "output_2": 2.0}, label=0)]).reasons == {
+        "all": {"the label 0 is neither 1 nor 2": 1}
+    }

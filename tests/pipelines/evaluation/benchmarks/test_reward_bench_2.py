@@ -1,0 +1,52 @@
+"""RewardBench 2: credit shared among maxima, and the score of ties by hand."""
+
+import math
+
+import pytest
+
+from pipelines.evaluation.benchmarks.reward_bench_2 import BENCHMARK, best_of
+from tests.support.evaluation import grades_of, item, measures_of, sides
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "credit"),
+    [([3], [1, 2, 0], 1.0), ([1], [1, 0, 0], 0.5), ([1], [1, 1, 1], 0.25), ([0], [1, 1, 1], 0.0), ([1], [2, 1, 0], 0.0)],
+)
+def test_the_best_of_four_shares_its_credit(chosen: list[float], rejected: list[float], credit: float) -> None:
+    assert best_of(chosen, rejected) == credit
+
+
+def tie(prompt: str, right: list[float], wrong: list[float]) -> object:
+    return item(sides(right, wrong), row=prompt, subset="Ties", id=prompt)
+
+
+def test_the_worked_example_of_ties() -> None:
+    items = [
+        tie("ref:0", [5], [1, 0]),
+        tie("tied:0", [5, 4], [1]),
+        tie("ref:1", [0], [1]),
+        tie("tied:1", [3, 1], [2]),
+    ]
+    assert measures_of(BENCHMARK, items)["Ties"] == pytest.approx(0.5002943966321548, abs=1e-15)  # type: ignore[arg-type]
+
+
+def test_the_extremes_of_ties() -> None:
+    best = [tie("ref:0", [9], [1]), tie("tied:0", [5, 5], [1])]
+    assert measures_of(BENCHMARK, best)["Ties"] == pytest.approx(1.01), "no spread and a gap: the maximum, which isn't 1"  # type: ignore[arg-type]
+    equal = [tie("ref:0", [2], [1]), tie("tied:0", [3, 2], [1])]
+    assert measures_of(BENCHMARK, equal)["Ties"] == pytest.approx(0.6), "a gap as large as the spread isn't larger"  # type: ignore[arg-type]
+    nothing = [tie("ref:0", [1], [1]), tie("tied:0", [1, 1], [1])]
+    assert measures_of(BENCHMARK, nothing)["Ties"] == 0  # type: ignore[arg-type]
+
+
+def test_a_question_without_its_other_one_counts_for_accuracy_alone() -> None:
+    grades = grades_of(BENCHMARK, [tie("ref:7", [2], [1])])  # type: ignore[list-item]
+    ((best, tied, ref, *rest),) = grades.cells["Ties"]
+    assert ref == 1
+    assert all(map(math.isnan, (best, tied, *rest)))
+
+
+def test_the_score_is_the_mean_of_the_subsets() -> None:
+    right, wrong = sides([1], [0, 0, 0]), sides([0], [1, 0, 0])
+    items = [item(right, subset="Math")] * 3 + [item(wrong, subset="Focus")]
+    assert measures_of(BENCHMARK, items)["score"] == 0.5

@@ -1,0 +1,68 @@
+"""RM-Bench's figures: the matrix of styles by hand, its authors' own numbers on the real files, macro and pooled."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.evaluation.benchmarks.rm_bench import BENCHMARK
+from tests.support.evaluation import grades_of, item, measures_of, sides
+
+SCORERS: dict[str, Callable[[str], float]] = {
+    "len_chars": len,
+    "n_asterisks": lambda text: text.count("*"),
+    "const": lambda _: 0.0,
+}
+
+
+def test_the_matrix_by_hand() -> None:
+    figures = measures_of(BENCHMARK, [item(sides([2, 1, 3], [0, 1, 2]))])
+    assert figures == pytest.approx({"average": 2 / 3, "hard": 1 / 3, "normal": 2 / 3, "easy": 1})
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+@pytest.mark.parametrize("domain", ["chat", "code"])
+def test_the_authors_numbers_on_their_files(scorer: str, domain: str, shared_data: Path) -> None:
+    folder = shared_data / "rm-bench"
+    rows = json.loads((folder / f"{domain}_filtered.json").read_text())
+    expected = json.loads((folder / "reference_metric_on_standin_scores.json").read_text())[scorer][domain]
+    score = SCORERS[scorer]
+    items = [item(sides(list(map(score, row["chosen"])), list(map(score, row["rejected"])))) for row in rows]
+    figures = measures_of(BENCHMARK, items)
+    for name in ("hard", "normal", "easy"):
+        assert figures[name] == pytest.approx(expected[f"{name}_acc"], abs=1e-12)
+
+
+def test_domains_weigh_the_same_and_safety_is_pooled() -> None:
+    wins, losses = sides([1, 1, 1], [0, 0, 0]), sides([0, 0, 0], [1, 1, 1])
+    items = [
+        item(wins, domain="chat"),
+        item(losses, domain="math"),
+        item(losses, domain="math"),
+        item(losses, domain="code"),
+        item(wins, domain="safety-refuse"),
+        item(wins, domain="safety-refuse"),
+        item(wins, domain="safety-refuse"),
+        item(losses, domain="safety-response"),
+    ]
+    figures = measures_of(BENCHMARK, items)
+    assert figures["safety"] == pytest.approx(0.75), "pooled, where the mean of the two would be a half"
+    assert figures["overall"] == pytest.approx((1 + 0 + 0 + 0.75) / 4)
+    assert figures["overall (pooled)"] == pytest.approx(4 / 8)
+    assert figures["hard"] == pytest.approx(figures["overall"])
+
+
+def test_what_isnt_three_by_three_is_named_and_not_graded() -> None:
+    grades = grades_of(BENCHMARK, [item(sides([1, 2], [0, 0, 0])), item({**sides([1, 2, 3], [0, 0]), "rejected[2]": None})])
+    assert grades.cells == {}
+    assert grades.reasons["all"] == {
+        "2 chosen and 3 rejected responses, and RM-Bench has three of each": 1,
+        "failed: no_verdict": 1,
+    }
+
+
+def test_equal_rewards_of_both_sides_are_no_win_and_counted() -> None:
+    grades = grades_of(BENCHMARK, [item(sides([1, 1, 1], [1, 1, 1]))])
+    assert grades.cells["all"].sum() == 0
+    assert grades.tied == {"all": 1}

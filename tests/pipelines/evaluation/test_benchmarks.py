@@ -1,0 +1,27 @@
+"""Every file of the folder is a benchmark, which says all that its users need."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.evaluation import benchmarks as package
+from pipelines.evaluation.benchmarks import benchmarks
+from pipelines.formats.registry import SHAPES
+
+
+def test_every_file_is_a_benchmark_and_has_a_test() -> None:
+    folder = Path(package.__file__).parent
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert {benchmark.name.replace("-", "_") for benchmark in benchmarks().values()} == names
+    tests = {path.stem.removeprefix("test_") for path in Path(__file__).with_name("benchmarks").glob("test_*.py")}
+    assert tests == names
+
+
+@pytest.mark.parametrize("name", benchmarks())
+def test_a_benchmark_is_consistent(name: str) -> None:
+    benchmark = benchmarks()[name]
+    assert benchmark.title
+    assert benchmark.source
+    assert len(set(benchmark.cells)) == len(benchmark.cells)
+    assert not benchmark.expected or set(benchmark.required) == set(benchmark.expected)
+    assert set(benchmark.shapes) <= set(SHAPES) | {"llmbar"}

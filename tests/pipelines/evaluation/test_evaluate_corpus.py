@@ -1,0 +1,156 @@
+"""From a scored folder to results: what is graded, what isn't and why, which benchmark it is, and what is written."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from actors.errors import GateFailed, OutputError, SettingsError, SourceError
+from pipelines.cli.app import cli
+from pipelines.evaluation.evaluate_corpus import evaluate
+from pipelines.evaluation.gate import compare, junit
+from pipelines.evaluation.saved_results import read_results
+from pipelines.formats import RowShape
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.options import build
+from tests.support.candidates import judged_corpus, scored_corpus
+from tests.support.corpora import lines, settings, write
+
+Rewards = Sequence[Sequence[float | None]]
+
+
+def preferences(folder: Path, rewards: Rewards, **fields: Sequence[object]) -> str:
+    """A scored corpus of a chosen and a rejected response a row, with these rewards."""
+    rows = [
+        {"prompt": f"p{at}", "chosen": "good", "rejected": "bad", **{name: values[at] for name, values in fields.items()}}
+        for at in range(len(rewards))
+    ]
+    return judged_corpus(folder, rows, rewards, RowShape("preference"), parquet=True)
+
+
+def run(*scored: str, **options: object) -> Any:
+    return evaluate(build(EvaluateSettings, {"scored": scored, **options}))
+
+
+def figures(folder: Path) -> Mapping[str, Any]:
+    (saved,) = read_results(str(folder))
+    return {figure["name"]: figure for figure in saved.figures}
+
+
+def test_every_item_is_graded_or_listed_with_its_reason(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 2.0), (3.0, None), (1.0, 1.0)])
+    (evaluation,) = run(scored, output=str(tmp_path / "e"))
+    (counts,) = evaluation.subsets.values()
+    assert (counts.items, counts.graded, counts.tied, counts.reasons) == (4, 3, 1, {"rejected: too_long": 1})
+    assert (evaluation.coverage, evaluation.tie_rate) == (0.75, 1 / 3)
+    assert figures(tmp_path / "e")["accuracy"]["value"] == pytest.approx(1 / 3), (
+        "of those with a grade: never silently wrong"
+    )
+    items = pq.read_table(tmp_path / "e" / "items-00000.parquet").to_pylist()
+    assert [(item["in_order"], item["reason"]) for item in items] == [
+        (1.0, None),
+        (0.0, None),
+        (None, "rejected: too_long"),
+        (0.0, None),
+    ]
+    assert dict(items[0]["rewards"]) == {"chosen": 2.0, "rejected": 1.0}
+    table = (tmp_path / "e" / "table.md").read_text()
+    assert "Coverage 75.0%, ties 33.3%" in table
+    assert "- all: 1 rejected: too_long" in table
+
+
+def test_results_tell_what_was_evaluated(tmp_path: Path) -> None:
+    data = lines([{"prompt": "p", "chosen": "good", "rejected": "bad"}])
+    corpus = write(tmp_path / "c.jsonl", data)
+    run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
+    (evaluation,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
+    assert evaluation["files"] == [{"name": "c.jsonl", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}]
+    assert evaluation["model"] == evaluation["identity"]["model"] == "tiny-attributes"
+    corpus.write_bytes(data + data)
+    (evaluation,) = run(str(tmp_path / "s"))
+    assert evaluation.files[0]["sha256"] is None, "another file lies there now"
+
+
+def test_a_figure_near_chance_says_so(tmp_path: Path) -> None:
+    right, wrong = (2.0, 1.0), (1.0, 2.0)
+    (guess,) = run(preferences(tmp_path / "g", [right, wrong] * 20))
+    (knows,) = run(preferences(tmp_path / "k", [right] * 39 + [wrong]))
+    assert guess.figures[0].near_chance
+    assert not knows.figures[0].near_chance
+    assert knows.figures[0].low > 0.85
+
+
+def test_a_missing_subset_is_an_error_with_its_name(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0)], subset=["math-prm"], chosen_model=["m"])
+    with pytest.raises(SourceError, match=r"has no items of .*alpacaeval-easy.*, which reward-bench has; --partial"):
+        run(scored)
+
+
+def test_a_benchmark_is_found_by_its_rows_or_named(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0)])
+    assert run(scored)[0].benchmark == "pairs"
+    with pytest.raises(SettingsError, match=r"--as rmbench: there is no such benchmark; there are judgebench, "):
+        run(scored, benchmark="rmbench")
+    answers = judged_corpus(tmp_path / "a", [{"prompt": "p", "response": "r"}], [[1.0]], RowShape("prompt-response"))
+    with pytest.raises(SettingsError, match=r"doesn't say which benchmark it is .*prompt-response.*give --as"):
+        run(answers)
+
+
+def test_results_are_replaced_only_on_request(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0)])
+    run(scored, output=str(tmp_path / "e"))
+    with pytest.raises(OutputError, match="--overwrite"):
+        run(scored, output=str(tmp_path / "e"))
+    run(scored, output=str(tmp_path / "e"), overwrite=True)
+
+
+GOOD = [(2.0, 1.0)] * 18 + [(1.0, 2.0)] * 2
+WORSE = [*[(2.0, 1.0)] * 16, (1.0, 1.5), (1.0, 1.5), *[(1.0, 2.0)] * 2]
+
+
+def results(tmp_path: Path, name: str, rewards: Rewards) -> Path:
+    run(preferences(tmp_path / f"s-{name}", rewards), output=str(tmp_path / name))
+    return tmp_path / name
+
+
+def test_a_gate_passes_what_is_as_good_and_lists_what_flipped(tmp_path: Path) -> None:
+    before, worse = results(tmp_path, "before", GOOD), results(tmp_path, "worse", WORSE)
+    (same,) = compare(read_results(str(before)), read_results(str(before)))
+    assert (same.failures(0.0, 1.0), same.flips, same.drift.largest) == ([], [], 0.0)  # type: ignore[union-attr]
+    (comparison,) = compare(read_results(str(worse)), read_results(str(before)))
+    assert comparison.failures(10.0, 0.0) == [], "it fell by ten points"
+    (failure,) = comparison.failures(9.9, 0.0)
+    assert "accuracy fell from 90.00% to 80.00%, by more than 9.9 points" in failure
+    assert [(flip["before"], flip["now"]) for flip in comparison.flips] == [(1.0, 0.0)] * 2
+    assert comparison.drift.responses == 40  # type: ignore[union-attr]
+    assert comparison.drift.largest == pytest.approx(1.0)  # type: ignore[union-attr]
+
+
+def test_too_few_graded_items_fail_the_gate(tmp_path: Path) -> None:
+    before, sparse = results(tmp_path, "before", GOOD), results(tmp_path, "sparse", [*GOOD[:10], *[(2.0, None)] * 10])
+    (comparison,) = compare(read_results(str(sparse)), read_results(str(before)))
+    (failure,) = comparison.failures(100.0, 0.99)
+    assert "50.0% of the items have a grade, fewer than 99.0%" in failure
+
+
+def test_the_gate_as_a_command_and_as_junit(tmp_path: Path) -> None:
+    before, worse = results(tmp_path, "before", GOOD), results(tmp_path, "worse", WORSE)
+    options = ["--against", str(before), "--junit", str(tmp_path / "junit.xml")]
+    passed = CliRunner().invoke(cli, ["evaluate", str(worse), *options, "--max-drop", "10"])
+    assert passed.exit_code == 0, passed.output
+    assert "2 items have another grade" in passed.output
+    (case,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert list(case) == []
+    failed = CliRunner().invoke(cli, ["evaluate", str(worse), *options])
+    assert isinstance(failed.exception, GateFailed)
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    (failure,) = suite.iter("failure")
+    assert "accuracy fell from 90.00% to 80.00%" in failure.attrib["message"]
+    assert junit([], 0.0, 0.0).startswith(b"<?xml")

@@ -1,0 +1,33 @@
+"""Items and measures for tests of benchmarks, without a scored corpus."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pipelines.evaluation.benchmark import Benchmark, Item
+from pipelines.evaluation.grades import Grades
+from pipelines.evaluation.intervals import mean_cells
+
+
+def item(rewards: Mapping[str, float | None], row: str = "f:0", **fields: object) -> Item:
+    """An item; a response without a reward has failed without a verdict."""
+    given = {name: reward for name, reward in rewards.items() if reward is not None}
+    return Item(row, fields, given, dict.fromkeys(rewards.keys() - given.keys(), "failed: no_verdict"))
+
+
+def sides(chosen: Sequence[float], rejected: Sequence[float]) -> dict[str, float]:
+    """Rewards by the names of list shapes."""
+    named = {f"chosen[{at}]": reward for at, reward in enumerate(chosen)}
+    return named | {f"rejected[{at}]": reward for at, reward in enumerate(rejected)}
+
+
+def grades_of(benchmark: Benchmark, items: Iterable[Item]) -> Grades:
+    """All items, graded."""
+    grades = Grades(len(benchmark.cells))
+    for graded in benchmark.grade(items):
+        grades.add(graded)
+    return grades
+
+
+def measures_of(benchmark: Benchmark, items: Iterable[Item], *, judged: bool = False) -> dict[str, float]:
+    """The value of each measure by its name."""
+    means = mean_cells(grades_of(benchmark, items).cells, judged)
+    return {measure.name: float(measure.value) for measure in benchmark.measures(means)}
