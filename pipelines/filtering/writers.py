@@ -143,10 +143,13 @@ class _ParquetWriter:
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd", write_page_checksum=True)
         # Tables come part by part, filtered: often a few rows each, which as row groups would be more headers than data.
         self._tables: list[pa.Table] = []
+        self._bytes = 0
 
     def write(self, table: pa.Table) -> None:
         self._tables.append(table.select(self._schema.names).cast(self._schema))
-        if sum(table.nbytes for table in self._tables) >= _ROW_GROUP_BYTES:
+        # Added up, and not summed anew for each table: 4,000 tables of a few rows would be 8 million times `nbytes`.
+        self._bytes += self._tables[-1].nbytes
+        if self._bytes >= _ROW_GROUP_BYTES:
             self._flush()
 
     def close(self) -> None:
@@ -156,7 +159,7 @@ class _ParquetWriter:
     def _flush(self) -> None:
         if self._tables:
             self._writer.write_table(pa.concat_tables(self._tables))
-        self._tables = []
+        self._tables, self._bytes = [], 0
 
 
 class _JsonlWriter:
