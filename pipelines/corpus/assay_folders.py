@@ -86,8 +86,8 @@ def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
                 raise SourceError(f"{folder} {describe(folder)}; run the command that wrote it again to finish it")
             if document.get("raw_records"):
                 raise SourceError(
-                    f"{folder} {describe(folder)} with --format parquet, which holds each row of JSON as bytes; filter again "
-                    "with --format jsonl to go on with the rows"
+                    f"{folder} {describe(folder)} with --format parquet, which holds each row of JSON as bytes; filter "
+                    "again with --format jsonl to go on with the rows"
                 )
             if not (rows := [path for name, path in names.items() if kind.is_file(name)]):
                 raise SourceError(f"{folder} {describe(folder)}, and no row came out of it")

@@ -298,9 +298,7 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
                     rest.write(split.rest.append_column(rest.target.why, split.why))
             if counted.responses != expected:
                 part = numbered.part
-                raise AuditError(
-                    f"{part.name} holds {counted.responses} responses to filter, and there should be {expected}"
-                )
+                raise AuditError(f"{part.name} holds {counted.responses} responses, and there should be {expected}")
             note.add(numbered.part, np.concatenate(masks), responses, kept_responses)
             held = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
             summary += replace(counted, held=held)
