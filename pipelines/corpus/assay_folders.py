@@ -85,6 +85,11 @@ def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
         if kind.document in names and (document := kind.read(folder)) is not None:
             if document.get("summary") is None:
                 raise SourceError(f"{folder} {describe(folder)}; run the command that wrote it again to finish it")
+            if document.get("raw_records"):
+                raise SourceError(
+                    f"{folder} {describe(folder)} with --format parquet, which holds each row of JSON as bytes; filter "
+                    "again with --format jsonl to go on with the rows"
+                )
             if not (rows := [path for name, path in names.items() if kind.is_file(name)]):
                 raise SourceError(f"{folder} {describe(folder)}, and no row came out of it")
             return rows

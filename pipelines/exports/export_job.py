@@ -399,12 +399,13 @@ def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]
             unscored, unmet = group.count(LeftOut.UNSCORED), group.count(LeftOut.UNMET)
             exported = job.maker(candidates) if candidates else ExportedRows(())
             left = {**exported.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
-            stream.writelines(encode(row) + b"\n" for row in exported.rows)
+            lines = [encode(row) + b"\n" for row in exported.rows]
+            stream.writelines(lines)
             counts = (int(bool(candidates)), len(candidates) + unmet, unscored, len(exported.rows))
             summary += ExportSummary(*counts, left, labels=exported.labels)
             # Collected beside the summary: adding them group by group would copy the whole list each time.
             measures += exported.measures
-            types.add(exported.rows)
+            types.add(lines)
         # Inside the `with`, before the file is committed: a worker whose run lost the lease must not replace a file of the
         # run that holds it now.
         if step.ticket is not None:

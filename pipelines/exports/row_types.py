@@ -4,8 +4,8 @@ As text, so that it can stand in a piece's note: a schema in Arrow's format, in 
 """
 
 import base64
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -16,15 +16,15 @@ _BATCH_ROWS = 1000
 
 
 class RowTypes:
-    """Collects the types of rows, a batch at a time."""
+    """Collects the types of rows as they stand in their lines of JSON, a batch at a time."""
 
     def __init__(self) -> None:
         self._text = ""
-        self._waiting: list[Mapping[str, Any]] = []
+        self._waiting: list[bytes] = []
 
-    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows."""
-        self._waiting += rows
+    def add(self, lines: Sequence[bytes]) -> None:
+        """Add rows, a line of JSON each."""
+        self._waiting += lines
         if len(self._waiting) >= _BATCH_ROWS:
             self._text, self._waiting = self.text(), []
 
@@ -48,12 +48,12 @@ def schema_of(text: str) -> pa.Schema | None:
     return _schema(text) if text and text != UNKNOWN else None
 
 
-def _types_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
+def _types_of(lines: Sequence[bytes]) -> str:
+    if not lines:
         return ""
     try:
-        return _text(pa.schema(list(pa.array(rows).type)))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
+        return _text(pa.schema(list(pa.array([json.loads(line) for line in lines]).type)))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
         return UNKNOWN
 
 

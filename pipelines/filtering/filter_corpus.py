@@ -272,6 +272,8 @@ def _document(
         "selection": work.selection,
         "format": target.format,
         "why": target.why,
+        # Rows that only Parquet's readers take: `score` needs the fields, which are inside the records.
+        "raw_records": target.format == "parquet" and target.columns.is_json and target.responses is None,
         "firsts": [names[0] for names in parts],
         "source": {**corpus.source, "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"},
     }

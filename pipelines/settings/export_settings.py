@@ -15,7 +15,7 @@ Fields = Annotated[
 class FoldersSettings(Settings):
     """Input and output folders."""
 
-    scored: str = Field(description="folder of a scored corpus, written by `sample`, `score` or `ensemble`")
+    scored: str = Field(description="folder of a scored corpus (by `sample`, `score`, `ensemble`), or of a filter's result")
     output: str = Field(description="folder for the result")
 
 

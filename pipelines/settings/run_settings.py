@@ -334,7 +334,7 @@ class ChoiceSettings(Settings):
 class FolderSettings(Settings):
     """Input and output folders of a filter."""
 
-    scored: str = Field(description="folder of a scored corpus")
+    scored: str = Field(description="folder of a scored corpus, or of another filter's result")
     output: str | None = Field(default=None, description="folder for the kept rows; default: they are only counted")
 
 

@@ -41,7 +41,7 @@ def test_every_command_has_its_job_and_a_whole_sentence() -> None:
         "Score and filter: score Score the corpus INPUTS (files, globs, folders) and write the scores to the folder"
         in output
     )
-    assert "models List the reward models that Assay knows. check" in output
+    assert "models List the reward models that Assay knows. evaluate" in output
 
 
 def test_help_of_the_models_has_whole_sentences() -> None:

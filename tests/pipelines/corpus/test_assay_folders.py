@@ -45,6 +45,7 @@ def _write_each(tmp_path: Path) -> Path:
     judged_corpus(tmp_path / "both" / "models" / "first", rows, rewards, answered)
     for name, condition in (("kept", "reward > 1"), ("none", "reward > 9")):
         keep(FilterSettings(scored="scored", output=name, keep=condition))
+    keep(FilterSettings(scored="scored", output="columns", keep="reward > 1", format="parquet"))
     export_commands.choose(ChooseSettings(scored="sampled", output="chosen", keep="best"))
     export_commands.make_pairs(PairSettings(scored="sampled", output="pairs", fake_ok=True))
     (tmp_path / "empty").mkdir()
@@ -118,6 +119,10 @@ def test_of_a_result_its_rows_alone_are_read(folders: Path, folder: str, name: s
             "scored is a scored corpus: its rows are responses with their scores. Give the corpus",
         ),
         ("both", "both is the scored corpus of an ensemble: its rows are"),
+        (
+            "columns",
+            "columns is the result of `filter` of scored with --format parquet, .* filter again with --format jsonl",
+        ),
         ("none", "none is the result of `filter` of scored, and no row came out of it"),
     ],
 )

@@ -499,4 +499,4 @@ def test_large_rows_come_in_small_tables(tmp_path: Path, name: str) -> None:
 
 
 def test_blocks_are_about_a_part_and_of_large_rows_less() -> None:
-    assert [block_bytes(4096, size) for size in (1, 1000, 2**20)] == [64 * 1024, 4096 * 3000, 64 * 2**20]
+    assert [block_bytes(4096, size) for size in (1, 1000, 2**20)] == [64 * 1024, 4096 * 4000, 64 * 2**20]
