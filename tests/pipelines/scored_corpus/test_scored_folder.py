@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from actors.errors import AssayError, SourceError
 from pipelines.cli.app import cli
+from pipelines.datasets.score_datasets import read_scored
 from pipelines.exports import export_commands
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep
@@ -134,6 +135,21 @@ def test_rows_without_our_fields_are_known_as_well(tmp_path: Path) -> None:
     run(folder, tmp_path / "kept", "reward >= 2", fields=False)
     assert run(str(tmp_path / "kept"), tmp_path / "again", "reward < 4", fields=False).kept == 2
     assert rows_in(tmp_path / "again") == rows[2:4]
+
+
+def test_whole_rows_hold_all_of_their_responses_whatever_was_filtered_before(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{at}", "chosen": "yes", "rejected": "no"} for at in range(3)]
+    folder = judged_corpus(tmp_path / "scored", rows, [[1.0, 0.0], [2.0, 3.0], [0.0, 1.0]], RowShape("preference"))
+    first = run(folder, tmp_path / "first", "reward > 0")
+    again = run(str(tmp_path / "first"), tmp_path / "again", "reward < 2", fields=False)
+    assert (first.kept, first.held, again.kept, again.held) == (4, 6, 2, 4)
+    assert rows_in(tmp_path / "again") == [rows[0], rows[2]]
+
+
+def test_a_dataset_holds_what_was_kept(corpus: str, tmp_path: Path, local_ray: None) -> None:
+    run(corpus, tmp_path / "kept", "reward > 0")
+    rows = read_scored(str(tmp_path / "kept")).take_all()
+    assert sorted((row["row"], row["response_name"]) for row in rows) == sorted(keys(tmp_path / "kept"))
 
 
 def test_a_finished_step_of_a_recipe_is_known_and_one_of_another_filter_isnt(corpus: str, tmp_path: Path) -> None:
