@@ -177,7 +177,7 @@ class Baselines:
     def _agreement(self, first: int, second: int) -> MemberAgreement:
         (share,) = self._row(f"select avg(same{first}_{second}::int) from disagreement")
         (correlation,) = self._row(f"select corr(z{first}, z{second}) from measured where u is not null")
-        # NaN if one member's z-scores are all equal; with fewer than two of them it is null.
+        # NaN if one member's z-scores are all equal, or there are fewer than two of them; null without rows.
         is_defined = correlation is not None and math.isfinite(correlation)
         return MemberAgreement(self._names[first], self._names[second], share, correlation if is_defined else None)
 

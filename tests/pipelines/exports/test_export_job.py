@@ -838,7 +838,7 @@ def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(t
         told()
     recipe["choose"] = {"scored": folder, "output": str(out / "best"), "keep": "best"}
     next((out / "best").glob("*.jsonl")).unlink()
-    with pytest.raises(AssertionError, match="--overwrite replaces it"):
+    with pytest.raises(AssertionError, match="`overwrite` replaces it"):
         told()
 
 
