@@ -279,13 +279,14 @@ class _Notebook:
     every_s = 0.5
 
     def __init__(self) -> None:
-        self._display: Any = importlib.import_module("IPython.display")  # present in every notebook, and nowhere else
         self._shown: str | None = None
 
     def show(self, text: str) -> None:
         """See `Screen`."""
         update, self._shown = self._shown is not None, self._shown or uuid.uuid4().hex
-        self._display.display({"text/plain": text}, raw=True, display_id=self._shown, update=update)
+        # Imported here: every notebook has it and workers, to which this object may be pickled, need not.
+        display: Any = importlib.import_module("IPython.display").display
+        display({"text/plain": text}, raw=True, display_id=self._shown, update=update)
 
     def keep(self, text: str) -> None:
         """See `Screen`."""
@@ -304,7 +305,7 @@ def screen(stream: TextIO) -> Screen:
     return _Terminal(stream) if stream.isatty() else _Log(stream)
 
 
-def watched() -> Progress:
+def watched() -> EnsembleProgress:
     """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
     shown = screen(sys.stderr)
     return Silent() if isinstance(shown, _Log) else Lines(shown=shown)
