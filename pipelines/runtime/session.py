@@ -74,8 +74,8 @@ def quiet_implicit_ray() -> None:
     By default all that its workers write goes to the standard error of this process: hundreds of lines for an engine. A
     `ray.init` of the user's logs as it says.
     """
-    ray_for_hook: Any = SimpleNamespace(is_initialized=ray.is_initialized, init=_init_quietly)
-    auto_init_hook.ray = ray_for_hook  # where Ray's hook looks `init` up
+    hook: Any = auto_init_hook
+    hook.ray = SimpleNamespace(is_initialized=ray.is_initialized, init=_init_quietly)  # where the hook looks `init` up
     logging.getLogger("ray.widgets").setLevel(logging.ERROR)  # it advertises packages for notebooks
 
 

@@ -121,7 +121,7 @@ def test_another_machines_run_whose_clock_is_behind_is_seen_to_be_alive(
     def renew(seconds: float) -> None:
         (tmp_path / LEASE).write_bytes(replace(behind, renewed=6.0).content)
 
-    monkeypatch.setattr(leases.time, "sleep", renew)
+    monkeypatch.setattr("pipelines.storage.lease.time.sleep", renew)
     assert status(folder).state is RunState.RUNNING
 
 
