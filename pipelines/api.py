@@ -2,8 +2,8 @@
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
 output, all but `ensemble` and `refine` return a Dataset (`pipelines.datasets`). Options are those of `assay score --help`
-and so on, with underscores. A run into a folder that ends without a single reward raises `NothingScored`; its folder says
-why.
+and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
+A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,8 @@ from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary
+from pipelines.runtime.progress import watched
+from pipelines.runtime.session import quiet_implicit_ray
 from pipelines.sampling import refine_prompts, sample_prompts
 from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 read_scored = setting_names()(score_datasets.read_scored)
+quiet_implicit_ray()
 
 
 @overload
@@ -71,7 +74,7 @@ def ensemble(
     Raises what `pipelines.ensembles.score_ensemble.ensemble` raises.
     """
     flat = {"inputs": inputs, "output": output, "models": models, **options}
-    summary = score_ensemble.ensemble(build(EnsembleSettings, flat))
+    summary = score_ensemble.ensemble(build(EnsembleSettings, flat), watched())
     summary.combined.check_scored()
     return summary
 
@@ -145,7 +148,7 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
     Raises what `pipelines.sampling.refine_prompts.refine` raises.
     """
     flat = {"inputs": inputs, "output": output, "policy": policy, "model": select, **options}
-    summary = refine_prompts.refine(build(RefineSettings, flat))
+    summary = refine_prompts.refine(build(RefineSettings, flat), watched())
     summary.scored.check_scored()
     return summary
 
@@ -197,7 +200,7 @@ def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
 
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
     flat = {"inputs": inputs, "output": output, "policy": policy, "model": judge, **options}
-    summary = sample_prompts.sample(build(SampleSettings, flat))
+    summary = sample_prompts.sample(build(SampleSettings, flat), watched())
     summary.scored.check_scored()
     return summary
 
@@ -217,7 +220,9 @@ def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> Ex
 
 
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
-    summary = score_corpus.score(build(ScoreSettings, {"inputs": inputs, "output": output, "model": model, **options}))
+    summary = score_corpus.score(
+        build(ScoreSettings, {"inputs": inputs, "output": output, "model": model, **options}), watched()
+    )
     summary.check_scored()
     return summary
 

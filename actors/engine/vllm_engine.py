@@ -14,6 +14,7 @@ below it, and AsyncLLM talks to it from our event loop. What it doesn't do by it
 
 import asyncio
 import gc
+import logging
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
@@ -61,6 +62,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 gc.enable()
 
 T = TypeVar("T")
+
+# Ray ends the processes below an actor before the actor itself. vLLM logs that with a traceback which only says that there
+# was an earlier error; whoever waits for an answer gets `EngineDead` with the cause, which the engine core logs as well.
+logging.getLogger("vllm.v1.engine.async_llm").addFilter(lambda record: "output_handler failed" not in record.getMessage())
+logging.getLogger("vllm.v1.engine.core_client").addFilter(lambda record: "exited unexpectedly" not in record.getMessage())
 
 if fork_server.enabled():
     # vLLM would start an interpreter that imports vLLM for each engine core, and for each look at a model's class.
@@ -290,9 +296,13 @@ class VllmEngine:
                 self._thread.submit(self._stop()).result()
             except EngineDead:  # it was closed before
                 return
-            self._clean_up()
-            if self._placement is not None:
-                self._placement.release()
+            try:
+                # In this thread: while the interpreter shuts down, the loop's executor takes no more work.
+                self._engine.shutdown(timeout=SHUTDOWN_TIMEOUT_S)
+            finally:
+                self._clean_up()
+                if self._placement is not None:
+                    self._placement.release()
 
     def _clean_up(self) -> None:
         self._thread.stop()
@@ -304,7 +314,6 @@ class VllmEngine:
         self._admission.die("it was closed")
         if self._engine.output_handler is not None:
             self._engine.output_handler.cancel()  # else it logs the end of the engine core as an error
-        await asyncio.to_thread(self._engine.shutdown, timeout=SHUTDOWN_TIMEOUT_S)
 
     async def _outputs(
         self, ids: Sequence[int], sampling: Sampling, request_id: str, kind: RequestOutputKind

@@ -35,6 +35,13 @@ class EngineStarts(NamedTuple):
     at: float | None
 
 
+class StartStep(NamedTuple):
+    """What an engine that isn't ready yet does, and the id of its node."""
+
+    step: str
+    node: str
+
+
 class Ledger:
     """Counts deaths. Lives where the driver lives; engines' processes call it across the cluster."""
 
@@ -78,9 +85,9 @@ class Ledger:
         """Note that the next step of an engine's start begins."""
         self._start_steps[holder] = step
 
-    def loading(self) -> list[str]:
+    def loading(self) -> list[StartStep]:
         """The current steps of engines that aren't ready yet, in the order of their starts."""
-        return [step for step in self._start_steps.values() if step]
+        return [StartStep(step, self._nodes[holder]) for holder, step in self._start_steps.items() if step]
 
     def ready(self, holder: str) -> None:
         """Note that an engine is ready."""

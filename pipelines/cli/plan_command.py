@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from actors.errors import SettingsError
-from pipelines.cli.flags import argument, build_from, command, given_options, json_option, option, settings_options
+from pipelines.cli.flags import (
+    argument,
+    build_from,
+    command,
+    given_options,
+    json_option,
+    option,
+    settings_options,
+    silence_ray,
+)
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
 from pipelines.settings.options import leaves
 
@@ -83,6 +92,13 @@ def _plan_corpus(settings: PlanSettings, out: str | None, as_json: bool) -> None
     progress = TokenisingProgress(sys.stderr)
     forecast = corpus_plan(settings, progress.update)
     progress.done()
+    if settings.bill.probe:
+        from pipelines.cli.probe_speed import probe_speed
+
+        # After the estimate, whose errors would be those of the probe's run as well, and cost no start of an engine.
+        with silence_ray():
+            speed = probe_speed(settings, lambda text: click.echo(text, err=True))
+        forecast = forecast.with_speed(speed, settings.bill)
     if out is not None:
         forecast.write(out)
     if as_json:

@@ -1,5 +1,6 @@
 """The printed plan of a run, and after the run its comparison with the facts."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
@@ -11,14 +12,18 @@ from rich.table import Table
 from actors.capacity.throughputs import PEAK_SOURCE
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.estimate.forecast import CorpusPlan
+from pipelines.estimate.intervals import Estimate
 from pipelines.runtime.progress import duration
 
 _LINE_EVERY_S = 10.0
+_NOISE = 1e-6  # of sums of floats
 _NAMES = {
     "tokens": "prompt tokens",
     "rows": "input rows",
     "written_tokens": "written tokens",
     "wall_s": "time",
+    "work_s": "time",
+    "cpu_hours": "CPU-hours",
     "gpu_hours": "GPU-hours",
 }
 
@@ -70,16 +75,37 @@ def _amounts(plan: CorpusPlan) -> Table:
     for name in ("planned", "95 % low", "high"):
         table.add_column(name, justify="right")
     for name in ("rows", "responses", "rejected", "truncated", "tokens"):
-        table.add_row(_NAMES.get(name, name), *(f"{number:,.0f}" for number in totals[name]))
+        table.add_row(_NAMES.get(name, name), *_whole(totals[name]))
     if bill.written is not None:
-        table.add_row("questions", *(f"{number:,.0f}" for number in totals["prompts"]))
-        table.add_row("written tokens", *(f"{number:,.0f}" for number in bill.written))
-    if bill.work_s is not None and bill.gpu_hours is not None:
-        table.add_row("time", *map(duration, bill.work_s))
-        table.add_row("GPU-hours", *(f"{hours:,.2f}" for hours in bill.gpu_hours))
-    if bill.cost is not None:
-        table.add_row("cost", *(f"{cost:,.2f}" for cost in bill.cost))
+        table.add_row("questions", *_whole(totals["prompts"]))
+        table.add_row("written tokens", *_whole(bill.written))
+    if bill.work_s is not None:
+        table.add_row("time", *_durations(bill.work_s))
+    for name, hours in (("GPU-hours", bill.gpu_hours), ("CPU-hours", bill.cpu_hours), ("cost", bill.cost)):
+        if hours is not None:
+            table.add_row(name, *_decimals(hours))
     return table
+
+
+def _whole(estimate: Estimate) -> list[str]:
+    """Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact."""
+    low, high = math.floor(estimate.low + _NOISE), math.ceil(estimate.high - _NOISE)
+    return [f"{number:,.0f}" for number in (estimate.value, low, high)]
+
+
+def _decimals(estimate: Estimate) -> list[str]:
+    """Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0."""
+    for decimals in range(2, 7):
+        shown = [f"{number:,.{decimals}f}" for number in estimate]
+        if (shown[1] != shown[2] or estimate.is_exact) and (float(estimate.value) == 0 or shown[0].strip("0.,")):
+            break
+    return shown
+
+
+def _durations(estimate: Estimate) -> list[str]:
+    shown = [duration(seconds) for seconds in estimate]
+    is_plain = estimate.value >= 1 and (shown[1] != shown[2] or estimate.is_exact)
+    return shown if is_plain else [f"{text} s" for text in _decimals(estimate)]
 
 
 def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
@@ -94,14 +120,20 @@ def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
 
 def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     bill = plan.bill
-    if plan.layout is not None:
+    if plan.layout is not None and bill.cpus is None:
         yield str(plan.layout)
-    if plan.advice:
+    if plan.advice and bill.cpus is None:
         yield plan.advice
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
-    yield f"{_count(bill.engines, 'engine')} on {_count(bill.gpus, 'GPU')}; {parts}"
+    where = (
+        _count(bill.gpus, "GPU") if bill.cpus is None else f"{_count(bill.cpus, 'CPU')} of this machine, which has no GPU"
+    )
+    yield f"{_count(bill.engines, 'engine')} on {where}; {parts}"
     if bill.speed is None:
-        yield "Throughput unknown, so no time: give --tokens-per-s, of an engine, or --like FOLDER, an earlier run"
+        yield (
+            "Throughput unknown, so no time: --probe measures it on this machine, --like FOLDER takes that of an earlier "
+            "run, and --tokens-per-s is what you know of an engine"
+        )
     else:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
         yield f"An engine reads {bill.speed.read:,.0f} tokens/s{writes}: {bill.speed.source}"
@@ -114,7 +146,7 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
 
 
 def show_facts(console: Console, plan: Mapping[str, Any]) -> None:
-    """Print how a run compares with its plan."""
+    """Print how a run compares with its plan. Time is without the start of the engines."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column("plan and fact")
     for name in ("planned", "95 % low", "high", "fact"):
@@ -141,6 +173,6 @@ def _count(number: int, noun: str) -> str:
 def _format_amount(name: str, number: float | None) -> str:
     if number is None:
         return "-"
-    if name == "wall_s":
-        return duration(number)
+    if name in ("wall_s", "work_s"):
+        return duration(number) if number >= 10 else f"{number:.1f} s"
     return f"{number:,.2f}" if name in ("gpu_hours", "cost") else f"{number:,.0f}"

@@ -1,6 +1,9 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
+import math
+import shlex
 from collections.abc import Iterator
+from datetime import datetime
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -8,7 +11,7 @@ from rich.table import Table
 
 from actors.records import Reason, Reasoning
 from pipelines.cli.plan_report import show_facts
-from pipelines.cli.status import RunStatus
+from pipelines.cli.status import RunHolder, RunState, RunStatus
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
@@ -229,13 +232,17 @@ def show_strays(scored: str) -> None:
 def show_status(run: RunStatus) -> None:
     """Print the progress of a run."""
     console = Console(highlight=False)
-    state = "complete" if run.complete else f"{run.share:.1%} done"
+    done = "" if run.complete else f", {math.floor(run.share * 1000) / 10:.1f}% done"
     files, parts = (f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in ((run.files, "file"), (run.parts, "part")))
-    console.print(f"{state}: {files} by {run.model}, {parts}")
+    console.print(f"{run.state}{done}: {files} by {run.model}, {parts}", soft_wrap=True)
+    if run.holder is not None:
+        console.print(_holder_text(run.holder), soft_wrap=True)
     console.print(
         f"{run.rows:,} rows, {run.responses:,} responses: "
         f"{run.scored:,} scored, {run.rejected:,} rejected, {run.failed:,} failed"
     )
+    if run.reasons:
+        console.print(_reasons_text(run), soft_wrap=True)
     if run.made_up:
         console.print(_MADE_UP)
     if run.last_part_ago is not None:
@@ -248,9 +255,29 @@ def show_status(run: RunStatus) -> None:
     if run.strays:
         console.print(strays_message(run.strays), soft_wrap=True)
     if run.empty:
-        console.print(f"Parts that are empty: {', '.join(run.empty[:3])}; the same score command scores them again")
-    if not run.complete:
-        console.print("If no process is working on it, run the same score command again to resume")
+        console.print(f"Parts that are empty: {', '.join(run.empty[:3])}; the same command scores them again")
+    if run.state in (RunState.STOPPED, RunState.DEAD):
+        console.print(_resume_text(run), soft_wrap=True)
+
+
+def _holder_text(holder: RunHolder) -> str:
+    since = datetime.fromtimestamp(holder.since).astimezone().isoformat(" ", "seconds")
+    end = "; that process is gone" if holder.is_gone else ""
+    return (
+        f"Held by process {holder.pid} on {holder.host} since {since}, last sign of life "
+        f"{duration(holder.last_sign_ago)} ago{end}"
+    )
+
+
+def _reasons_text(run: RunStatus) -> str:
+    read, there = run.reasons_of_parts
+    of_parts = f" (in the newest {read:,} of {there:,} parts that have any)" if read < there else ""
+    return "Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in run.reasons.items()) + of_parts
+
+
+def _resume_text(run: RunStatus) -> str:
+    again = "To resume, run the same command again"
+    return again if run.recipe is None else f"{again}, or, from the same working folder: assay run {shlex.quote(run.recipe)}"
 
 
 def _written_lines(summary: KeepSummary, settings: FilterSettings) -> Iterator[str]:

@@ -1,20 +1,61 @@
 """The progress of a run, from its folder alone: works on any machine that can read the folder."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from actors.errors import AuditError, SourceError
+from pipelines import storage
 from pipelines.corpus.assay_folders import describe
 from pipelines.runtime.progress import Meter
-from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.scored_corpus.columns import REASON
+from pipelines.scored_corpus.manifest import Manifest, read_manifest
 from pipelines.scored_corpus.member_runs import is_fake
-from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, is_empty
+from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, is_empty, read_tables
+from pipelines.settings import recipe
 from pipelines.storage import Entry, error_text
+from pipelines.storage.lease import Holding, read_holding
 
 _RECENT_PARTS = 100
 """The rate and the remaining time are estimated from the newest 100 parts: the rate of the start would mislead."""
+_REASON_PARTS, _READERS = 200, 16
+"""Newest parts whose reasons are read while the run isn't complete, and how many at a time: a run may have a million."""
+
+
+class RunState(StrEnum):
+    """What becomes of a run, from its parts and its lease."""
+
+    COMPLETE = "complete"
+    """Everything is scored and summed up."""
+    RUNNING = "running"
+    """A process that shows signs of life holds the folder."""
+    STOPPED = "stopped"
+    """It ended early and gave the folder back: interrupted, or with an error."""
+    DEAD = "dead"
+    """The process that holds the folder is gone, or has shown no sign of life for a minute."""
+
+
+@dataclass(frozen=True)
+class RunHolder:
+    """The process that holds the folder, or held it when it died. `since` is a Unix time, `last_sign_ago` in seconds."""
+
+    host: str
+    pid: int
+    since: float
+    last_sign_ago: float
+    is_gone: bool
+    """Whether its end is certain: it was a process of this machine, and there is none such any more."""
+
+    @classmethod
+    def of(cls, holding: Holding) -> "RunHolder":
+        """From a lease."""
+        holder = holding.holder
+        ago = max(0.0, time.time() - holder.renewed)
+        return cls(holder.host, holder.pid, holder.began, ago, holder.is_gone)
 
 
 @dataclass(frozen=True)
@@ -40,6 +81,14 @@ class RunStatus:
     """Files among the parts that aren't this run's."""
     empty: tuple[str, ...] = ()
     """Empty part files, whose rows will be scored again."""
+    state: RunState = RunState.STOPPED
+    holder: RunHolder | None = None
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Why responses have no reward, the most frequent reason first."""
+    reasons_of_parts: tuple[int, int] = (0, 0)
+    """Of how many parts the reasons are, and how many parts have responses without a reward."""
+    recipe: str | None = None
+    """The run's settings, which `assay run` takes; None if an older version wrote none."""
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -47,7 +96,7 @@ class RunStatus:
 
 
 def status(folder: str) -> RunStatus:
-    """The state of the run of a folder, whether running, stopped or complete.
+    """The state of the run of a folder, whether running, stopped, dead or complete.
 
     Raises `SourceError` if it is no such folder.
     """
@@ -60,11 +109,12 @@ def status(folder: str) -> RunStatus:
     run = Parts(folder, manifest.run)
     try:
         entries, extents, strays = run.entries(), run.extents(manifest.files), run.strays()
+        holding, recipe_path = read_holding(folder), _recipe_path(folder)
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     now = time.time()
     empty = sorted(entry.name for _, entry in entries if is_empty(entry))
-    entries = [(part, entry) for part, entry in entries if not is_empty(entry)]
+    entries = sorted((pair for pair in entries if not is_empty(pair[1])), key=lambda pair: pair[1].written)
     parts = sorted(part for part, _ in entries)
     counts = sum((part.counts for part in parts), Counts())
     try:
@@ -73,16 +123,18 @@ def status(folder: str) -> RunStatus:
     except AuditError:
         complete = False
     done = Meter(manifest.files, parts, now).share()
-    recent = sorted(entries, key=lambda pair: pair[1].written)[-_RECENT_PARTS:]
+    recent = entries[-_RECENT_PARTS:]
     before = Meter(manifest.files, _before(parts, recent), now).share()
     took = recent[-1][1].written - recent[0][1].written if recent else 0.0
     responses = sum(part.counts.responses for part, _ in recent[1:])
+    state = _state(complete, holding)
     going = took > 0 and not complete
+    reasons, reasons_of_parts = _reasons(run, manifest, complete, [part for part, _ in entries])
     return RunStatus(
         model=str(manifest.identity.get("model")),
         files=len(manifest.files),
         complete=complete,
-        share=done,
+        share=1.0 if complete else done,
         parts=len(parts),
         **counts._asdict(),
         responses=counts.responses,
@@ -92,7 +144,51 @@ def status(folder: str) -> RunStatus:
         empty=tuple(empty),
         eta=took * (1 - done) / (done - before) if going and done > before else None,
         made_up=is_fake(manifest),
+        state=state,
+        holder=RunHolder.of(holding) if holding is not None else None,
+        reasons=reasons,
+        reasons_of_parts=reasons_of_parts,
+        recipe=recipe_path,
     )
+
+
+def _state(complete: bool, holding: Holding | None) -> RunState:
+    if holding is not None and holding.is_alive:
+        return RunState.RUNNING
+    if complete:
+        return RunState.COMPLETE
+    return RunState.STOPPED if holding is None else RunState.DEAD
+
+
+def _reasons(
+    run: Parts, manifest: Manifest, complete: bool, parts: Sequence[Part]
+) -> tuple[dict[str, int], tuple[int, int]]:
+    """Why responses have no reward: of a complete run from its summary, else from its newest parts (`parts`: oldest first).
+
+    With them, of how many parts they are and how many there are with such responses.
+    """
+    without_reward = [part for part in parts if part.counts.rejected + part.counts.failed]
+    if complete and manifest.summary is not None:
+        return dict(manifest.summary["reasons"]), (len(without_reward), len(without_reward))
+    read = without_reward[-_REASON_PARTS:]
+    column = manifest.columns.prefix + REASON
+    with ThreadPoolExecutor(_READERS) as readers:
+        counted = sum(readers.map(lambda part: _part_reasons(run.path(part), column), read), Counter[str]())
+    return dict(counted.most_common()), (len(read), len(without_reward))
+
+
+def _part_reasons(path: str, column: str) -> Counter[str]:
+    """The reasons in a part; none if it can't be read, as when it is being dropped: the run itself says so."""
+    try:
+        tables = list(read_tables(path, [column]))
+    except SourceError:
+        return Counter()
+    return Counter(reason for table in tables for reason in table.column(0).to_pylist() if reason is not None)
+
+
+def _recipe_path(folder: str) -> str | None:
+    names = {entry.name for entry in storage.folder(folder).entries()}
+    return f"{folder.rstrip('/')}/{recipe.NAME}" if recipe.NAME in names else None
 
 
 def _before(parts: Sequence[Part], recent: Sequence[tuple[Part, Entry]]) -> list[Part]:

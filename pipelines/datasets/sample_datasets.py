@@ -16,6 +16,7 @@ from actors.errors import SettingsError, SourceError
 from actors.launch.placement import cluster_gpus, engine_gpus
 from actors.reward_model import resolve_model
 from pipelines.datasets.known_datasets import reader_of, register, schema_of
+from pipelines.datasets.repeated_scoring import warn_of_repeats
 from pipelines.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
 from pipelines.datasets.score_datasets import check_names, read_first_rows
 from pipelines.datasets.score_rows import conform
@@ -76,6 +77,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     )
     stripped = strips_reasoning(preparation)
     reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
+    warn_of_repeats(sampled, prompt_preparation)
     return register(sampled, columns.schema, reader)
 
 

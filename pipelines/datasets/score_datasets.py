@@ -25,6 +25,7 @@ from actors.reward_model import resolve_model
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.parts_source import PartsSource
+from pipelines.datasets.repeated_scoring import warn_of_repeats
 from pipelines.datasets.score_rows import ROW_ID, RowStep, conform, prepare_rows
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
@@ -79,6 +80,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     )
     stripped = strips_reasoning(preparation)
     reader = Reader(columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
+    warn_of_repeats(scored, preparation)
     return register(scored, columns.schema, reader)
 
 

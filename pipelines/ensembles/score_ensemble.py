@@ -75,7 +75,7 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     """
     progress = progress or Silent()
     all_members = members(settings)
-    with lease(settings.output):
+    with lease(settings.output, progress.noted):
         _open(settings, all_members)
         summaries = {}
         for number, member in enumerate(all_members, start=1):

@@ -72,14 +72,12 @@ def compare_with_estimate(plan: Mapping[str, Any], summary: Summary, work: RunWo
     if plan["written_tokens"] is not None:
         facts["written_tokens"] = (summary.completion_tokens, None)
     planned = {name: plan[name] for name in facts}
-    # A run's wall time includes the start of its engines. A plan knows that time only from a run given by --like; for other
-    # speeds `start_s` is None, and the start counts as 0 s.
-    start = (plan["start_s"] or 0.0) if plan["work_s"] else None
-    planned["wall_s"] = plan["work_s"] and {name: seconds + start for name, seconds in plan["work_s"].items()}
-    facts["wall_s"] = (work.seconds, work.why)
+    # Without the start of the engines on both sides: a plan doesn't know how long that is, and it is most of a short run.
+    planned["work_s"] = plan["work_s"]
+    facts["work_s"] = (work.working, work.why or "when the first engine was ready isn't known")
     planned["gpu_hours"] = plan["gpu_hours"]
     facts["gpu_hours"] = (
-        work.gpu_hours,
+        work.working_gpu_hours,
         work.why or "how many GPUs worked isn't known, as the number of engines may change",
     )
     if work.gpu_hours == 0:
@@ -88,6 +86,8 @@ def compare_with_estimate(plan: Mapping[str, Any], summary: Summary, work: RunWo
     if price is not None:
         planned["cost"] = plan["cost"]
         facts["cost"] = (None if hours is None else hours * price, facts["gpu_hours"][1])
+    if plan.get("cpus") is not None:  # the plan is of CPUs, and speaks of no GPUs
+        facts = {name: fact for name, fact in facts.items() if name not in ("gpu_hours", "cost")}
     return {name: _compare(planned[name], *fact) for name, fact in facts.items()}
 
 

@@ -3,9 +3,12 @@
 The speed is given (`--tokens-per-s`), measured in an earlier run (`--like`), or published for the card (`throughputs`).
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from ray._private.accelerators import NvidiaGPUAcceleratorManager
 
 from actors.capacity.layout import Layout, Size
 from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
@@ -75,12 +78,17 @@ class Bill:
     cost: Estimate | None
     least_s: Estimate | None
     assumptions: tuple[str, ...]
+    cpus: int | None = None
+    """The CPUs of all engines where they run on CPUs; None on GPUs. Then `gpus` is 0, and `gpu_hours` are None."""
+    cpu_hours: Estimate | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For `--json` and the file."""
         speed = self.speed
         return {
             "gpus": self.gpus,
+            "cpus": self.cpus,
+            "cpu_hours": _json(self.cpu_hours),
             "engines": self.engines,
             "speed": speed and {"read": speed.read, "written": speed.written, "source": speed.source},
             "start_s": speed.start_s if speed else None,
@@ -93,35 +101,60 @@ class Bill:
         }
 
 
-def bill(tokens: Mapping[str, Estimate], ground: CostBasis, settings: BillSettings) -> Bill:
-    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for an engine, or `like` is unusable."""
+def bill(
+    tokens: Mapping[str, Estimate], ground: CostBasis, settings: BillSettings, measured: EngineSpeed | None = None
+) -> Bill:
+    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for an engine, or `like` is unusable.
+
+    `measured` is the speed of an engine on this machine (`probe`).
+    """
+    if settings.probe and (settings.tokens_per_s or settings.like):
+        raise SettingsError("--probe measures what --tokens-per-s and --like say; give one of the three")
     engine_gpus = ground.gpus
     gpus = settings.gpus or engine_gpus
     if gpus < engine_gpus:
         raise SettingsError(f"--gpus {gpus}: an engine takes {engine_gpus} ({ground.engine_layout})")
     engines = gpus // engine_gpus
     earlier = _earlier(settings.like, ground.identity) if settings.like else None
-    speed = _speed(settings, ground, earlier)
+    speed = measured or _speed(settings, ground, earlier)
+    # A published speed is a GPU's, whatever this machine has.
+    cpus = _cpus(settings, ground.card, earlier) if speed is None or not speed.passes else None
     assumptions = []
     written = None
     if ground.writes:
         written, assumption = _written(tokens, ground.model, settings, earlier)
         assumptions += [assumption, "no retries of answers without a verdict"]
     # Seconds of one engine for reading, plus those for writing, spread evenly over the engines: no idle end is assumed.
-    work = gpu_hours = cost = least = None
+    work = None
     if speed is not None:
         work = tokens["read_tokens" if speed.passes else "tokens"].times(1 / speed.read)
         if written is not None and speed.written is not None:
             work = work.plus(written.times(1 / speed.written))
         work = work.times(1 / engines)
-        gpu_hours = work.times(engines * engine_gpus / 3600)
-        cost = gpu_hours.times(settings.gpu_price) if settings.gpu_price else None
         several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
         assumptions.append(f"engines are kept busy to the end{several}")
+    if cpus is not None:
+        cpu_hours = work and work.times(cpus / 3600)
+        return Bill(0, engines, speed, written, work, None, None, None, tuple(assumptions), cpus, cpu_hours)
+    gpu_hours = work and work.times(engines * engine_gpus / 3600)
+    cost = gpu_hours.times(settings.gpu_price) if gpu_hours and settings.gpu_price else None
+    least = None
     if ground.size is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
         least = passed.times(least_seconds(ground.size, ground.card.precision, 1, engines * engine_gpus))
     return Bill(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
+
+
+def _cpus(settings: BillSettings, card: CardSettings, earlier: Manifest | None) -> int | None:
+    """The CPUs of this machine if the run that is planned is one on CPUs; None for GPUs.
+
+    It is one on GPUs if any option says something of them, or if the earlier run was; without a word, if there is one here.
+    """
+    if settings.gpus or settings.gpu_price or card.model_fields_set - {"context"} or "RAY_ADDRESS" in os.environ:
+        return None
+    if earlier is not None:
+        return None if (_summary(earlier).get("work") or {}).get("gpu_hours") else os.cpu_count()
+    return None if NvidiaGPUAcceleratorManager.get_current_node_num_accelerators() else os.cpu_count()
 
 
 def _speed(settings: BillSettings, ground: CostBasis, earlier: Manifest | None) -> EngineSpeed | None:

@@ -15,7 +15,7 @@ import math
 import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range, Unit, cut
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.estimate.block_sampling import BlockSampler, OnProgress
-from pipelines.estimate.cost import Bill, CostBasis, bill
+from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
 from pipelines.estimate.intervals import Estimate, totals
 from pipelines.estimate.layouts import layout_for
 from pipelines.estimate.tally import AMOUNTS, COUNTS, Tally
@@ -40,7 +40,7 @@ from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation, prepare, prepared_rows
 from pipelines.runtime.session import check_stopped, ray_session
 from pipelines.scored_corpus.manifest import Manifest
-from pipelines.settings.estimate_settings import PlanSettings
+from pipelines.settings.estimate_settings import BillSettings, PlanSettings
 from pipelines.storage import error_text
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -69,6 +69,7 @@ class CorpusPlan:
     part_rows: int
     layout: Need | None
     advice: str | None
+    basis: CostBasis
     bill: Bill
     gpu_price: float | None
     left_out: Sequence[str] = ()
@@ -77,6 +78,10 @@ class CorpusPlan:
     def parts(self) -> Estimate:
         """About how many parts the run will write. Slightly low: the end of an input file ends a part, too."""
         return Estimate(*(math.ceil(rows / self.part_rows) for rows in self.totals["rows"]))
+
+    def with_speed(self, measured: EngineSpeed, settings: BillSettings) -> "CorpusPlan":
+        """The plan at the speed of an engine that was measured on this machine."""
+        return replace(self, bill=bill(self.totals, self.basis, settings, measured))
 
     def as_json(self) -> dict[str, Any]:
         """For `--json` and the file."""
@@ -156,6 +161,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         part_rows=plan.part_rows,
         layout=layout,
         advice=advice,
+        basis=basis,
         bill=bill(estimates, basis, settings.bill),
         gpu_price=settings.bill.gpu_price,
         left_out=plan.left_out,

@@ -27,7 +27,7 @@ _SMALL_T = (math.inf, 12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2
 """Student's t at 0.975, by degrees of freedom; from 10 on the expansion in `t_quantile` is right to four digits."""
 
 _STRAIGHT = 1e-6
-"""Skewness below which the correction is left out: it is (0 / 0) at 0."""
+"""Skewness below which the correction is left out: it is (0 / 0) at 0. And the relative spread that counts as none."""
 _FEW = 50
 """Sampled blocks that have any of an amount; with more of them, the t or score interval holds without the exact bounds."""
 
@@ -156,6 +156,8 @@ def totals(strata: Sequence[Stratum], amounts: Sequence[str], counts: Mapping[st
     estimates: dict[str, Estimate] = {}
     for column, name in enumerate(amounts):
         below, above = _spreads(variances[:, column], thirds[:, column].sum(), freedoms)
+        if max(below, above) <= _STRAIGHT * total[column]:
+            below = above = _spread_of_equals(strata, total[column])
         least, most = _exact_bounds(strata, column)
         # The exact bounds can only widen the interval; no bound is below what was seen.
         low, high = max(seen[column], min(total[column] - below, least)), max(total[column] + above, most)
@@ -183,6 +185,17 @@ def _spreads(variances: Values, third: float, freedoms: NDArray[np.int64]) -> tu
     below, above = (float(3 / skew * (np.cbrt(1 + skew * (x - skew / 6)) - 1)) for x in (t, -t))
     # Only ever wider than the symmetric interval: the estimated skewness is itself uncertain.
     return max(t, below) * error, max(t, -above) * error
+
+
+def _spread_of_equals(strata: Sequence[Stratum], total: float) -> float:
+    """A spread where all sampled blocks are equal, and their variance 0: those that weren't sampled may be others.
+
+    As if one more block had been sampled that has none: the standard error of n such blocks is total / n. 0 if all blocks
+    were sampled.
+    """
+    sampled = sum(stratum.drawn for stratum in strata)
+    unsampled = max(0.0, *(stratum.unsampled for stratum in strata))
+    return _Z * math.sqrt(unsampled) * total / sampled
 
 
 def _count_bounds(

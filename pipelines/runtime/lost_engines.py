@@ -5,6 +5,7 @@ by ending idle engines. Pools that several steps share don't, and with no GPU le
 ever. The pipeline is then ended with `EnginesLost`, and the remaining engines start it again with what is missing.
 """
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from actors.workers.engine_process import alive_nodes
 
 _CHECK_EVERY_S = 5.0
 _REPORT_EVERY_S = 0.5
+_PLACE_S = 10.0  # an actor's process starts in 1 to 5 s where there is room for it
 _GRACE_S = 60.0
 """Wait before giving up: a new node may join within a minute, or an idle engine make room; a restart costs the start of all
 engines."""
@@ -27,20 +29,26 @@ engines."""
 class EngineWatch(ExecutionCallback):
     """Called by Ray Data at every step of a dataset's execution; an exception ends the execution."""
 
-    def __init__(self, ledgers: Sequence[Any], notify: Callable[[str], None]) -> None:
-        """`notify` is called with each step of the first engine's start, once."""
+    def __init__(self, ledgers: Sequence[Any], gpus: int, notify: Callable[[str], None]) -> None:
+        """`notify` is called with what the first engines wait for and do, each step once, and with restarts.
+
+        `gpus` is how many an engine takes.
+        """
         self._ledgers = ledgers
+        self._gpus = gpus
         self._notify = notify
         self._reported_steps: set[str] = set()
+        self._reported_restarts = 0
+        self._are_ready = not ledgers  # there is none where endpoints generate and judge
         self._reported_at = 0.0
-        self._checked_at = self._complete_at = time.monotonic()
+        self._began_at = self._checked_at = self._complete_at = time.monotonic()
 
     def on_execution_step(self, executor: Any) -> None:
         """Raise `EnginesLost` if for `_GRACE_S` lost engines have waited for a place while all others were idle."""
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            self._report_steps()
+            self._report(now)
         if now - self._checked_at < _CHECK_EVERY_S:
             return
         self._checked_at = now
@@ -51,11 +59,55 @@ class EngineWatch(ExecutionCallback):
             loss = "an engine went with its node" if lost == 1 else f"{lost} engines went with their nodes"
             raise EnginesLost(f"{loss}, and found no other place")
 
-    def _report_steps(self) -> None:
-        for step in itertools.chain.from_iterable(ray.get([ledger.loading.remote() for ledger in self._ledgers])):
-            if step not in self._reported_steps:
-                self._reported_steps.add(step)
-                self._notify(step)
+    def after_execution_succeeds(self, executor: Any) -> None:
+        """Report what happened since the last report."""
+        self._report_restarts()
+
+    def after_execution_fails(self, executor: Any, error: Exception) -> None:
+        """Report what happened since the last report, unless the ledgers are gone as well."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            self._report_restarts()
+
+    def _report(self, now: float) -> None:
+        if not self._are_ready:
+            self._report_start(now)
+        self._report_restarts()
+
+    def _report_start(self, now: float) -> None:
+        for step, node in itertools.chain.from_iterable(ray.get([ledger.loading.remote() for ledger in self._ledgers])):
+            self._report_once(step, f"{step}{self._place(node)}")
+        starts = ray.get([ledger.begun.remote() for ledger in self._ledgers])
+        self._are_ready = all(start.at is not None for start in starts)
+        if self._are_ready:
+            self._report_once("ready", "the first engine is ready; waiting for the first part")
+        elif not any(start.engines for start in starts) and now - self._began_at >= _PLACE_S:
+            self._report_once("place", self._missing_place())
+
+    def _report_once(self, step: str, text: str) -> None:
+        if step not in self._reported_steps:
+            self._reported_steps.add(step)
+            self._notify(text)
+
+    def _place(self, node: str) -> str:
+        """Where an engine starts, as far as it isn't plain: its GPUs, and its node if there are several."""
+        nodes = {alive["NodeID"]: alive["NodeName"] for alive in ray.nodes() if alive["Alive"]}  # type: ignore[no-untyped-call]
+        gpus = f"{self._gpus} GPU{'s' * (self._gpus > 1)}" if self._gpus else ""
+        return "".join(f" on {place}" for place in (gpus, nodes.get(node) if len(nodes) > 1 else "") if place)
+
+    def _missing_place(self) -> str:
+        needed = f"{self._gpus} GPU{'s' * (self._gpus > 1)} and half a CPU" if self._gpus else "half a CPU"
+        free = ray.available_resources()  # type: ignore[no-untyped-call]
+        return (
+            f"waiting for Ray to start the first engine, which takes {needed}; free are {free.get('GPU', 0):g} GPUs and "
+            f"{free.get('CPU', 0):g} CPUs of the cluster"
+        )
+
+    def _report_restarts(self) -> None:
+        ledger_restarts = ray.get([ledger.restarts.remote() for ledger in self._ledgers])
+        restarts = sum(times for times, _ in ledger_restarts)
+        if restarts > self._reported_restarts:
+            self._reported_restarts = restarts
+            self._notify(f"engines died and were started again, {restarts} so far; the last one: {max(ledger_restarts)[1]}")
 
     def _count_lost(self) -> int:
         """The number of lost engines that wait for a place; 0 while any other engine is busy, since the run progresses."""

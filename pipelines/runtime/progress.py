@@ -1,23 +1,28 @@
 """Progress of a run on the terminal or in a log: share done, ETA, responses and tokens per second, reasons."""
 
 import bisect
+import importlib
 import json
+import math
 import statistics
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TextIO
 
+from rich.console import Console
+
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.corpus.readers import bytes_per_position
 from pipelines.scored_corpus.parts import Part
 
-_LINE_EVERY_S = 10.0  # in a log; a terminal shows every part
 _MEASURED_FILES = 10
 _MIN_SAMPLES = 8  # parts before a speed is shown
 _MIN_RECENT = 50  # parts that the speed is measured over, if there are as many
+_MOST_ESTIMATED = 0.99
 _MAX_SAMPLES = 1000  # beyond, every second one is dropped: a run may have a million parts
 
 
@@ -134,6 +139,7 @@ class Meter:
             guess = statistics.fmean(map(bytes_per_position, unknown[:_MEASURED_FILES]))
             self._weights |= {file.index: guess for file in unknown}
         self._total = sum(file.size for file in files if file.extent != 0)
+        self._is_estimate = any(file.extent is None for file in files)
         self._first = self._share_of((part.file, part.range.start, part.range.end) for part in done)
         self._bytes = self._first
         self.responses = 0
@@ -152,9 +158,19 @@ class Meter:
         if len(self._samples) > _MAX_SAMPLES:
             del self._samples[1::2]
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether this session has committed any."""
+        return bool(self._samples)
+
+    def complete(self) -> None:
+        """Take all of the input for done: where a file's extent is unknown, the sum of its parts ends beside its size."""
+        self._bytes, self._is_estimate = float(self._total), False
+
     def share(self) -> float:
-        """The fraction of the input that is done, 0 to 1. An estimate where a file's extent is unknown."""
-        return min(1.0, self._bytes / self._total) if self._total else 1.0
+        """The fraction of the input that is done, 0 to 1; below 1 while it is an estimate, as a file's extent is unknown."""
+        most = _MOST_ESTIMATED if self._is_estimate else 1.0
+        return min(most, self._bytes / self._total) if self._total else 1.0
 
     def line(self, now: float, over: bool = False) -> str:
         """All figures in one line. With `over`, the mean speed of the whole session, and its duration instead of an ETA."""
@@ -162,7 +178,7 @@ class Meter:
         recent = None if over else self._recent_speed(now)
         speed = recent or now_done.speed_since(self._start)
         pieces = [
-            f"{self.share():4.0%}",
+            _percent(self.share()),
             f"{self.responses:,} responses",
             f"{speed.responses:,.0f}/s",
             f"{speed.tokens:,.0f} tokens/s",
@@ -187,7 +203,7 @@ class Meter:
     def _eta(self, speed: _Speed | None) -> str:
         left = max(0.0, self._total - self._bytes)
         if not left:
-            return duration(0)
+            return "soon: more is done than was estimated" if self._is_estimate else duration(0)
         if speed is not None and speed.bytes > 0:
             return duration(left / speed.bytes)
         few = len(self._samples) < _MIN_SAMPLES
@@ -197,73 +213,170 @@ class Meter:
         return float(sum((end - start) * self._weights.get(file, 0.0) for file, start, end in ranges))
 
 
-class Lines:
-    """Writes lines of text: to a log every 10 s, to a terminal for every part, rewriting the same line."""
+class Screen(Protocol):
+    """Where progress is shown."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
+    every_s: float
+    """The least time between two states of the progress line."""
+
+    def show(self, text: str) -> None:
+        """Show the progress line's next state."""
+
+    def keep(self, text: str) -> None:
+        """Show a line that stays, in place of the progress line."""
+
+    def end(self) -> None:
+        """Leave the progress line as it is: the next one begins below it."""
+
+
+class _Log:
+    """A stream of whole lines."""
+
+    every_s = 10.0
+
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+
+    def show(self, text: str) -> None:
+        """See `Screen`."""
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    keep = show
+
+    def end(self) -> None:
+        """See `Screen`."""
+
+
+class _Terminal:
+    """A terminal, on which the progress line is written over. One write a line: notes come from several threads."""
+
+    every_s = 0.0
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, text: str) -> None:
+        """See `Screen`."""
+        self._write(f"\r\x1b[2K{text}")
+
+    def keep(self, text: str) -> None:
+        """See `Screen`."""
+        self._write(f"\r\x1b[2K{text}\n")
+
+    def end(self) -> None:
+        """See `Screen`."""
+        self._write("\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class _Notebook:
+    """The output of a notebook's cell: an output for each line, the last of which is replaced. Saved with the notebook."""
+
+    every_s = 0.5
+
+    def __init__(self) -> None:
+        self._shown: str | None = None
+
+    def show(self, text: str) -> None:
+        """See `Screen`."""
+        update, self._shown = self._shown is not None, self._shown or uuid.uuid4().hex
+        # Imported here: every notebook has it and workers, to which this object may be pickled, need not.
+        display: Any = importlib.import_module("IPython.display").display
+        display({"text/plain": text}, raw=True, display_id=self._shown, update=update)
+
+    def keep(self, text: str) -> None:
+        """See `Screen`."""
+        self.show(text)
+        self.end()
+
+    def end(self) -> None:
+        """See `Screen`."""
+        self._shown = None
+
+
+def screen(stream: TextIO) -> Screen:
+    """The screen for a stream: a notebook's output, a terminal, or else a log."""
+    if stream is sys.stderr and Console(stderr=True).is_jupyter:
+        return _Notebook()
+    return _Terminal(stream) if stream.isatty() else _Log(stream)
+
+
+def watched() -> EnsembleProgress:
+    """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
+    shown = screen(sys.stderr)
+    return Silent() if isinstance(shown, _Log) else Lines(shown=shown)
+
+
+class Lines:
+    """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
+
+    def __init__(self, stream: TextIO = sys.stderr, shown: Screen | None = None) -> None:
+        self._screen = shown or screen(stream)
         self._meter: Meter | None = None
-        self._shown = 0.0
+        self._shown_at = 0.0
         self._about = ""
         self._planned: str | None = None
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
         """See `EnsembleProgress`. Every later line begins with the member's name."""
         self._about = f"{name}: "
-        self._say(f"{model}, model {number} of {count}")
-        if self._stream.isatty():
-            self._stream.write("\n")
+        self.noted(f"{model}, model {number} of {count}")
 
     def combined(self, done: int, count: int) -> None:
         """See `EnsembleProgress`."""
         self._about = ""
         now = time.monotonic()
-        if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S or done == count:
-            self._say(f"{done / count if count else 1.0:4.0%}  {done:,} responses combined")
-            self._shown = now
-        if done == count and self._stream.isatty():
-            self._stream.write("\n")
+        if now - self._shown_at >= self._screen.every_s or done == count:
+            self._show(f"{_percent(done / count if count else 1.0)}  {done:,} responses combined", now)
+        if done == count:
+            self._screen.end()
 
     def planned(self, shape_found: str) -> None:
         """See `Progress`. Printed once for an ensemble, whose members all report the same."""
         if shape_found != self._planned:
-            self._stream.write(f"{self._about}{shape_found}\n")
+            self.noted(shape_found)
         self._planned = shape_found
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
-        """See `Progress`."""
+        """See `Progress`. A normal end of the block means that everything is done, whatever was estimated."""
         size = sum(file.size for file in files)
-        ahead = f", {len(done)} part{'s are' if len(done) > 1 else ' is'} there already" if done else ""
-        self._say(f"{len(files)} file{'s' * (len(files) != 1)}, {size:,} bytes{ahead}; starting the engines")
+        ahead = f", {len(done):,} part{'s are' if len(done) > 1 else ' is'} there already" if done else ""
         self._meter = Meter(files, done, time.monotonic())
+        self._show(f"{len(files):,} file{'s' * (len(files) != 1)}, {size:,} bytes{ahead}; starting the engines")
         try:
             yield
+            self._meter.complete()
         finally:
-            if self._meter.responses:
-                self._say(self._meter.line(time.monotonic(), over=True))
-            if self._stream.isatty():
-                self._stream.write("\n")
+            if self._meter.has_parts:
+                self._show(self._meter.line(time.monotonic(), over=True))
+            self._screen.end()
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """See `Progress`."""
         assert self._meter is not None
         now = time.monotonic()
         self._meter.add(part, now)
-        if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S:
-            self._say(self._meter.line(now))
-            self._shown = now
+        if now - self._shown_at >= self._screen.every_s:
+            self._show(self._meter.line(now), now)
 
     def noted(self, text: str) -> None:
         """See `Progress`."""
-        self._say(text)
-        if self._stream.isatty():
-            self._stream.write("\n")
+        self._screen.keep(self._about + text)
 
-    def _say(self, text: str) -> None:
-        line = self._about + text
-        self._stream.write(f"\r\x1b[2K{line}" if self._stream.isatty() else f"{line}\n")
-        self._stream.flush()
+    def _show(self, text: str, now: float = 0.0) -> None:
+        """Show the next state of the progress line; at `now`, so that the state after it comes no sooner than due."""
+        self._screen.show(self._about + text)
+        self._shown_at = now or self._shown_at
+
+
+def _percent(share: float) -> str:
+    """A share as per cent, rounded down: 100% is all. 1e-9, relative: shares are sums of floats."""
+    return f"{math.floor(share * 100 * (1 + 1e-9)):3d}%"
 
 
 def duration(seconds: float) -> str:

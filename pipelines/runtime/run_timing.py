@@ -39,7 +39,8 @@ class RunWork:
 
     `seconds` run from the start of the engines to the end of the session. `starting` are those of them before the first
     engine was ready, summed over sessions, and `start` is their mean per session that committed a part. Engines and
-    GPU-hours are known only if the number of engines is constant. For a run in turns all of it covers the judging only.
+    GPU-hours are known only if the number of engines is constant; `working_gpu_hours` are without `starting`. For a run in
+    turns all of it covers the judging only.
     """
 
     seconds: float | None = None
@@ -47,7 +48,13 @@ class RunWork:
     start: float | None = None
     engines: int | None = None
     gpu_hours: float | None = None
+    working_gpu_hours: float | None = None
     why: str | None = None
+
+    @property
+    def working(self) -> float | None:
+        """`seconds` without `starting`: what an estimate is of."""
+        return None if self.seconds is None or self.starting is None else self.seconds - self.starting
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -126,6 +133,9 @@ def read_run_work(parts: Parts) -> RunWork:
         start=None if None in starting or not working else statistics.fmean(note["starting"] for note in working),
         engines=engines.pop() if len(engines) == 1 else None,
         gpu_hours=None if None in gpus else sum(note["seconds"] * note["gpus"] for note in notes) / 3600,
+        working_gpu_hours=None
+        if None in gpus or None in starting
+        else sum((note["seconds"] - note["starting"]) * note["gpus"] for note in notes) / 3600,
     )
 
 

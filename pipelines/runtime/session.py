@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ray
+from ray._private import auto_init_hook
 
 from actors.engine import fork_server
 from pipelines.runtime import ray_files
@@ -64,6 +66,23 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
             ray.shutdown()
             for number, handler in handlers.items() if in_main_thread else ():
                 signal.signal(number, handler)
+
+
+def quiet_implicit_ray() -> None:
+    """Let a Ray that starts by itself, because something uses it before `ray.init`, log as little as that of a run.
+
+    By default all that its workers write goes to the standard error of this process: hundreds of lines for an engine. A
+    `ray.init` of the user's logs as it says.
+    """
+    hook: Any = auto_init_hook
+    hook.ray = SimpleNamespace(is_initialized=ray.is_initialized, init=_init_quietly)  # where the hook looks `init` up
+    logging.getLogger("ray.widgets").setLevel(logging.ERROR)  # it advertises packages for notebooks
+
+
+def _init_quietly() -> None:
+    with _quiet_core():
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
 def _end_executions() -> None:

@@ -166,7 +166,7 @@ def score(
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)
     compare_run.check_planned(settings.plan, manifest)
-    with lease(settings.output):
+    with lease(settings.output, progress.noted):
         run = open_run(settings, plan, manifest)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
@@ -183,7 +183,7 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
         export_job.check(job, run.manifest)
     with ExitStack() as leases:
         for job in todo:
-            leases.enter_context(lease(job.output))
+            leases.enter_context(lease(job.output, progress.noted))
         return _carry_out(run, flows, progress, jobs, todo)
 
 
@@ -201,11 +201,12 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
     if not run.missing():
         # Repeating the command of a complete run is how a user mends a damaged part, so all parts are read
         # completely; the summary reads only some columns.
+        parts = len(run.parts.listing())
+        progress.noted(f"nothing is left to score, {parts:,} part{'s are' if parts != 1 else ' is'} there; checking")
         drop_unreadable(run.parts, progress.noted)
     for attempts_left in reversed(range(_PASSES)):
         if run.missing():
-            with ray_session(with_vllm=run.settings.engine.is_vllm):
-                _complete(run, flows, steps, progress)
+            _complete(run, flows, steps, progress)
         check_held()
         counts = run.audited()
         try:
@@ -282,10 +283,15 @@ def _repair(run: Run, progress: Progress) -> None:
 
 
 def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: Progress) -> None:
-    gpus = placement.engine_gpus(run.settings.engine)
-    """Run the pipeline until nothing is missing, at most `_PASSES` times, not counting passes that lost engines."""
-    with progress.running(run.manifest.files, run.parts.listing()):
-        passes_left = _PASSES
+    """Run the pipeline until nothing is missing, at most `_PASSES` times, not counting passes that lost engines.
+
+    Raises `AuditError` if something is missing even then.
+    """
+    with (
+        progress.running(run.manifest.files, run.parts.listing()),
+        ray_session(with_vllm=run.settings.engine.is_vllm),
+    ):
+        gpus, passes_left = placement.engine_gpus(run.settings.engine), _PASSES
         while passes_left:
             _repair(run, progress)
             units = run.missing()
@@ -304,6 +310,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
                 if gpus and not placement.engine_gpus(run.settings.engine):
                     raise RunStopped(f"{lost}: the cluster has no GPU any more") from lost
                 progress.noted(f"{lost}; the others go on")
+        run.audited()
 
 
 def _with_exports(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
@@ -316,13 +323,13 @@ def _with_exports(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
 
 
 def _flow(run: Run, flow: Flow, progress: Progress) -> None:
-    """Consume the pipeline: count parts, report engine restarts, and stop the run where too much fails.
+    """Consume the pipeline: count parts, and stop the run where too much fails.
 
     Raises `RunStopped` with the cause of an error in a worker; for an error that would come again on every retry, such as an
     unusable endpoint, the error itself (`run_stopped`).
     """
-    done, reported = Counts(), 0
-    callback: Any = functools.partial(EngineWatch, flow.ledgers, progress.noted)
+    done = Counts()
+    callback: Any = functools.partial(EngineWatch, flow.ledgers, placement.engine_gpus(run.settings.engine), progress.noted)
     flow.dataset.context.custom_execution_callback_classes = [callback]
     try:
         for part in flow.dataset.iter_rows():
@@ -330,13 +337,6 @@ def _flow(run: Run, flow: Flow, progress: Progress) -> None:
             check_held()
             done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
             progress.part_done(part)
-            ledger_restarts = ray.get([ledger.restarts.remote() for ledger in flow.ledgers])
-            restarts = sum(times for times, _ in ledger_restarts)
-            if restarts > reported:
-                progress.noted(
-                    f"engines died and were started again, {restarts} so far; the last one: {max(ledger_restarts)[1]}"
-                )
-                reported = restarts
             _check_failures(done, run.settings.work.max_failed_fraction)
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
         engine_errors = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))

@@ -74,6 +74,11 @@ class BillSettings(Settings):
         default=None,
         description="judges: mean number of generated tokens per prompt; default: half of the maximum",
     )
+    probe: bool = Field(
+        default=False,
+        description="measure the throughput: start an engine on this machine, and score the first 256 rows, for a minute at "
+        "most after its start",
+    )
     like: str | None = Field(
         default=None, description="folder of an earlier run of this model, whose throughput and answer length are used"
     )
@@ -101,6 +106,8 @@ class PlanSettings(Settings):
             model=self.model,
             render=self.render,
             prefix=self.prefix,
-            engine=EngineSettings(tensor_parallel=self.card.tensor_parallel or 1),
+            engine=EngineSettings(
+                tensor_parallel=self.card.tensor_parallel or 1, pipeline_parallel=self.card.pipeline_parallel
+            ),
             work=WorkSettings(part_rows=self.part_rows),
         )

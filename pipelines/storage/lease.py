@@ -16,11 +16,12 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
@@ -83,19 +84,45 @@ class Holder:
         return self.is_gone or time.time() - self.renewed > STALE_S
 
     def __str__(self) -> str:
-        began = datetime.fromtimestamp(self.began, UTC).isoformat(" ", "seconds")
-        return f"process {self.pid} on {self.host}, since {began}"
+        began, renewed = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (self.began, self.renewed))
+        return f"process {self.pid} on {self.host}, since {began}, last sign of life {renewed}"
+
+
+class Holding(NamedTuple):
+    """Who holds a folder, and whether it shows signs of life."""
+
+    holder: Holder
+    is_alive: bool
+
+
+def read_holding(path: str) -> Holding | None:
+    """Who holds a folder now; None if nobody does. Raises `OSError` if the folder can't be read.
+
+    A holder on another machine whose time of renewal is old by this machine's clock is watched for two renewals: its clock
+    may be another one.
+    """
+    place = storage.folder(path)
+    try:
+        content = place.read(LEASE)
+        holder = Holder.read(content)
+        if holder.is_here:
+            return Holding(holder, not holder.is_stale_here)
+        is_recent = abs(time.time() - holder.renewed) <= STALE_S
+        return Holding(holder, is_recent or _changes(place, content, 2 * RENEW_S))
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager
-def lease(path: str) -> Iterator[None]:
+def lease(path: str, notify: Callable[[str], None] = lambda text: None) -> Iterator[None]:
     """Hold the lease of a folder during the block; the folder is created if it doesn't exist.
 
+    `notify` is called with a message where another machine's lease must be watched for a minute.
     Raises `OutputError` if another run holds it, or if it can't be written, and `RunStopped` if it was lost meanwhile.
     """
     place = storage.folder(path)
     try:
-        entry = _Lease(place, _acquire(place))
+        entry = _Lease(place, _acquire(place, notify))
     except NotADirectoryError as error:
         raise OutputError(f"{path} is a file, and a folder is needed") from error
     except OSError as error:
@@ -139,7 +166,7 @@ def check_held() -> None:
         entry.check()
 
 
-def _acquire(place: Folder) -> Holder:
+def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
     """Create the lease file for this process. Raises `OutputError` if another run holds the folder."""
     for _ in range(_ATTEMPTS):
         holder = Holder.this_process()
@@ -151,10 +178,11 @@ def _acquire(place: Folder) -> Holder:
             continue
         with suppress(FileNotFoundError):  # released between the two calls: try again
             other = Holder.read(place.read(LEASE))
-            if not _is_stale(place, other):
+            if not _is_stale(place, other, notify):
                 raise OutputError(
-                    f"{place.path} is being written by another run: {other}. Wait for its end, or stop it; what a run held "
-                    f"that is gone without a word is free after {STALE_S:g} s"
+                    f"{place.path} is being written by another run: {other}. Wait for its end (`assay status {place.path}` "
+                    f"tells how far it is), stop it, or give another output folder. If it died, its folder is free after "
+                    f"{STALE_S:g} s without a sign of life"
                 )
             # Read again: watching took up to a minute, in which a third run may have taken the lease over. Deleting that
             # one would let two runs write. A window of one round trip remains; the loser notices it when it renews.
@@ -163,17 +191,22 @@ def _acquire(place: Folder) -> Holder:
     raise OutputError(f"{place.path} is being taken by several runs at once; try again")
 
 
-def _is_stale(place: Folder, holder: Holder) -> bool:
+def _is_stale(place: Folder, holder: Holder, notify: Callable[[str], None]) -> bool:
     """Whether a holder may be replaced. Another machine's lease is watched for `STALE_S`; a change means it is alive."""
     if holder.is_here:
         return holder.is_stale_here
-    end = time.monotonic() + STALE_S
-    content = place.read(LEASE)
+    notify(f"{place.path} is held by {holder}; watching for up to {STALE_S:g} s whether that run is alive")
+    return not _changes(place, place.read(LEASE), STALE_S)
+
+
+def _changes(place: Folder, content: bytes, within_s: float) -> bool:
+    """Whether a lease gets another content within some seconds. Raises `FileNotFoundError` if it is released."""
+    end = time.monotonic() + within_s
     while time.monotonic() < end:
         time.sleep(min(_POLL_S, RENEW_S))
         if place.read(LEASE) != content:
-            return False
-    return True
+            return True
+    return False
 
 
 class _Lease:

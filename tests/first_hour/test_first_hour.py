@@ -153,7 +153,7 @@ def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableE
     prompts = [{"id": at, "prompt": f"What is {at} + 1?"} for at in range(12)] + [{"id": 12, "prompt": "Refuse this."}]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
     judged = ("--judge", "tiny-attributes", "--engine", "fake", "-n", 8)
-    counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--keep", "best", "--fake-ok")
+    counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--keep", "best")
     assert set(endpoint.faults) == {*UnreliableEndpoint.FAULTS, "refused"}
     assert counts["sampling"]["drawn"] == 12 * 8, "what failed for a time was drawn again"
     assert counts["reasons"] == {"endpoint_refused": 1}, "what is refused each time has failed, and is counted"
@@ -196,11 +196,11 @@ def test_a_rubric_with_a_mistake(change: dict[str, Any], said: str, tmp_path: Pa
 def test_an_ensemble_with_suspects(tmp_path: Path) -> None:
     answers = [chat(f"What is {at // 16} + 1?", f"It is {at}.", id=at) for at in range(160)]
     corpus = write(tmp_path / "c.jsonl", lines(answers))
-    models = ("--models", "tiny-scalar", "--models", "tiny-first-logit", "--models", "tiny-attributes")
+    models = ("--model", "tiny-scalar", "--model", "tiny-first-logit", "--model", "tiny-attributes")
     counts = summary("ensemble", corpus, tmp_path / "both", *models, "--engine", "fake", "--suspect-reward", 0.5)
     suspects = counts["combined"]["flags"]["suspect"]
     assert suspects > 0
-    table = duckdb.sql(f"select count(*) from '{tmp_path}/both/parts/*.parquet' where suspect").fetchall()
+    table = duckdb.execute(f"select count(*) from '{tmp_path}/both/parts/*.parquet' where suspect").fetchall()
     assert table == [(suspects,)]
     kept = summary("filter", tmp_path / "both", tmp_path / "kept", "--keep", "not suspect")
     assert kept["kept"] == 160 - suspects
@@ -231,7 +231,7 @@ MISTAKES = {
     "score: {inputs: c.jsonl, output: o, model: tiny-scalar, work: {max_failed_fraction: 2}}": "max_failed_fraction",
     "score: {inputs: missing.jsonl, output: o, model: tiny-scalar}": "missing.jsonl",
     "score: [a, b]": "score",
-    "filter: {scored: s, keep: 'reward >'}": "reward >",
+    "filter: {scored: s, keep: 'reward > 0', top_fraction: 2}": "top_fraction",
     "{": "line",
 }
 
@@ -260,7 +260,7 @@ def test_a_plan(tmp_path: Path) -> None:
 def test_looking(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([*rows(20), {"messages": []}]))
     summary("score", corpus, tmp_path / "scored", *FAKE)
-    texts = duckdb.sql(
+    texts = duckdb.execute(
         f"select id, response_text from '{tmp_path}/scored/parts/*.parquet' where status = 'scored' order by id"
     ).fetchall()
     assert texts == [(at, f"It is {at + 1}.") for at in range(20)], "no knowledge of the input's shape is needed"

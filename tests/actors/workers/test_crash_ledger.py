@@ -147,9 +147,9 @@ def test_the_steps_of_a_start_are_told_until_the_engine_works() -> None:
     ledger.step("first", "importing vLLM")
     ledger.step("second", "importing vLLM")
     ledger.step("first", "loading tiny-scalar")
-    assert ledger.loading() == ["loading tiny-scalar", "importing vLLM"]
+    assert [step for step, _ in ledger.loading()] == ["loading tiny-scalar", "importing vLLM"]
     ledger.ready("first")
-    assert ledger.loading() == ["importing vLLM"]
+    assert ledger.loading() == [("importing vLLM", "node-1")]
 
 
 def test_restarts_are_counted_with_the_last_cause() -> None:

@@ -1,6 +1,7 @@
 """Ray Datasets in, Ray Datasets out: scored, filtered and chosen from as folders are."""
 
 import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from ray.data import DataContext, Dataset
 
 import pipelines
 from actors.errors import ExpressionError, ModelError, SettingsError, SourceError
+from pipelines.datasets import repeated_scoring
 from pipelines.datasets.score_rows import row_id
 from pipelines.scored_corpus.columns import Columns
 from tests.conftest import REPOSITORY
@@ -267,3 +269,55 @@ def test_what_cant_be_computed_is_ours_where_we_run_the_dataset(graded: Dataset)
     broken = pipelines.keep(graded, "cast(response_name as double) > 0")
     with pytest.raises(ray.exceptions.RayError, match=r"ExpressionError: this can't be evaluated"):
         broken.take_all()
+
+
+@pytest.fixture
+def unwarned() -> Iterator[None]:
+    """As in a new process, in which nothing was warned of."""
+    repeated_scoring._warn.cache_clear()
+    yield
+    repeated_scoring._warn.cache_clear()
+
+
+def test_a_second_use_of_a_lazy_dataset_is_warned_of_once(table: pa.Table, unwarned: None) -> None:
+    lazy = score(ray.data.from_arrow(table.slice(0, 3)))
+    lazy.take_all()
+    with pytest.warns(UserWarning, match=r"scored again now.*call \.materialize\(\)"):
+        pipelines.keep(lazy, "reward > -9").take_all()
+    lazy.take_all()  # warnings are errors here: a further one would fail
+
+
+def test_a_dataset_that_is_materialised_or_used_once_is_not_warned_of(table: pa.Table, unwarned: None) -> None:
+    source = ray.data.from_arrow(table.slice(0, 3))
+    kept = score(source).materialize()
+    kept.take_all()
+    pipelines.keep(kept, "reward > -9").take_all()
+    source.take_all()
+    score(source, prefix="second_").take_all()  # another scoring, for the first time
+
+
+@pytest.mark.long
+def test_a_script_with_an_engine_says_nothing_but_what_it_prints(tmp_path: Path) -> None:
+    """The engine's and Ray's own lines were 455; and the end of the engine was a traceback."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import ray\nfrom pipelines import score\n"
+        "rows = [{'prompt': f'What is {at} + 1?', 'response': str(at + 1)} for at in range(7)]\n"
+        "print(len(score(ray.data.from_items(rows), model='tiny-scalar').take_all()))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment |= {"PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2, done.stderr  # of Ray's token, where there was none
+
+
+def test_what_the_user_initialises_logs_as_ray_does(tmp_path: Path) -> None:
+    script = "import pipelines.api, ray\nray.init(num_cpus=1, address='local', include_dashboard=False)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert "Started a local Ray instance" in done.stderr

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from actors.workers.crash_ledger import Ledger
 from actors.workers.engine_process import alive_nodes
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.runtime.lost_engines import EngineWatch
-from pipelines.runtime.progress import Lines, Meter, Silent
+from pipelines.runtime.progress import Lines, Meter, Silent, _Notebook, watched
 from pipelines.scored_corpus.parts import Counts, Part
 
 
@@ -178,13 +179,13 @@ def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
     stream = io.StringIO()
     lines = Lines(stream)
     with lines.running([lines_file(0, 100)], []):
-        for start in (0, 25, 50):
-            lines.part_done(event(start, start + 25))
+        for start, end in ((0, 25), (25, 50), (50, 100)):
+            lines.part_done(event(start, end))
     assert stream.getvalue().splitlines() == [
         "1 file, 100 bytes; starting the engines",
         " 25%  1 responses  1/s  10 tokens/s  ETA after 8 parts",
-        " 75%  3 responses  0/s  2 tokens/s  ETA after 8 parts",
-        " 75%  3 responses  0/s  2 tokens/s  in 0:00:13",
+        "100%  3 responses  0/s  2 tokens/s  ETA 0:00:00",
+        "100%  3 responses  0/s  2 tokens/s  in 0:00:13",
     ]
     assert stream.getvalue().endswith("\n")
 
@@ -192,12 +193,13 @@ def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_terminal_keeps_one_line_in_its_place() -> None:
     stream = Terminal()
     lines = Lines(stream)
-    with lines.running([lines_file(0, 100), lines_file(1, 1000)], [done(0, 50)]):
+    with suppress(KeyboardInterrupt), lines.running([lines_file(0, 100), lines_file(1, 1000)], [done(0, 50)]):
         lines.part_done(event(50, 75))
         lines.part_done(event(75, 100))
+        raise KeyboardInterrupt
     start, *updates = stream.getvalue().removesuffix("\n").split("\r\x1b[2K")[1:]
     assert start == "2 files, 1,100 bytes, 1 part is there already; starting the engines"
-    assert [update[:18] for update in updates] == ["  7%  1 responses ", "  9%  2 responses ", "  9%  2 responses "]
+    assert [update[:18] for update in updates] == ["  6%  1 responses ", "  9%  2 responses ", "  9%  2 responses "]
     assert stream.getvalue().count("\n") == 1
 
 
@@ -226,14 +228,114 @@ def test_silence_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None) -> None:
+def watch(ledger: Any, notify: Any, gpus: int = 0) -> EngineWatch:
+    return EngineWatch([ledger], gpus, notify)
+
+
+def step(watch: EngineWatch) -> None:
+    watch._reported_at = 0.0
+    watch.on_execution_step(None)
+
+
+@pytest.mark.parametrize(("gpus", "place"), [(0, ""), (1, " on 1 GPU"), (4, " on 4 GPUs")])
+def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None, gpus: int, place: str) -> None:
     noted: list[str] = []
     ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
-    watch = EngineWatch([ledger], noted.append)
+    watching = watch(ledger, noted.append, gpus)
     for holder in ("first", "second"):
         ray.get(ledger.starting.remote(holder, "a node", alive_nodes()))
-        for step in ("importing vLLM", "loading tiny-scalar"):
-            ray.get(ledger.step.remote(holder, step))
-            watch._reported_at = 0.0
-            watch.on_execution_step(None)
-    assert noted == ["importing vLLM", "loading tiny-scalar"]
+        for name in ("importing vLLM", "loading tiny-scalar"):
+            ray.get(ledger.step.remote(holder, name))
+            step(watching)
+    assert noted == [f"importing vLLM{place}", f"loading tiny-scalar{place}"]
+    ray.get(ledger.ready.remote("first"))
+    step(watching)
+    step(watching)
+    assert noted[2:] == ["the first engine is ready; waiting for the first part"]
+
+
+def test_an_engine_of_several_nodes_says_on_which_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [{"NodeID": name, "NodeName": f"10.0.0.{name}", "Alive": True} for name in "12"]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert watch(None, None, 2)._place("2") == " on 2 GPUs on 10.0.0.2"
+    assert watch(None, None)._place("1") == " on 10.0.0.1"
+
+
+def test_a_run_without_a_place_for_its_engine_says_what_it_takes_and_what_is_free(
+    local_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    watching = watch(ray.remote(Ledger).options(num_cpus=0).remote(3), noted.append, 2)
+    step(watching)
+    assert noted == [], "a process takes a moment to start"
+    monkeypatch.setattr("pipelines.runtime.lost_engines._PLACE_S", 0.0)
+    step(watching)
+    step(watching)
+    (said,) = noted
+    assert said.startswith(
+        "waiting for Ray to start the first engine, which takes 2 GPUs and half a CPU; free are 0 GPUs and "
+    )
+
+
+def test_restarts_are_said_as_they_happen_and_at_the_end(local_ray: None) -> None:
+    noted: list[str] = []
+    ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(9)
+    watching = watch(ledger, noted.append)
+    for say in (step, lambda watching: watching.after_execution_succeeds(None)):
+        ray.get([ledger.starting.remote("first", node, alive_nodes()) for node in alive_nodes()])
+        ray.get(ledger.died.remote("out of memory"))
+        ray.get([ledger.starting.remote("first", node, alive_nodes()) for node in alive_nodes()])
+        say(watching)
+    assert [text.split(";")[0] for text in noted] == [
+        "engines died and were started again, 1 so far",
+        "engines died and were started again, 3 so far",
+    ]
+
+
+@pytest.mark.parametrize("kind", [FileKind.JSONL_GZIP, FileKind.ARRAY])
+def test_the_bar_is_at_all_at_the_end_and_not_before(tmp_path: Path, kind: FileKind) -> None:
+    """The extent is guessed from the start of the file, where rows are longer or shorter than later."""
+    stream = io.StringIO()
+    lines = Lines(stream)
+    with lines.running([unmeasured(tmp_path, 0, kind)], []):
+        for at in range(8):
+            lines._shown_at = -1e9
+            lines.part_done(event(at * len(LINES), (at + 1) * len(LINES)))  # more than the whole file, by the guess
+    *during, last = stream.getvalue().splitlines()[1:]
+    assert [line.split()[0] for line in during] == ["99%"] * 8
+    assert during[-1].endswith("ETA soon: more is done than was estimated")
+    assert last.startswith("100%  8 responses")
+    short = Terminal()
+    with (lines := Lines(short)).running([unmeasured(tmp_path, 1, kind)], []):
+        lines.part_done(event(0, 10, file=1))
+    assert short.getvalue().split("\r\x1b[2K")[-1].startswith("100%  1 responses"), "fewer positions than were guessed"
+
+
+def test_nearly_all_isnt_all() -> None:
+    figures = meter(lines_file(0, 1000))
+    figures.add(event(0, 999), now=100.0)
+    assert figures.line(100.0).startswith(" 99%")
+
+
+def test_a_notebook_gets_outputs_of_which_the_last_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, str, bool]] = []
+
+    def display(data: dict[str, str], raw: bool, display_id: str, update: bool) -> None:
+        shown.append((data["text/plain"], display_id, update))
+
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(display=display))
+    lines = Lines(shown=_Notebook())
+    with lines.running([lines_file(0, 100)], []):
+        lines.noted("importing vLLM")
+        lines.part_done(event(0, 100))
+    texts, ids, updates = zip(*shown, strict=True)
+    assert [text[:14] for text in texts] == ["1 file, 100 by", "importing vLLM", "100%  1 respon", "100%  1 respon"]
+    assert (ids[0] == ids[1], ids[1] != ids[2], ids[2] == ids[3]) == (True, True, True)
+    assert updates == (False, True, False, True)
+
+
+def test_from_python_progress_is_shown_on_a_terminal_and_not_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert isinstance(watched(), Silent)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert isinstance(watched(), Lines)

@@ -96,10 +96,17 @@ def test_what_another_machine_holds_is_taken_over_when_it_isnt_renewed(
 
 def test_what_another_machine_holds_and_renews_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "RENEW_S", 0.01)
+    said: list[str] = []
     with lease(str(tmp_path)):
         monkeypatch.setattr(leases, "_machine", lambda: "another")
-        with pytest.raises(OutputError, match="is being written by another run"):
-            take(str(tmp_path))
+        with (
+            pytest.raises(OutputError, match=r"is being written by another run: process \d+ on .*, last sign of life 20"),
+            lease(str(tmp_path), said.append),
+        ):
+            pass
+    (waited,) = said
+    assert f"is held by process {os.getpid()} on " in waited
+    assert "watching for up to 60 s whether that run is alive" in waited
 
 
 def test_a_holder_that_was_stopped_for_long_sees_that_it_has_lost_the_folder(tmp_path: Path) -> None:
