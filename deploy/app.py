@@ -28,7 +28,7 @@ them wait."""
 DRAIN_S = 60.0
 """Seconds that requests under way get to be finished before their replica is ended."""
 _STOP_LOOP_S = 0.2
-"""Seconds between two looks at a replica's requests before it is ended; the first look is after as long. Serve's own are 2."""
+"""Seconds to the first look at a replica's requests before it is ended, and between two looks. Serve's default is 2."""
 _LOGGING = {"enable_access_log": False}
 """No access logs: a line per request in each of three processes costs as much as a small request; metrics count them."""
 
@@ -42,7 +42,9 @@ def resolve_models(settings: EndpointSettings) -> list[RewardModel]:
     """All models, in their order. Needs no Ray. Raises a `UserError` for one that can't be served, or whose engine can't."""
     for served in settings.models:
         check_installed(served.engine)
-    return [resolve_model(served, served.render, tensor_parallel=served.engine.tensor_parallel) for served in settings.models]
+    return [
+        resolve_model(served, served.render, tensor_parallel=served.engine.tensor_parallel) for served in settings.models
+    ]
 
 
 def build(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel]) -> serve.Application:

@@ -92,8 +92,8 @@ class AccessSettings(Settings):
     )
     cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = Field(
         default=(),
-        description="origins (https://HOST:PORT, or * for all) whose pages may send requests from a browser; keys are needed "
-        "as ever",
+        description="origins (https://HOST:PORT, or * for all) whose pages may send requests from a browser, with a key "
+        "where one is needed",
     )
     open: bool = Field(
         default=False,

@@ -124,7 +124,9 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     head = _Head(served.name)
     if served.model.task.pools:
         if body.n > 1:
-            raise BadRequest(f"{served.name} is read from a reward head, and has one reward for a response: n can only be 1", "n")
+            raise BadRequest(
+                f"{served.name} is read from a reward head, and has one reward for a response: n can only be 1", "n"
+            )
         ((score,),) = [result.scores for result in await served.score([check_alone(request)])]
         reward_of(score)  # raises if there is none: a stream couldn't say so any more, its status is sent first
         if body.stream:

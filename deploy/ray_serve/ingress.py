@@ -83,7 +83,7 @@ class Ingress:
         return self._gate
 
     async def drain(self) -> None:
-        """See `Gate.drain`. `assay serve` calls this before it ends the application, while the proxies still pass answers."""
+        """See `Gate.drain`. `assay serve` calls this before it ends anything, while the proxies still pass answers on."""
         await self._gate.drain()
 
     async def _not_ready(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What HTTP asks of every path, whatever its route: HEAD where GET is, OPTIONS, `Allow`, and the nearest path of a wrong one."""
+"""What HTTP asks of every path: HEAD where GET is, OPTIONS, `Allow`; and the nearest path to one that isn't there."""
 
 import difflib
 from typing import Any

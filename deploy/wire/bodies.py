@@ -52,8 +52,10 @@ class RequestBody(Body):
 
 
 class ClientBody(RequestBody):
-    """A body in the format of OpenAI's clients. These fields say who asks, or how a provider would file it: no answer
-    depends on them, and nothing is stored."""
+    """A body in the format of OpenAI's clients.
+
+    These fields say who asks, or how a provider would file it: no answer depends on them, and nothing is stored.
+    """
 
     user: str | None = None
     safety_identifier: str | None = None

@@ -482,7 +482,7 @@ WHO = {
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings", "/score", "/rerank"])
 def test_who_asks_changes_no_answer(app: Any, path: str) -> None:
-    body = {"model": HEAD, **NOTHING[path][0]}
+    body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0])}
     answers = [post(app, path, {**body, **more}) for more in ({}, WHO)]
     assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
     without, with_ = (without_its_name(answer.json()) for answer in answers)

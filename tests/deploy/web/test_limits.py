@@ -395,8 +395,7 @@ def test_an_endpoint_that_stops_finishes_what_it_has_and_takes_nothing_more() ->
     async def stop() -> list[httpx.Response]:
         async with client(app) as own:
             asked = asyncio.create_task(own.post("/v1/rewards", json=BODY))
-            while not app.under_way:
-                await asyncio.sleep(0)
+            await asyncio.to_thread(wait, lambda: app.under_way)
             drained = asyncio.create_task(app.drain())
             await asyncio.sleep(0)
             late = await own.post("/v1/rewards", json=BODY)
