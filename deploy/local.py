@@ -5,15 +5,18 @@ import json
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ray import serve
 from ray.serve.config import HTTPOptions
+from ray.serve.exceptions import DeploymentUnavailableError
 
 from actors.errors import RunStopped, SettingsError
+from actors.timeline import mark
 from deploy.api import paths
-from deploy.app import build
+from deploy.app import DRAIN_S, build, resolve_models
 from deploy.ray_serve import proxy
 from deploy.ray_serve.port import reserved
 from deploy.settings import AddressSettings, EndpointSettings
@@ -21,6 +24,8 @@ from deploy.web.auth import check_reach, read_keys
 from pipelines.runtime.session import check_stopped, ray_session
 
 NAME = "assay"
+_LOOK_S = 0.1
+"""Between two looks at an application that ends."""
 _EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is 3 + 4?"}], "responses": ["7", "9"]}]}
 
 
@@ -31,22 +36,27 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
     check_reach(keys, settings.access, [address.host])
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # before Ray starts: its proxies inherit this environment
-    with (
-        reserved(address.host, address.port) as port,
-        ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)),
-    ):
+    with contextlib.ExitStack() as opened:
+        port = opened.enter_context(reserved(address.host, address.port))
+        models = resolve_models(settings)  # before Ray starts, so that a mistake costs seconds
+        opened.enter_context(ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)))
         _check_alone()
-        application = build(settings, keys)
+        application = build(settings, keys, models)
         names = ", ".join(model.called[0] for model in settings.models)
         tell(f"starting {names}: an engine takes half a minute and more ...")
         try:
             _start(application, HTTPOptions(host=address.host, port=port))
             tell(_ready_text(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
             _until_stopped()
-            tell("stopping: requests under way are finished first ...")
+            tell(f"stopping: requests under way are finished first, for up to {DRAIN_S:g} s; Ctrl-C again ends them ...")
+            mark("stop")
+            _finish()
         finally:
+            mark("Serve ends")
             with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # Ray prints what it ends
                 shutdown()
+            mark("Ray ends")
+    mark("end")
 
 
 def _check_alone() -> None:
@@ -79,6 +89,21 @@ def _cause(error: Exception) -> str:
         messages = [str(error)]
     lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else str(error))
+
+
+def _finish() -> None:
+    """Finish the requests under way, then end the application, both in `DRAIN_S`. What is left then is ended with Serve.
+
+    `serve.shutdown` alone would end the proxies first, and with them the connections that wait for an answer.
+    """
+    deadline = time.monotonic() + DRAIN_S
+    with contextlib.suppress(DeploymentUnavailableError, TimeoutError):  # without an ingress there are no requests
+        serve.get_app_handle(NAME).broadcast("drain").results(timeout_s=DRAIN_S, return_exceptions=True)
+    mark("application ends")
+    delete: Any = serve.delete
+    delete(NAME, _blocking=False)  # a blocking call looks once a second
+    while NAME in serve.status().applications and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
 
 
 def _ready_text(settings: EndpointSettings, url: str, *, keyed: bool) -> str:

@@ -90,6 +90,11 @@ class AccessSettings(Settings):
         default=(),
         description="values of the header `Host` that an endpoint without keys accepts beside localhost",
     )
+    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = Field(
+        default=(),
+        description="origins (https://HOST:PORT, or * for all) whose pages may send requests from a browser, with a key "
+        "where one is needed",
+    )
     open: bool = Field(
         default=False,
         description="accept requests without a key from any address, where a proxy or network guards the endpoint",

@@ -1,8 +1,11 @@
 """vLLM's engine arguments: which of them the user may set, and the values of the others. Imports no vLLM."""
 
+import ast
 import difflib
+import importlib.util
 import itertools
 from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from actors.engine.protocol import Task
@@ -45,6 +48,7 @@ SPARE_ADAPTERS = 1
 adapter when its batch holds one with (vLLM pull request 48421), and an empty place changes nothing."""
 
 
+_CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one."""
 
@@ -65,6 +69,28 @@ def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
             close = difflib.get_close_matches(name, supported - OURS.keys())
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see vLLM's AsyncEngineArgs"
             raise SettingsError(f"engine_args holds {name!r}, which vLLM doesn't know: {hint}")
+
+
+def check_installed(settings: EngineSettings) -> None:
+    """`check_arguments` before vLLM is imported, which takes seconds: by its source, if this machine has it."""
+    source = _installed_source()
+    if settings.is_vllm and settings.engine_args and source is not None:
+        check_arguments(settings.engine_args, fields_in(source.read_text(encoding="utf-8")))
+
+
+def fields_in(source: str) -> set[str]:
+    """The fields of vLLM's dataclasses `EngineArgs` and `AsyncEngineArgs`, out of the source of their module."""
+    classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name in _CLASSES)
+    statements = itertools.chain.from_iterable(node.body for node in classes)
+    annotated = (node for node in statements if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name))
+    return {node.target.id for node in annotated if isinstance(node.target, ast.Name)}
+
+
+def _installed_source() -> Path | None:
+    vllm = importlib.util.find_spec("vllm")
+    places = vllm.submodule_search_locations if vllm is not None else None
+    files = [Path(place, "engine", "arg_utils.py") for place in places or ()]
+    return next((file for file in files if file.exists()), None)
 
 
 def cpu_shares(cpus: Sequence[int], workers: int) -> str:

@@ -25,7 +25,16 @@ from actors.text.reasoning import THINK
 from deploy.errors import ApiError, BadRequest, no_score_error, reward_of
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import ChatMessage, Listed, RequestBody, Serving, Turns, check_alone, read_score_request_or_refuse
+from deploy.wire.bodies import (
+    ChatMessage,
+    ClientBody,
+    Listed,
+    RequestBody,
+    Serving,
+    Turns,
+    check_alone,
+    read_score_request_or_refuse,
+)
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -81,7 +90,7 @@ class StreamOptions(RequestBody):
     include_usage: bool = Field(default=False, description="a last piece with the usage, and with no choices")
 
 
-class ChatRequest(RequestBody):
+class ChatRequest(ClientBody):
     """OpenAI's request. What decides a text is for judges alone; what decides nothing here may be there."""
 
     neutral: ClassVar = _NEUTRAL
@@ -104,13 +113,6 @@ class ChatRequest(RequestBody):
     metadata: dict[str, Any] | None = Field(
         default=None, description="`response_1`, `response_2` and `principle` may be here, as NeMo-Gym sends them"
     )
-
-    user: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    request_id: str | None = None
-    store: bool | None = None
-    service_tier: str | None = None
     parallel_tool_calls: bool | None = None
 
 
@@ -121,6 +123,10 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     request = await off_loop(lambda: read_score_request_or_refuse([*body.messages, *_from_metadata(body.metadata)]))
     head = _Head(served.name)
     if served.model.task.pools:
+        if body.n > 1:
+            raise BadRequest(
+                f"{served.name} is read from a reward head, and has one reward for a response: n can only be 1", "n"
+            )
         ((score,),) = [result.scores for result in await served.score([check_alone(request)])]
         reward_of(score)  # raises if there is none: a stream couldn't say so any more, its status is sent first
         if body.stream:

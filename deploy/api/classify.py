@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from actors.scorers.online import RawOutputs, Rendered
-from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read
-from deploy.errors import BadRequest, reward_of
+from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read, reward_or_activated
+from deploy.errors import BadRequest
 from deploy.models.service import Service
 from deploy.models.work import off_loop
 from deploy.wire.bodies import Listed, Serving
@@ -55,7 +55,7 @@ async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
 
 
 def _class(at: int, output: RawOutputs, is_activated: bool) -> dict[str, Any]:
-    probs = activated(output.rows[-1], True) if is_activated else [reward_of(output.score)]
+    probs = reward_or_activated(output, is_activated)
     label = "reward" if not is_activated else f"LABEL_{max(range(len(probs)), key=probs.__getitem__)}"
     return {"index": at, "label": label, "probs": probs, "num_classes": len(probs), "scores": dict(output.score.scores)}
 

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from actors.contracts.judge import Judge
 from deploy.errors import ApiError
 from deploy.models.service import ServedModel
 from deploy.wire.bodies import Serving
@@ -58,6 +59,8 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "family": family.name,
         "kind": "head" if model.task.pools else "judge",
         "outputs": list(family.outputs()),
+        "weights": dict(model.weights),
+        "aggregate": family.asks.aggregate or family.aggregate if isinstance(family, Judge) else None,
         "range": family.range,
         "takes_principles": family.takes_principles,
         "needs_principles": family.needs_principles,

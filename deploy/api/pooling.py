@@ -17,10 +17,10 @@ from pydantic import Field
 from actors.engine.protocol import activation
 from actors.records import ScoreRequest
 from actors.scorers.online import RawOutputs, Rendered
-from deploy.errors import BadRequest, score_error
+from deploy.errors import BadRequest, reward_of, score_error
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Listed, RequestBody, Serving, Turns, check_alone, read_score_request_or_refuse
+from deploy.wire.bodies import ClientBody, Listed, Serving, Turns, check_alone, read_score_request_or_refuse
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -29,7 +29,7 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Input = str | Listed[str] | Listed[TokenId] | Listed[Listed[TokenId]]
 
 
-class PromptBody(RequestBody):
+class PromptBody(ClientBody):
     """The fields that vLLM's two routes share."""
 
     neutral: ClassVar = {
@@ -47,8 +47,6 @@ class PromptBody(RequestBody):
     add_special_tokens: bool = Field(default=True, description="put the token for the beginning first, if it isn't there")
     truncate_prompt_tokens: Literal[-1] | None = Field(default=None, description="a cut prompt has another reward: refused")
     priority: Literal[0] = 0
-    request_id: str | None = None
-    user: str | None = None
     use_activation: bool | None = Field(default=None, description="vLLM's sigmoid or softmax instead of raw outputs")
     activation: bool | None = Field(default=None, description="the same, as older clients of vLLM say it")
     softmax: bool | None = Field(default=None, description="the same, older still")
@@ -93,7 +91,7 @@ async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
         raise BadRequest("`task` can only be `classify`: the head is read where the model's authors read it", "task")
     outputs = await read(served, await off_loop(lambda: body.prompts), body.place)
     data = [
-        {"index": at, "object": "pooling", "data": _encode(_values(output, body.activated), body.encoding_format)}
+        {"index": at, "object": "pooling", "data": encode(_values(output, body.activated), body.encoding_format)}
         for at, output in enumerate(outputs)
     ]
     return envelope("pooling", served, data, outputs)
@@ -134,13 +132,18 @@ def activated(values: Sequence[float], is_activated: bool) -> list[float]:
     return list(activation(values) if is_activated else values)
 
 
+def reward_or_activated(output: RawOutputs, is_activated: bool) -> list[float]:
+    """The reward alone, or if `is_activated` vLLM's activation of the outputs, for formats whose clients read the last."""
+    return activated(output.rows[-1], True) if is_activated else [reward_of(output.score)]
+
+
 def _values(outputs: RawOutputs, is_activated: bool) -> list[float] | list[list[float]]:
     """A row per step for a model that judges steps, otherwise the last row alone."""
     rows = [activated(row, is_activated) for row in outputs.rows]
     return rows if outputs.score.steps else rows[-1]
 
 
-def _encode(values: Any, encoding: str) -> Any:
+def encode(values: Any, encoding: str) -> Any:
     """The values as they are, or as base64 of little-endian float32, rows one after another."""
     if encoding == "float":
         return values

@@ -9,13 +9,13 @@ from pydantic import Field
 from deploy.api.score import PAIR_NEUTRAL, scores_of
 from deploy.errors import BadRequest, reward_of
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Listed, RequestBody, Serving, document, document_request
+from deploy.wire.bodies import ClientBody, Listed, Serving, document, document_request
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
-class RerankRequest(RequestBody):
+class RerankRequest(ClientBody):
     """A query, and the documents that are ranked as answers to it."""
 
     neutral: ClassVar = PAIR_NEUTRAL
@@ -27,7 +27,6 @@ class RerankRequest(RequestBody):
     return_documents: bool = True
     use_activation: bool | None = Field(default=None, description="rewards are raw: true is refused")
     truncate_prompt_tokens: None = None
-    user: str | None = None
 
 
 @router.post("/rerank")

@@ -12,7 +12,7 @@ from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Listed, RequestBody, Serving, document, document_request, request_with_answers
+from deploy.wire.bodies import ClientBody, Listed, Serving, document, document_request, request_with_answers
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
@@ -30,7 +30,7 @@ PAIR_NEUTRAL: Mapping[str, Sequence[Any]] = {
 """Neutral values of fields of vLLM, Cohere and Jina."""
 
 
-class ScoreBody(RequestBody):
+class ScoreBody(ClientBody):
     """One query and one or several documents, or as many of both. The names are vLLM's, new and old."""
 
     neutral: ClassVar = PAIR_NEUTRAL
@@ -40,7 +40,6 @@ class ScoreBody(RequestBody):
     documents: str | Listed[str] = Field(validation_alias=AliasChoices("documents", "items", "data_2", "text_2"))
     use_activation: bool | None = Field(default=None, description="rewards are raw: true is refused")
     truncate_prompt_tokens: None = None
-    user: str | None = None
 
 
 @router.post("/score")

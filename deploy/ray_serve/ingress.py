@@ -72,19 +72,27 @@ class Ingress:
         ]
         self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)
         self._keys = keys
+        self._origins = settings.access.cors_origins
         self._app = serve.get_replica_context().app_name
         self._status = Blocking(serve.status, _STATUS_TIMEOUT_S)
         self._nodes = Blocking(ray.nodes, _STATUS_TIMEOUT_S)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Serve calls this after `__init__`."""
-        return create_app(self._service, self._keys, self._not_ready, self._metrics)
+        self._gate = create_app(self._service, self._keys, self._not_ready, self._metrics, self._origins)
+        return self._gate
+
+    async def drain(self) -> None:
+        """See `Gate.drain`. `assay serve` calls this before it ends anything, while the proxies still pass answers on."""
+        await self._gate.drain()
 
     async def _not_ready(self) -> str | None:
         """Why the endpoint isn't ready, by Serve's status; None if it is.
 
         A model that is scaled to zero is ready: the next request starts a replica.
         """
+        if self._gate.is_stopping:
+            return "this endpoint is stopping"
         try:
             status = await self._status()
         except TimeoutError:

@@ -1,6 +1,6 @@
 """The web application of an endpoint: routes, pages and error handlers. Knows no Ray; `ingress.py` runs it on Serve."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from deploy.errors import ApiError, BadRequest
 from deploy.models.service import Service
 from deploy.web.auth import Keys
 from deploy.web.limits import DOCS_FILES, Gate
+from deploy.web.methods import Methods, wrong_method, wrong_path
 from deploy.web.shared import Shared
 
 PAGE = Path(__file__).with_name("page")
@@ -38,8 +39,8 @@ Metrics = Callable[[], Awaitable[str]]
 """Returns all metrics in Prometheus' text format."""
 
 
-def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> Any:
-    """The ASGI application."""
+def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics, origins: Sequence[str] = ()) -> Gate:
+    """The ASGI application. Pages of the `origins` may ask it from a browser."""
     app = FastAPIOffline(
         title="Assay",
         description=_DESCRIPTION,
@@ -55,12 +56,13 @@ def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics) -> 
         app.include_router(router)
     for path, name in _FILES.items():
         app.add_api_route(path, _file(name), include_in_schema=False)
+    app.add_middleware(Methods)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected)
     routes = frozenset(str(getattr(route, "path", "")) for route in app.routes)
-    return Gate(app, service.limits, keys, routes)
+    return Gate(app, service.limits, keys, routes, origins)
 
 
 def _file(name: str) -> Callable[[], Awaitable[FileResponse]]:
@@ -91,6 +93,11 @@ def _message(problem: Mapping[str, Any]) -> str:
 
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
+    if error.status_code == 404:
+        return await _api_error(request, wrong_path(request.scope))
+    if error.status_code == 405:
+        wrong, headers = wrong_method(request.scope)
+        return JSONResponse(wrong.body, wrong.status, headers)
     # 400 and 413 are `JsonRoute`'s: a body that isn't JSON, or holds too many values.
     code = {400: "invalid_request", 413: "too_many_values"}.get(error.status_code)
     return await _api_error(request, ApiError(error.status_code, str(error.detail), code=code))

@@ -6,7 +6,11 @@ Pure ASGI, around all routes. A body is read completely here, so that no route e
 import asyncio
 import json
 import time
+import zlib
+from collections.abc import Sequence
 from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
 
 from actors.errors import AssayError
 from deploy.errors import ApiError
@@ -24,6 +28,10 @@ _MOST_DIGITS = 20
 _CLIENT_LEFT = 499
 """Status in the metrics for a request without an answer, as nginx logs it; it is never sent."""
 TIMEOUT_HEADER = b"x-timeout-seconds"
+_GZIP = 31
+"""zlib's `wbits` for gzip with its header and checksum."""
+_PLAIN, _ZIPPED = frozenset({"", "identity"}), frozenset({"gzip", "x-gzip"})
+"""Values of Content-Encoding."""
 
 
 class _Left(AssayError):
@@ -33,16 +41,32 @@ class _Left(AssayError):
 class Gate:
     """The outermost ASGI application: checks a request, runs the routes, and counts the answer."""
 
-    def __init__(self, app: Any, limits: LimitSettings, keys: Keys, routes: frozenset[str]) -> None:
+    def __init__(
+        self, app: Any, limits: LimitSettings, keys: Keys, routes: frozenset[str], origins: Sequence[str] = ()
+    ) -> None:
+        """`routes` are the paths that metrics name; pages of `origins` may ask from a browser."""
         self._app = app
+        # Around all else: a browser asks beforehand without a key, and shows a page no error without these headers.
+        self._enter: Any = _with_cors(self._answer, origins) if origins else self._answer
         self._limits = limits
         self._keys = keys
         self._routes = routes
         self._meters = Meters()
         self.under_way = 0
+        self.is_stopping = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def drain(self) -> None:
+        """Refuse requests from now on, and return when none is under way any more."""
+        self.is_stopping = True
+        await self._idle.wait()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """ASGI."""
+        await self._enter(scope, receive, send)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -80,19 +104,27 @@ class Gate:
             return
         authorization, host = (headers.get(name, b"").decode("latin-1") for name in (b"authorization", b"host"))
         self._keys.check(authorization, (scope.get("client") or ("",))[0], host)
+        if self.is_stopping:
+            raise ApiError(503, "this endpoint is stopping", code="stopping", retry_after_s=5)
         if self.under_way >= self._limits.max_requests:
             raise ApiError(429, f"{self.under_way} requests are under way already", code="overloaded", retry_after_s=1)
         timeout_s.set(_timeout(headers.get(TIMEOUT_HEADER)))
         # No await between the check and this line: another request can't take the same place.
         self.under_way += 1
+        self._idle.clear()
         self._meters.under_way(self.under_way)
         try:
+            is_zipped = _is_zipped(headers)
             body = await self._read_body(headers, receive)
+            if is_zipped:
+                body = await asyncio.to_thread(_unzipped, body, self._limits.max_body_bytes)
             body_bytes.set(len(body))
             await self._app(scope, _replayed(body, receive), send)
         finally:
             self.under_way -= 1
             self._meters.under_way(self.under_way)
+            if not self.under_way:
+                self._idle.set()
 
     async def _read_body(self, headers: dict[bytes, bytes], receive: Any) -> bytes:
         """The whole body.
@@ -136,6 +168,40 @@ def _replayed(body: bytes, receive: Any) -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again
+
+
+def _is_zipped(headers: dict[bytes, bytes]) -> bool:
+    """Whether the body is gzip. Raises `ApiError` for any other encoding."""
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+    if encoding not in _PLAIN | _ZIPPED:
+        raise ApiError(
+            415, "the body has a Content-Encoding that isn't read here: send it as it is, or with gzip", code="not_gzip"
+        )
+    return encoding in _ZIPPED
+
+
+def _unzipped(body: bytes, most: int) -> bytes:
+    """The content of a gzip body. Raises `ApiError`; of a content beyond `most` bytes no more than these are unpacked."""
+    unpacking = zlib.decompressobj(_GZIP)
+    try:
+        content = unpacking.decompress(body, most + 1)
+    except zlib.error:
+        raise ApiError(400, "the body isn't gzip, as its Content-Encoding says", code="invalid_request") from None
+    if len(content) > most:
+        raise _too_long(most)
+    if not unpacking.eof or unpacking.unused_data:
+        raise ApiError(400, "the gzip body is cut off, or has more after its end", code="invalid_request")
+    return content
+
+
+def _with_cors(app: Any, origins: Sequence[str]) -> CORSMiddleware:
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "HEAD", "POST", "PUT"),
+        allow_headers=("Authorization", "Content-Type", "Content-Encoding", TIMEOUT_HEADER.decode()),
+        expose_headers=("Retry-After",),
+    )
 
 
 def _timeout(value: bytes | None) -> float | None:

@@ -51,6 +51,22 @@ class RequestBody(Body):
         )
 
 
+class ClientBody(RequestBody):
+    """A body in the format of OpenAI's clients.
+
+    These fields say who asks, or how a provider would file it: no answer depends on them, and nothing is stored.
+    """
+
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    request_id: str | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
 class ChatMessage(BaseModel):
     """A message. Further fields, such as OpenAI's `name` and `refusal`, are accepted: no reward depends on them."""
 

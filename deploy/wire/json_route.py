@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
+from deploy.errors import ApiError
 from deploy.models.work import off_loop
 
 DEEPEST = 100
@@ -19,6 +20,8 @@ DEEPEST = 100
 to be written at another."""
 
 
+_SHOWN = 80
+"""Characters of a header in an error: a client may have chosen any."""
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A JSON string. The closing quote is optional: else each of many unclosed quotes would be scanned to the body's end."""
 
@@ -31,9 +34,28 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Response:
-            return await handle(_JsonRequest(request.scope, request.receive))
+            read = _JsonRequest(request.scope, request.receive)
+            if await read.body():
+                _check_content_type(request.headers.get("content-type", ""))
+            return await handle(read)
 
         return handled
+
+
+def _check_content_type(header: str) -> None:
+    """Raise `ApiError` for a body that isn't said to be JSON: FastAPI would tell that its object is missing.
+
+    A browser sends text/plain for any page without asking first, so that is no JSON here.
+    """
+    kind, _, subtype = header.partition(";")[0].strip().lower().partition("/")
+    if kind != "application" or not (subtype == "json" or subtype.endswith("+json")):
+        given = f"is {header[:_SHOWN]}" if header else "is missing"
+        raise ApiError(
+            415,
+            f"the body's Content-Type {given}, and only application/json is read: with curl, -H 'Content-Type: "
+            "application/json'",
+            code="not_json",
+        )
 
 
 class _JsonRequest(Request):

@@ -19,13 +19,15 @@ STATUSES: Mapping[int, str] = {
     400: "what can't be judged, with the [reason](outcomes.md) as `code`; of a list the message names the item at fault",
     401: "no key, or none that is known",
     403: "no keys are set up here, and the client or its `Host` isn't this machine",
-    404: "no model, or no route, of this name",
+    404: "no model, or no route, of this name; of a route, with the nearest one",
+    405: "a method that the path doesn't take; `Allow` has those that it takes. HEAD is answered where GET is",
     408: "a body, or a head, that doesn't come in time",
     413: "a body or a conversation that can't fit, or a request that comes to more than one may",
+    415: "a body that isn't `application/json`, or is packed otherwise than with gzip",
     429: "too much under way at once: `Retry-After` says when to come again",
     431: "a head beyond 64 KiB",
     500: "the model was asked and gave no reward, or a mistake of Assay's own",
-    503: "a replica is being replaced, or nothing is ready yet; with `Retry-After`",
+    503: "a replica is being replaced, nothing is ready yet, or the endpoint stops; with `Retry-After`",
     504: "past the deadline, which a client may shorten with `X-Timeout-Seconds`",
 }
 _NOT_SHOWN = frozenset({"HTTPValidationError", "ValidationError"})

@@ -107,6 +107,7 @@ def test_every_route_and_the_batch_job_give_the_same_number(endpoint: str, tmp_p
         (pooled,) = post(endpoint, "/pooling", body)["data"]
         by_name = dict(zip(NAMES, pooled["data"][4:], strict=True))
         by_route[f"/pooling {path}"] = sum(model.weights.get(name, 0) * value for name, value in by_name.items())
+        by_route[f"/v1/embeddings {path}"] = post(endpoint, "/v1/embeddings", body)["data"][-1]["embedding"][-1]
         by_route[f"/classify {path}"] = post(endpoint, "/classify", body)["data"][0]["probs"][-1]
     by_route["/classify text"] = post(endpoint, "/classify", {"model": HEAD, "text": text})["meta_info"]["reward"]
     pair = {"queries": QUESTION[0]["content"], "documents": ["7"]}

@@ -26,7 +26,7 @@ from actors.reward_model import resolve_model
 from actors.scorers.calls import InProcess
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
-from deploy.app import build
+from deploy.app import build, resolve_models
 from deploy.models.service import ServedModel, Service
 from deploy.ray_serve import proxy
 from deploy.settings import EndpointSettings, LimitSettings
@@ -168,7 +168,7 @@ def deploy(
     """Deploy a built-in model on the fake engine with these settings, or change what is deployed to them."""
     model_settings = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
     settings = EndpointSettings.model_validate({"models": [model_settings], "ingresses": ingresses, "limits": limits or {}})
-    serve.run(build(settings, Keys(keys)), name="assay", route_prefix="/")
+    serve.run(build(settings, Keys(keys), resolve_models(settings)), name="assay", route_prefix="/")
 
 
 @contextmanager

@@ -37,6 +37,45 @@ const REASONS = {
   out_of_range: "the judge's verdict isn't on its scale",
 };
 
+/** What numbers of the table say with one family or one `aggregate` alone; all others are in MEANINGS. */
+const SPECIAL_MEANINGS = {
+  "math-process": {
+    product: "the probability that all steps are right: the product over them",
+    min: "the probability of the step that is least likely right",
+    last: "the probability that the last step is right",
+  },
+  "mean-variance": { reward_std: "how unsure the model is of the mean: the standard deviation of the reward" },
+  "five-class": { reward_std: "how far the ratings that it considers are apart: their standard deviation" },
+  "reward-anything": { rank: "its place in the judge's ranking, of which 1 is the best; the mean of all judgements" },
+  "win-rate": { reward_std: "how far the shares that it won against each other response are apart: their standard deviation" },
+  "bradley-terry": { reward_std: "how uncertain the reward is: its standard error" },
+};
+const MEANINGS = {
+  helpfulness: "how well it does what was asked",
+  correctness: "whether what it says is right and complete",
+  coherence: "how clear it is, and whether it agrees with itself",
+  complexity: "how much knowledge it takes to write it; more isn't better by itself",
+  verbosity: "how much it says beyond what was asked; more isn't better by itself",
+  score: "the grade that the judge gave it; the mean of all judgements",
+  margin: "how much better than the other one the judge found it: 2.5 is much better, −2.5 much worse",
+  win: "1 where the judge found it the better one, 0 where the other, 0.5 where neither; the mean of all judgements",
+  mean: "the mean of its ratings, or of its numbers by each principle",
+  min: "the least of its numbers by each principle",
+  diverging: "how far it is from the best other response, less how unsure the model is of both: above 0 they differ clearly",
+  reward_std: "how far the judgements are apart: the standard deviation of their rewards, 0 where all say the same",
+  judgements: "how many of the judge's texts about it had a verdict",
+  win_rate: "the share of its comparisons that it won, from 0 to 1; a tie is half a win",
+  losses: "how many of the other responses won against it",
+  agreement: "the share of judgements that say the same as most do: 1 where all agree",
+  both_orders: "how many others it was compared with twice, once shown before and once after them",
+  order_decided: "with how many of these another one won in each order, so that the order decided",
+  first_preferred: "with how many of these the one that was shown first won each time",
+};
+const AGGREGATES = {
+  "win-rate": "reward = win_rate",
+  "bradley-terry": "reward = how strongly it won its comparisons (Bradley-Terry)",
+};
+
 // ---- What is remembered while the tab is open
 
 function remembered(name) {
@@ -331,7 +370,7 @@ function show({ responses, ranking }, given, own, usage, seconds) {
   const results = [...ranking, ...others].map((at) => result(responses[at], at, given[at], scale));
   $("nothing").hidden = true;
   $("ranking").replaceChildren(...results);
-  $("scores").replaceChildren(...table(ranking, responses));
+  $("scores").replaceChildren(...table(ranking, responses, own));
   $("caption").textContent = `${own.id}, ${seconds.toFixed(2)} s, ${tokens(usage)}. Bars begin at 0. Range: ${own.range}.`;
   const best = ranking.length > 1 ? ` Best: ${letter(ranking[0])}, ${shown(rewards[0], scale.digits)}.` : "";
   tell(`${ranking.length} of ${count(responses.length, "response")} scored.${best}`);
@@ -397,15 +436,15 @@ function judgement(said, at) {
 }
 
 /** The named scores beside each other: a row for each, a column for each response, the best first. */
-function table(ranking, responses) {
+function table(ranking, responses, own) {
   const names = [...new Set(ranking.flatMap((at) => Object.keys(responses[at].scores)))];
   const alone = names.length === 1 && ranking.every((at) => responses[at].scores[names[0]] === responses[at].reward);
   if (!names.length || alone) return [];
-  const row = (own) => {
-    const values = ranking.map((at) => responses[at].scores[own]);
+  const row = (output) => {
+    const values = ranking.map((at) => responses[at].scores[output]);
     const digits = decimals(values.filter((value) => value !== undefined));
     const cells = values.map((value) => make("td", {}, value !== undefined && number(value, digits)));
-    return make("tr", {}, make("th", { scope: "row", text: own }), ...cells);
+    return make("tr", {}, make("th", { scope: "row", text: output }), ...cells);
   };
   const heads = ranking.map((at) => make("th", { scope: "col" }, make("span", { cls: "letter", text: letter(at) })));
   return [
@@ -415,7 +454,30 @@ function table(ranking, responses) {
       make("thead", {}, make("tr", {}, make("td"), ...heads)),
       make("tbody", {}, ...names.map(row)),
     ),
+    make("p", { cls: "formula", text: formula(own) }),
+    legend(names, own),
   ];
+}
+
+/** How the reward comes from the scores. */
+function formula({ weights, aggregate, kind }) {
+  if (AGGREGATES[aggregate]) return AGGREGATES[aggregate];
+  const terms = Object.entries(weights).filter(([, weight]) => weight);
+  if (!terms.length) return "reward = the least of the scores by each principle";
+  const sum = terms.map(([output, weight], at) => {
+    const sign = weight < 0 ? "− " : at ? "+ " : "";
+    const size = Math.abs(weight);
+    return `${sign}${size === 1 ? "" : `${Number(size.toPrecision(4))}\u00a0× `}${output}`;
+  });
+  return `reward = ${sum.join(" ")}${kind === "judge" ? ", the mean of all judgements" : ""}`;
+}
+
+/** What each of the scores says, in plain words: where a phone has no pointer to hover with, it can still be opened. */
+function legend(names, { family, kind, aggregate }) {
+  const other = kind === "judge" ? "a number that the judge's text gives by this name" : "an output of the model by this name";
+  const known = { ...MEANINGS, ...SPECIAL_MEANINGS[family], ...SPECIAL_MEANINGS[aggregate] };
+  const entries = names.flatMap((output) => [make("dt", { text: output }), make("dd", { text: known[output] ?? other })]);
+  return make("details", { cls: "legend" }, make("summary", { text: "What these numbers say" }), make("dl", {}, ...entries));
 }
 
 // ---- JSON and curl

@@ -125,7 +125,7 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
     assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings"])
 def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
     turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]
     assert error(post(app, path, {"model": HEAD, "messages": turns}), 400)["code"] == "no_principles"
@@ -149,7 +149,7 @@ def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) ->
     ]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings"])
 def test_a_head_has_one_answer_for_one_response(app: Any, path: str) -> None:
     turns = [turn for turn in COMPARED if turn["role"] != "principle"]
     found = error(post(app, path, {"model": HEAD, "messages": turns}), 400)
@@ -186,7 +186,7 @@ def test_a_judge_that_draws_its_orders_writes_about_one_response_here() -> None:
         one.close()
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings"])
 def test_an_answer_to_nothing_has_no_number(path: str) -> None:
     """As in batch: no reward model was trained to judge one. Of a family that would render it."""
     alone, one = ANSWERED[1:], scorer("tiny-scalar")
@@ -399,6 +399,7 @@ NOTHING = {
     "/v1/rewards": ({"conversations": [{"messages": ANSWERED}]}, {"trace": None, "activation": None}),
     "/pooling": ({"messages": ANSWERED}, {"add_special_tokens": None, "chat_template": None, "padding": False}),
     "/classify": ({"messages": ANSWERED}, {"text": None, "rid": None, "continue_final_message": False, "image_data": None}),
+    "/v1/embeddings": ({"messages": ANSWERED}, {"dimensions": None, "encoding_format": "float", "priority": 0}),
     "/score": ({"data_1": "a", "data_2": "b"}, {"queries": None, "documents": None, "max_tokens_per_doc": 0}),
     "/rerank": (  # langchain-cohere's, whose `rerank` sends what isn't given as null
         {"query": "a", "documents": ["b", "c"]},
@@ -466,6 +467,35 @@ def test_no_turn_in_a_judges_role_is_lost(app: Any, messages: list[Any]) -> None
     assert error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": messages}), 400)["param"] == "messages"
     body = {"model": JUDGE, "conversations": [{"messages": messages}]}
     assert error(post(app, "/v1/rewards", body), 400)["param"] == "messages"
+
+
+WHO = {
+    "user": "somebody",
+    "safety_identifier": "a",
+    "prompt_cache_key": "b",
+    "prompt_cache_retention": "24h",
+    "store": True,
+    "service_tier": "flex",
+    "metadata": {"run": "7"},
+}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings", "/score", "/rerank"])
+def test_who_asks_changes_no_answer(app: Any, path: str) -> None:
+    body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0])}
+    answers = [post(app, path, {**body, **more}) for more in ({}, WHO)]
+    assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
+    without, with_ = (without_its_name(answer.json()) for answer in answers)
+    assert with_ == without
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_head_has_one_reward_however_many_are_asked_for(app: Any, stream: bool) -> None:
+    body = {"model": HEAD, "messages": ANSWERED, "stream": stream}
+    found = error(post(app, "/v1/chat/completions", {**body, "n": 4}), 400)
+    assert found["param"] == "n"
+    assert found["message"] == f"{HEAD} is read from a reward head, and has one reward for a response: n can only be 1"
+    assert post(app, "/v1/chat/completions", {**body, "n": 1}).status_code == 200
 
 
 def test_a_stream_that_cant_begin_is_an_error(app: Any) -> None:
@@ -542,6 +572,31 @@ def test_classify_gives_the_reward_unless_an_activation_is_asked_for(app: Any, t
     (activated,) = post(app, "/classify", {**body, "activation": True}).json()["data"]
     assert sum(activated["probs"]) == pytest.approx(1.0)
     assert activated["num_classes"] == 9
+
+
+def test_embeddings_are_the_reward_for_clients_that_read_the_last_number(app: Any, truth: dict[str, Any]) -> None:
+    body = {"model": HEAD, "messages": ANSWERED}
+    answer = post(app, "/v1/embeddings", body).json()
+    (own,) = answer["data"]
+    assert own == {"index": 0, "object": "embedding", "embedding": [truth["reward"]], "scores": truth["scores"]}
+    assert answer["usage"]["prompt_tokens"] == truth["prompt_tokens"]
+    (activated,) = post(app, "/v1/embeddings", {**body, "use_activation": True}).json()["data"]
+    assert sum(activated["embedding"]) == pytest.approx(1.0)
+    assert error(post(app, "/v1/embeddings", {**body, "dimensions": 1}), 400)["param"] == "dimensions"
+    assert error(post(app, "/v1/embeddings", {"model": JUDGE, "input": "a"}), 400)
+
+
+def test_openais_client_reads_rewards_as_embeddings(app: Any) -> None:
+    """It asks for base64 unless it is told otherwise."""
+    expected = [one["data"][4:] for one in post(app, "/pooling", {"model": HEAD, "input": ["a", "b"]}).json()["data"]]
+    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as own:
+        for how in ({}, {"encoding_format": "float"}):
+            found: Any = own.embeddings.create(model=HEAD, input=["a", "b"], **cast(Any, how)).data
+            assert [len(one.embedding) for one in found] == [1, 1]
+            weights = resolve_model(ModelSettings(model=HEAD), RenderSettings()).weights
+            for one, outputs in zip(found, expected, strict=True):
+                reward = sum(weights.get(name, 0) * value for name, value in zip(NAMES, outputs, strict=True))
+                assert one.embedding[0] == pytest.approx(reward, abs=1e-5)
 
 
 def test_sglangs_classify_is_told_by_its_body(app: Any) -> None:

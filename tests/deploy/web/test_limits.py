@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ import pytest
 from actors.errors import SettingsError
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings
+from deploy.errors import ApiError
 from deploy.settings import AccessSettings, LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys, check_reach, read_keys
+from deploy.web.limits import _unzipped
 from tests.support.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}
@@ -125,6 +129,76 @@ def test_more_items_than_allowed_are_too_large(address: str) -> None:
     several = {"conversations": [{"messages": ANSWERED[:1], "responses": ["7"] * 9}]}
     assert httpx.post(f"{address}/v1/rewards", json=several).status_code == 413
     assert httpx.post(f"{address}/pooling", json={"input": ["a"] * 9}).status_code == 413
+
+
+# Encodings and types.
+
+
+def zipped(address: str, content: bytes, encoding: str = "gzip") -> httpx.Response:
+    headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+    return httpx.post(f"{address}/v1/rewards", content=content, headers=headers, timeout=20)
+
+
+def test_a_gzip_body_is_read_as_what_it_holds(address: str) -> None:
+    plain = httpx.post(f"{address}/v1/rewards", json=BODY).json()["data"]
+    for encoding in ("gzip", "GZIP", "x-gzip"):
+        assert zipped(address, gzip.compress(json.dumps(BODY).encode()), encoding).json()["data"] == plain
+    assert zipped(address, json.dumps(BODY).encode(), "identity").json()["data"] == plain
+
+
+def test_what_a_gzip_body_holds_may_be_as_long_as_the_limit_and_no_longer(address: str) -> None:
+    body = json.dumps(BODY).encode()
+    padding = LIMITS.max_body_bytes - len(body)
+    assert zipped(address, gzip.compress(body + b" " * padding)).status_code == 200
+    assert code(zipped(address, gzip.compress(body + b" " * (padding + 1)))) == (413, "body_too_long")
+
+
+def test_a_bomb_isnt_unpacked() -> None:
+    bomb = gzip.compress(bytes(200 * 2**20), 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError) as refused:
+            _unzipped(bomb, 2**20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused.value.status == 413
+    assert peak < 8 * 2**20
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{}", gzip.compress(b"{}")[:-4], gzip.compress(b"{}") + b"more", gzip.compress(b"{}")[:-8] + bytes(8), b""],
+    ids=["plain", "cut off", "more", "another checksum", "nothing"],
+)
+def test_gzip_that_is_broken_is_the_clients_mistake(address: str, content: bytes) -> None:
+    answer = zipped(address, content)
+    assert code(answer) == (400, "invalid_request")
+    assert "gzip" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "gzip, gzip"])
+def test_another_encoding_is_told_which_are_read(address: str, encoding: str) -> None:
+    answer = zipped(address, b"{}", encoding)
+    assert code(answer) == (415, "not_gzip")
+    assert answer.json()["error"]["message"].endswith("send it as it is, or with gzip")
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "application/jsonl", "json", ""])
+@pytest.mark.parametrize("path", ["/v1/rewards", "/v1/chat/completions", "/classify"])
+def test_a_body_of_another_type_is_told_which_is_read(address: str, path: str, kind: str) -> None:
+    headers = {"Content-Type": kind} if kind else {}
+    answer = httpx.post(f"{address}{path}", content=json.dumps(BODY).encode(), headers=headers)
+    assert code(answer) == (415, "not_json")
+    message = answer.json()["error"]["message"]
+    assert "application/json" in message
+    assert kind in message
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.assay+json"])
+def test_json_has_several_names(address: str, kind: str) -> None:
+    content = json.dumps(BODY).encode()
+    assert httpx.post(f"{address}/v1/rewards", content=content, headers={"Content-Type": kind}).status_code == 200
 
 
 # Load and deadlines.
@@ -293,7 +367,7 @@ def test_no_page_of_another_site_may_ask(quick: OnlineScorer) -> None:
             return await own.options("/v1/rewards", headers={"Access-Control-Request-Method": "POST"})
 
     answer = asyncio.run(asked())
-    assert answer.status_code == 405
+    assert answer.status_code == 204
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
@@ -312,3 +386,29 @@ def test_a_client_that_leaves_frees_its_place(slow: OnlineScorer) -> None:
             one.sendall(head(len(content)) + content[:-5])
             wait(lambda: app.under_way == 1)
         wait(lambda: app.under_way == 0)
+
+
+def test_an_endpoint_that_stops_finishes_what_it_has_and_takes_nothing_more() -> None:
+    one = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"latency_s": 0.5}))
+    app = application([one], LIMITS)
+
+    async def stop() -> list[httpx.Response]:
+        async with client(app) as own:
+            asked = asyncio.create_task(own.post("/v1/rewards", json=BODY))
+            await asyncio.to_thread(wait, lambda: app.under_way)
+            drained = asyncio.create_task(app.drain())
+            await asyncio.sleep(0)
+            late = await own.post("/v1/rewards", json=BODY)
+            assert not drained.done()
+            answers = [late, await asked, await own.get("/health")]
+            await drained
+            return answers
+
+    late, asked, health = asyncio.run(stop())
+    one.close()
+    assert code(late) == (503, "stopping")
+    assert (asked.status_code, health.status_code) == (200, 200)
+
+
+def test_an_idle_endpoint_stops_at_once(quick: OnlineScorer) -> None:
+    asyncio.run(asyncio.wait_for(application([quick], LIMITS).drain(), 5))

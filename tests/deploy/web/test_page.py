@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -180,6 +181,43 @@ def test_the_example_is_scored_as_the_endpoint_says(page: Page, endpoint: str) -
     assert page.locator(".rank").all_text_contents() == ["1.", "2.", "3."]
     shown = [float(one.get_attribute("value") or "") for one in page.locator("tbody tr").first.locator("data").all()]
     assert shown == [one["scores"]["helpfulness"] for one in ranked]
+
+
+def test_the_formula_makes_the_rewards_of_the_scores(page: Page, endpoint: str) -> None:
+    """Read as a person reads it: signs, weights, names."""
+    score(page)
+    text = page.locator(".formula").text_content() or ""
+    terms = re.findall(r"([−+]?) ?([\d.]+)\u00a0× (\w+)", text.removeprefix("reward = "))
+    assert len(terms) == 5
+    weights = {name: float(weight) * (-1 if sign == "−" else 1) for sign, weight, name in terms}
+    for one in posted(page, endpoint, HEAD, EXAMPLE)["responses"]:
+        made = sum(weights[name] * value for name, value in one["scores"].items())
+        assert one["reward"] == pytest.approx(made, abs=1e-3)
+
+
+@pytest.mark.parametrize("model", [HEAD, JUDGE, BY_PRINCIPLE])
+def test_every_number_of_the_table_is_explained(visit: Callable[..., Page], endpoint: str, model: str) -> None:
+    page = visit(endpoint, viewport={"width": 360, "height": 740}, has_touch=True)
+    page.get_by_label("Model").select_option(model)
+    score(page)
+    names = page.locator("#scores tbody th").all_text_contents()
+    assert names
+    page.get_by_text("What these numbers say").tap()
+    legend = page.locator(".legend")
+    assert legend.locator("dt").all_text_contents() == names
+    for meaning in legend.locator("dd").all():
+        expect(meaning).to_be_visible()
+        assert "by this name" not in (meaning.text_content() or "")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_judges_reward_is_the_mean_of_its_judgements(page: Page, endpoint: str) -> None:
+    page.get_by_label("Model").select_option(JUDGE)
+    score(page)
+    expect(page.locator(".formula")).to_have_text("reward = score, the mean of all judgements")
+    for one in posted(page, endpoint, JUDGE, EXAMPLE)["responses"]:
+        assert one["reward"] == pytest.approx(one["scores"]["score"])
+        assert one["reward"] == pytest.approx(sum(one["votes"]) / len(one["votes"]))
 
 
 def test_bars_begin_at_a_common_zero(visit: Callable[..., Page], endpoint: str) -> None:
