@@ -58,7 +58,11 @@ def build(settings: type[S], flat: Mapping[str, Any], spell: Callable[[str], str
 
     def spell_place(place: Place) -> str:
         depth = next((depth for depth, step in enumerate(place) if _is_leaf(by_name.get(str(step)), place, depth)), None)
-        return "" if depth is None else path((spell(str(place[depth])), *place[depth + 1 :]))
+        if depth is None:
+            return ""
+        name, inner = str(place[depth]), place[depth + 1 :]
+        file = flat.get(name) if inner else None  # a rubric's settings are in the file whose path was given
+        return f"{spell(name)} {file}: {path(inner)}" if isinstance(file, str) else path((spell(name), *inner))
 
     _refuse_credentials(flat)
     unknown = [f"{name} is unknown; {alternatives(name, by_name)}" for name in sorted(flat.keys() - by_name.keys())]

@@ -208,7 +208,7 @@ def test_an_ensemble_with_suspects(tmp_path: Path) -> None:
 
 def test_an_interruption(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(600)))
-    command = ("score", corpus, tmp_path / "out", *FAKE, "--part-rows", 20, "--engine-args", "delay_s=0.02")
+    command = ("score", corpus, tmp_path / "out", *FAKE, "--part-rows", 20, "--engine-args", "latency_s=0.05", "--max-in-flight", 16)
     with running(*command) as driver:
         wait_until(lambda: len(parts_of(tmp_path / "out")) > 2, driver)
         driver.send_signal(signal.SIGINT)
