@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import pyarrow.compute as pc
+
 from actors.errors import SettingsError
 from pipelines.estimate.cost import EngineSpeed
 from pipelines.runtime.progress import Silent
-from pipelines.runtime.run_timing import RunWork, read_run_work
-from pipelines.scored_corpus.parts import Parts
+from pipelines.runtime.run_timing import read_session_notes
+from pipelines.scored_corpus.columns import PROMPT_TOKENS
+from pipelines.scored_corpus.parts import Parts, read_table
 from pipelines.scoring import score_corpus
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.run_settings import ScoreSettings
@@ -24,12 +27,10 @@ def probe_speed(settings: PlanSettings, notify: Callable[[str], None]) -> Engine
     notify(
         f"--probe: starting an engine and scoring the first {MOST_ROWS} rows, which ends {MOST_S:.0f} s after its first part"
     )
-    clock = _ProbeClock(notify)
     with tempfile.TemporaryDirectory(prefix="assay-probe-") as folder:
         with suppress(_Enough):
-            score_corpus.score(_probe_run(settings, folder), clock)
-        work = read_run_work(Parts(folder))
-    return _speed(clock, work)
+            score_corpus.score(_probe_run(settings, folder), _ProbeClock(notify))
+        return _speed(Parts(folder), settings.prefix)
 
 
 def _probe_run(settings: PlanSettings, folder: str) -> ScoreSettings:
@@ -44,17 +45,20 @@ def _probe_run(settings: PlanSettings, folder: str) -> ScoreSettings:
     )
 
 
-def _speed(clock: "_ProbeClock", work: RunWork) -> EngineSpeed:
-    if not clock.tokens or not work.working:
-        why = work.why or "none of their responses was accepted"
+def _speed(parts: Parts, prefix: str) -> EngineSpeed:
+    """The speed by all parts that were committed, also those that weren't reported before the end."""
+    committed = parts.listing()
+    responses = sum(part.counts.responses for part in committed)
+    tables = (read_table(parts.path(part)) for part in committed)
+    tokens = sum(pc.sum(table.column(prefix + PROMPT_TOKENS)).as_py() or 0 for table in tables)
+    note = next(filter(None, read_session_notes(parts).values()), None)
+    if not tokens or note is None:
         raise SettingsError(
-            f"--probe: the first {MOST_ROWS} rows don't tell how fast an engine is: {why}; give --tokens-per-s"
+            f"--probe: none of the first {MOST_ROWS} rows was accepted, so they tell no speed; --tokens-per-s can"
         )
-    source = (
-        f"measured by --probe on this machine: {clock.tokens:,} tokens of {clock.responses:,} responses in "
-        f"{work.working:,.1f} s"
-    )
-    return EngineSpeed(clock.tokens / work.working, None, source, start_s=work.start)
+    seconds = note["seconds"] - note["starting"]
+    source = f"measured by --probe on this machine: {tokens:,} tokens of {responses:,} responses in {seconds:,.1f} s"
+    return EngineSpeed(tokens / seconds, None, source, start_s=note["starting"])
 
 
 class _Enough(Exception):
@@ -62,13 +66,11 @@ class _Enough(Exception):
 
 
 class _ProbeClock(Silent):
-    """Counts what is scored, and ends the run when its time is over."""
+    """Ends the run when its time is over."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
         self._first_at: float | None = None
-        self.responses = 0
-        self.tokens = 0
 
     def noted(self, text: str) -> None:
         """See `Progress`."""
@@ -78,7 +80,5 @@ class _ProbeClock(Silent):
         """See `Progress`. Raises `_Enough`."""
         now = time.monotonic()
         self._first_at = self._first_at or now
-        self.responses += part["scored"] + part["rejected"] + part["failed"]
-        self.tokens += part["tokens"]
         if now - self._first_at >= MOST_S:
             raise _Enough

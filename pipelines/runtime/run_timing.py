@@ -113,11 +113,10 @@ def time_session(
 
 def read_run_work(parts: Parts) -> RunWork:
     """The work of all sessions of a run, from their notes."""
-    folder, ending = parts.sessions_folder, parts.note_name("", ".json")
-    names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
-    read = {name: _note(folder.read(name)) for name in names}
+    read = read_session_notes(parts)
     if unreadable := [name for name, note in read.items() if note is None]:
-        return RunWork(why=f"a session's note can't be read ({folder.file(unreadable[0])}): its duration is unknown")
+        path = parts.sessions_folder.file(unreadable[0])
+        return RunWork(why=f"a session's note can't be read ({path}): its duration is unknown")
     notes = [note for note in read.values() if note is not None]
     part_count, noted_parts = len(parts.listing()), sum(note["parts"] for note in notes)
     if noted_parts < part_count:
@@ -137,6 +136,13 @@ def read_run_work(parts: Parts) -> RunWork:
         if None in gpus or None in starting
         else sum((note["seconds"] - note["starting"]) * note["gpus"] for note in notes) / 3600,
     )
+
+
+def read_session_notes(parts: Parts) -> dict[str, dict[str, Any] | None]:
+    """The notes of a run's sessions, by file name, in their order; None for one that can't be read."""
+    folder, ending = parts.sessions_folder, parts.note_name("", ".json")
+    names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
+    return {name: _note(folder.read(name)) for name in names}
 
 
 def _planned_engines(settings: JudgingSettings) -> int | None:

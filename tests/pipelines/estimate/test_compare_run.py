@@ -44,10 +44,10 @@ def test_the_manifest_compares_plan_and_fact(tmp_path: Path, corpus: Path) -> No
     exact = {"tokens": found.prompt_tokens, "rows": 302, "responses": 302, "rejected": 2, "truncated": 0}
     for name, fact in exact.items():
         assert plan[name] == {"planned": fact, "low": fact, "high": fact, "fact": fact, "within": True}
-    wall = plan["wall_s"]
-    assert wall["planned"] == pytest.approx(found.prompt_tokens * 1000)
-    assert (wall["fact"], wall["within"]) == (manifest.summary["work"]["seconds"], False)
-    assert 0 < wall["fact"] < 600
+    time, work = plan["work_s"], manifest.summary["work"]
+    assert time["planned"] == pytest.approx(found.prompt_tokens * 1000)
+    assert (time["fact"], time["within"]) == (work["seconds"] - work["starting"], False)
+    assert 0 < time["fact"] < work["seconds"] < 600
     for name in ("gpu_hours", "cost"):
         assert (plan[name]["fact"], plan[name]["within"], plan[name]["why"]) == (None, None, "it ran without GPUs")
 
@@ -70,9 +70,9 @@ def test_a_run_that_goes_on_has_the_time_of_all_its_sessions_or_none(tmp_path: P
     session, *_ = sorted((tmp_path / "out" / "sessions").iterdir())
     session.unlink()  # as if it had been killed
     third = score(settings(corpus, tmp_path / "out", plan=str(path)))
-    assert third.plan["wall_s"]["fact"] is None
-    assert third.plan["wall_s"]["within"] is None
-    assert "a session was killed" in third.plan["wall_s"]["why"]
+    assert third.plan["work_s"]["fact"] is None
+    assert third.plan["work_s"]["within"] is None
+    assert "a session was killed" in third.plan["work_s"]["why"]
     assert third.plan["tokens"]["within"]
 
 
@@ -116,24 +116,30 @@ def test_what_is_no_plan(tmp_path: Path, corpus: Path, text: str, message: str) 
         score(settings(corpus, tmp_path / "out", plan=str(tmp_path / "none.json")))
 
 
-def test_gpus_that_were_used_are_compared() -> None:
+WORK = RunWork(seconds=111.0, starting=100.0, engines=2, gpu_hours=4.0, working_gpu_hours=2.5)
+
+
+def test_gpus_that_were_used_are_compared_without_the_start_of_their_engines() -> None:
     plan: dict[str, Any] = {
         name: {"value": 10.0, "low": 8.0, "high": 12.0} for name in ("tokens", "rows", "responses", "rejected", "truncated")
     }
     plan |= {"written_tokens": {"value": 5.0, "low": 1.0, "high": 9.0}, "work_s": plan["tokens"], "start_s": 100.0}
     plan |= {"gpu_hours": {"value": 2.0, "low": 1.0, "high": 3.0}, "cost": {"value": 4.0, "low": 2.0, "high": 6.0}}
     summary = Summary(10, 10, 9, 1, 0, 0, 11, {}, {}, completion_tokens=20)
-    found = compare_with_estimate({**plan, "gpu_price": 2.0}, summary, RunWork(seconds=111.0, engines=2, gpu_hours=4.0))
+    found = compare_with_estimate({**plan, "gpu_price": 2.0}, summary, WORK)
     assert found["tokens"] == {"planned": 10, "low": 8, "high": 12, "fact": 11, "within": True}
-    assert (found["wall_s"]["planned"], found["wall_s"]["within"]) == (110, True)
-    assert (found["gpu_hours"]["fact"], found["gpu_hours"]["within"]) == (4, False)
-    assert (found["cost"]["fact"], found["cost"]["within"]) == (8, False)
+    assert (found["work_s"]["planned"], found["work_s"]["fact"], found["work_s"]["within"]) == (10, 11, True)
+    assert (found["gpu_hours"]["fact"], found["gpu_hours"]["within"]) == (2.5, True)
+    assert (found["cost"]["fact"], found["cost"]["within"]) == (5, True)
     assert found["written_tokens"]["within"] is False
     unknown = compare_with_estimate(
         {**plan, "work_s": None, "gpu_hours": None, "gpu_price": None}, summary, RunWork(why="nobody knows")
     )
-    assert unknown["wall_s"]["why"] == unknown["gpu_hours"]["why"] == "not in the plan, which had no throughput"
+    assert unknown["work_s"]["why"] == unknown["gpu_hours"]["why"] == "not in the plan, which had no throughput"
     assert "cost" not in unknown
+    of_cpus = compare_with_estimate({**plan, "cpus": 2, "gpu_hours": None, "gpu_price": None}, summary, WORK)
+    assert of_cpus["work_s"]["within"]
+    assert "gpu_hours" not in of_cpus
 
 
 @pytest.mark.long

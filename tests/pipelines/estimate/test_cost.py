@@ -13,7 +13,7 @@ from actors.capacity.sizes import SIZES
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
-from pipelines.estimate.cost import Bill, CostBasis, bill
+from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
 from pipelines.estimate.intervals import Estimate
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
 
@@ -187,3 +187,48 @@ def test_a_run_whose_engines_were_laid_out_otherwise_doesnt_say_how_fast_it_is(t
 def test_a_run_that_read_nothing_doesnt_say_it(tmp_path: Path, head: RewardModel) -> None:
     with pytest.raises(SettingsError, match="read no tokens"):
         billed(head, like=earlier(tmp_path / "run", IDENTITY, WORK, prompt_tokens=0))
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    manager = "ray._private.accelerators.NvidiaGPUAcceleratorManager.get_current_node_num_accelerators"
+    monkeypatch.setattr(manager, staticmethod(lambda: gpus))
+
+
+def test_a_machine_without_gpus_is_billed_in_cpu_hours_and_one_with_them_in_theirs(
+    head: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, gpus=0)
+    on_cpus = billed(head, layout=None, known=False, tokens_per_s=10_000)
+    assert (on_cpus.cpus, on_cpus.gpus, on_cpus.gpu_hours, on_cpus.least_s) == (4, 0, None, None)
+    assert on_cpus.cpu_hours is not None
+    assert on_cpus.cpu_hours.value == pytest.approx(1e9 / 10_000 * 4 / 3600)
+    for options in ({"gpus": 16}, {"gpu_price": 2.0}):
+        assert billed(head, tokens_per_s=10_000, **options).cpus is None, "whoever names GPUs plans for some"
+    assert billed(head).cpus is None, "a published speed is a GPU's"
+    machine(monkeypatch, gpus=1)
+    on_gpus = billed(head, layout=None, known=False, tokens_per_s=10_000)
+    assert (on_gpus.cpus, on_gpus.cpu_hours, on_gpus.gpus) == (None, None, 1)
+    assert on_gpus.gpu_hours is not None
+
+
+@pytest.mark.parametrize(("gpu_hours", "cpus"), [(0.0, 4), (1.0, None)])
+def test_an_earlier_run_says_what_it_ran_on(
+    tmp_path: Path, head: RewardModel, monkeypatch: pytest.MonkeyPatch, gpu_hours: float, cpus: int | None
+) -> None:
+    machine(monkeypatch, gpus=0)
+    folder = earlier(tmp_path / "run", IDENTITY, WORK | {"gpu_hours": gpu_hours})
+    assert billed(head, like=folder).cpus == cpus
+
+
+def test_a_speed_that_was_measured_here_goes_before_a_published_one(head: RewardModel) -> None:
+    speed = EngineSpeed(500.0, None, "measured by --probe")
+    ground = CostBasis(head, IDENTITY, CardSettings(), LAYOUT, LARGE)
+    measured = bill(TOKENS, ground, BillSettings(probe=True, gpus=16), speed)
+    assert measured.speed == speed
+    assert measured.work_s is not None
+    assert measured.work_s.value == pytest.approx(1e9 / 500)
+    for options in ({"tokens_per_s": 5.0}, {"like": "nowhere"}):
+        with pytest.raises(SettingsError, match="give one of the three"):
+            billed(head, probe=True, **options)

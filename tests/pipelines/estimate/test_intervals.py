@@ -198,3 +198,13 @@ def test_students_t() -> None:
 )
 def test_how_many_blocks_may_have_any(blocks: int, drawn_blocks: int, having: int, least: int, most: int) -> None:
     assert list(having_bounds(blocks, drawn_blocks, having)) == pytest.approx([least, most], rel=1e-3)
+
+
+@pytest.mark.parametrize("blocks", [20, 1000])
+def test_equal_blocks_are_certain_only_if_all_were_sampled(blocks: int) -> None:
+    values = np.full((20, 2), [50.0, 0.0])
+    of = Stratum.of(blocks, values, np.full(20, 8.0), blocks * 8.0, amounts=1, in_part=False)
+    tokens = totals([of], ["tokens"], {"rejected": "tokens"})["tokens"]
+    assert tokens.value == pytest.approx(50.0 * blocks)
+    assert tokens.is_exact is (blocks == 20)
+    assert (tokens.low < tokens.value < tokens.high) is (blocks != 20)
