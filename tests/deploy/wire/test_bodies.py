@@ -30,6 +30,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"model": HEAD, "messages": ANSWERED},
     "/pooling": {"model": HEAD, "input": "a"},
     "/classify": {"model": HEAD, "input": "a"},
+    "/v1/embeddings": {"model": HEAD, "input": "a"},
     "/score": _SCORED,
     "/v1/score": _SCORED,
     "/rerank": _PAIR,
