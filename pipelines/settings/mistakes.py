@@ -37,7 +37,7 @@ PATTERNS: Mapping[str, str] = {
     r"^[A-Za-z_]\w*$": "must be letters, digits and _, without a digit first",
     r"^[A-Za-z_]\w*$|^$": "must be letters, digits and _, without a digit first, or empty",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "must be the letters A to Z, digits and _, without a digit first",
-    r"^(\*|https?://[^/\s]+)$": "must be * or an origin such as https://app.example.com, without a path",
+    r"^(\*|https?://[^/\s]+)$": "must be an origin, https://HOST or https://HOST:PORT without a path, or * for all",
     r"^[^:/\s\[\]]+$": "must be a host's name alone, without a scheme, port or path",
 }
 """What the patterns of settings allow."""

@@ -23,7 +23,7 @@ BODY = {"conversations": [{"messages": QUESTION, "responses": ["7", "9"]}]}
         (["--model", "tiny-attributes", "--max-model-len", "99999999"], "--max-model-len 99999999 is more than"),
         (["--model", "tiny-attributes", "--engine-args", "max_num_seq=3"], "did you mean 'max_num_seqs'"),
         (["--model", "tiny-attributes", "--engine-args", "dtype=half"], "engine_args can't hold 'dtype'"),
-        (["--model", "tiny-attributes", "--cors-origins", "labels.example.com"], "cors_origins"),
+        (["--model", "tiny-attributes", "--cors-origins", "labels.example.com"], "must be an origin, https://HOST"),
     ],
 )
 def test_a_mistake_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch, options: list[str], message: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,15 @@ import psutil
 import pytest
 
 from actors.engine.admission import Admission
-from actors.engine.engine_arguments import OURS, check_arguments, cpu_shares, engine_arguments
+from actors.engine.engine_arguments import (
+    OURS,
+    _installed_source,
+    check_arguments,
+    check_installed,
+    cpu_shares,
+    engine_arguments,
+    fields_in,
+)
 from actors.engine.error_log import ErrorLog
 from actors.engine.protocol import Generation, Pooled, Sampling, Task
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
@@ -296,6 +305,21 @@ def test_a_stream_is_read_beside_a_busy_engine(judge_engine: "VllmEngine") -> No
 def test_unknown_engine_arguments_are_named_with_what_is_close(classifier: Path) -> None:
     message = refusal(classifier, Task.CLASSIFY, engine_args={"gpu_memory_utilisation": 0.5})
     assert message.index("'gpu_memory_utilisation'") < message.index("'gpu_memory_utilization'")
+
+
+def test_the_names_in_vllms_source_are_those_of_its_dataclass() -> None:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    source = _installed_source()
+    assert source is not None
+    assert fields_in(source.read_text(encoding="utf-8")) == {field.name for field in fields(AsyncEngineArgs)}
+
+
+def test_an_engine_argument_is_refused_before_vllm_is_imported() -> None:
+    check_installed(EngineSettings(engine_args={"max_num_seqs": 3}))
+    check_installed(EngineSettings(engine="fake", engine_args={"latency_s": 3}))
+    with pytest.raises(SettingsError, match="'max_num_seq', which vLLM doesn't know"):
+        check_installed(EngineSettings(engine_args={"max_num_seq": 3}))
 
 
 @pytest.mark.parametrize("name", OURS)
