@@ -169,7 +169,7 @@ def test_our_line_of_the_guide_with_its_progress_as_it_comes(tmp_path: Path) -> 
     assert line == "assay submit recipe.yaml --address http://HEAD:8265"
     recipe(tmp_path, SLOW, filter={"scored": "scored", "output": "kept", "keep": "reward >= 0"})
     with following(tmp_path) as submitted:
-        submitted.until(r"starting the engines\n +\d?\d%  ")
+        submitted.until(r"waiting for the first part\n +\d?\d%  ")
         assert job(submitted.job)["status"] == "RUNNING"
         assert submitted.ended() == 0, submitted.out + submitted.err
     assert f"corpus.jsonl is {tmp_path}/corpus.jsonl, which every node must see" in submitted.err
@@ -190,7 +190,7 @@ def test_the_log_is_whole_though_the_connection_goes_silent_and_breaks(tmp_path:
     ):
         submitted.until("starting the engines")
         wire.freeze()
-        submitted.until(r"engines\n +\d?\d%  ")
+        submitted.until(r"first part\n +\d?\d%  ")
         wait_until(lambda: wire.cut() > 0, psutil.Process(submitted.process.pid))
         assert submitted.ended() == 0, submitted.out + submitted.err
     assert wire.held_back
