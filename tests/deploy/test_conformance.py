@@ -217,12 +217,14 @@ def test_curator_and_camel_read_the_scores(client: openai.OpenAI, endpoint: str)
         assert list(scores) == NAMES
 
 
-def test_verl_reads_the_last_probability(endpoint: str) -> None:
-    """Its reward loop posts a rendered prompt, and takes `data[-1]["probs"][-1]`."""
+def test_verl_reads_the_last_number(endpoint: str) -> None:
+    """Its reward loop posts a rendered prompt, and takes `data[-1]["probs"][-1]`, or `data[-1]["embedding"][-1]`."""
     model = resolve_model(ModelSettings(model=HEAD), RenderSettings())
     text = model.family.text(Question((Message(Role.USER, QUESTION[0]["content"]),), ("7",), (0,)), lambda *_, **__: "")
     output = post(endpoint, "/classify", {"model": HEAD, "input": text, "activation": False})
     assert output["data"][-1]["probs"][-1] == pytest.approx(truth(endpoint)["reward"], abs=SAME)
+    output = post(endpoint, "/v1/embeddings", {"model": HEAD, "input": text})  # where its engine is SGLang
+    assert output["data"][-1]["embedding"][-1] == pytest.approx(truth(endpoint)["reward"], abs=SAME)
 
 
 # GenRM clients.
