@@ -455,4 +455,18 @@ DEFECTS = (
         '[{"index": rank, "relevance_score": rewards[at], **_document(body, at)} for rank, at in enumerate(best)]',
         "tests/deploy/api/test_routes.py::test_score_and_rerank_are_the_rewards_of_answers",
     ),
+    Defect(
+        "a tie counts as a win in RM-Bench",
+        "pipelines/evaluation/benchmarks/rm_bench.py",
+        "float(better > worse)",
+        "float(better >= worse)",
+        "tests/pipelines/evaluation/benchmarks/test_rm_bench.py::test_equal_rewards_of_both_sides_are_no_win_and_counted",
+    ),
+    Defect(
+        "a missing reward is graded as wrong",
+        "pipelines/evaluation/benchmark.py",
+        'raise Ungraded(item.missing.get(name, f"there is no response {name}"))',
+        'return float("nan")',
+        "tests/pipelines/evaluation/test_evaluate_corpus.py::test_every_item_is_graded_or_listed_with_its_reason",
+    ),
 )
