@@ -1,5 +1,6 @@
 """The command `evaluate`."""
 
+import functools
 import json
 import tempfile
 from collections.abc import Sequence
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actors.errors import GateFailed
-from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
+from actors.errors import GateFailed, SettingsError
+from actors.settings.replica import ModelSettings
+from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
+    from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
     from pipelines.evaluation.gate import Comparison
     from pipelines.evaluation.results import Evaluation
 
@@ -29,7 +32,8 @@ _SHOWN_FLIPS = 20
 def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     """Evaluate reward models by the scored corpora SCORED of benchmark files or labelled preferences.
 
-    Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine.
+    Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
+    unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
 
     With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
     """
@@ -51,11 +55,57 @@ def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False)
     from pipelines.evaluation.evaluate_corpus import evaluate as run
     from pipelines.evaluation.results import document
 
-    evaluations = run(settings)
+    evaluations = _score_and_evaluate(settings) if settings.model else run(settings)
     if as_json:
         click.echo(json.dumps(document(evaluations, settings.model_dump(mode="json"))))
     elif not quiet:
         _show(evaluations)
+
+
+def _score_and_evaluate(settings: EvaluateSettings) -> "list[Evaluation]":
+    """Score every benchmark file with every model, and evaluate all of it. A run that was killed is resumed."""
+    from pipelines.evaluation.evaluate_corpus import evaluate_into
+
+    if settings.output is None:
+        raise SettingsError("--model scores files, and needs a folder for that: give --out")
+    files = [_benchmark_file(text) for text in settings.scored]
+    return evaluate_into(settings, settings.output, functools.partial(_score_benchmarks, settings, files))
+
+
+def _benchmark_file(text: str) -> tuple[str, str]:
+    """The benchmark and the file of `BENCHMARK=FILE`."""
+    from pipelines.evaluation.benchmarks import benchmarks
+
+    name, joint, file = text.partition("=")
+    if not joint or name not in benchmarks():
+        raise SettingsError(f"{text}: with --model, give BENCHMARK=FILE; benchmarks are {', '.join(benchmarks())}")
+    return name, file
+
+
+def _score_benchmarks(settings: EvaluateSettings, files: "Sequence[tuple[str, str]]") -> "list[ScoredBenchmark]":
+    from pipelines import storage
+    from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
+    from pipelines.runtime.progress import Lines
+    from pipelines.scoring import score_corpus
+    from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
+
+    corpora = []
+    for model in settings.model:
+        for benchmark, file in files:
+            output = (
+                storage.folder(str(settings.output)).sub("scored").sub(benchmark).sub(model.strip("/").replace("/", "--"))
+            )
+            run = ScoreSettings(
+                corpus=CorpusSettings(inputs=(file,)),
+                output=output.path,
+                model=ModelSettings(model=model),
+                render=settings.render,
+                engine=settings.engine,
+            )
+            with silence_ray():
+                score_corpus.score(run, Lines())
+            corpora.append(ScoredBenchmark(output.path, benchmark))
+    return corpora
 
 
 def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:
@@ -103,6 +153,8 @@ def _show(evaluations: "Sequence[Evaluation]") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from pipelines.evaluation.results import MADE_UP
+
     console = Console()
     for evaluation in evaluations:
         table = Table("measure", "value", "95 % interval", "items", "convention", title_justify="left")
@@ -112,6 +164,8 @@ def _show(evaluations: "Sequence[Evaluation]") -> None:
             interval = "" if figure.low is None or figure.high is None else f"{figure.low:.1%} to {figure.high:.1%}"
             table.add_row(figure.name, value, interval, f"{figure.n:,}", figure.convention)
         console.print(table)
+        if evaluation.is_made_up:
+            console.print(MADE_UP, soft_wrap=True)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
         for subset, counts in evaluation.subsets.items():
             for reason, count in counts.reasons.items():

@@ -1,6 +1,7 @@
 """Evaluates scored corpora: reads each folder's items, grades them as a benchmark's authors do, and writes the results.
 
 e/
+  scored/BENCHMARK/MODEL/    what `evaluate BENCHMARK=FILE --model MODEL` scored: scored corpora like any other
   results.json               every figure with its interval, counts, conventions and identities
   table.md                   the same for people
   items-00000.parquet        of the first evaluation, a line for each item: its grade, or why it has none
@@ -10,9 +11,9 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines import storage
@@ -35,29 +36,43 @@ RESULTS, TABLE = "results.json", "table.md"
 _BLOCK = 1 << 20
 
 
+class ScoredBenchmark(NamedTuple):
+    """The folder of a scored corpus, and the benchmark that it is; None if its rows tell."""
+
+    folder: str
+    benchmark: str | None
+
+
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     """Evaluate every scored folder, and write the results to the output folder if there is one.
 
     Raises a `UserError` if a folder isn't a complete scored corpus, or its benchmark can't be told or lacks subsets.
     """
+    corpora = [ScoredBenchmark(folder, settings.benchmark) for folder in settings.scored]
     if settings.output is None:
         with tempfile.TemporaryDirectory() as place:
-            return [_evaluate(folder, settings, Path(place, "items.parquet")) for folder in settings.scored]
+            return [_evaluate(corpus, settings, Path(place, "items.parquet")) for corpus in corpora]
     output_folder.check_apart([*settings.scored, settings.output])
-    output_folder.check_free(settings.output, settings.overwrite, EVALUATED)
-    with lease(settings.output):
-        return _write(settings, settings.output)
+    return evaluate_into(settings, settings.output, lambda: corpora)
 
 
-def _write(settings: EvaluateSettings, output: str) -> list[Evaluation]:
-    """Evaluate, and write the results. Nothing is kept of an evaluation that was killed: it takes seconds."""
+def evaluate_into(
+    settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]
+) -> list[Evaluation]:
+    """Evaluate into a folder. `corpora` may score there first, and resume that; an evaluation takes seconds."""
+    output_folder.check_free(output, settings.overwrite, EVALUATED)
+    with lease(output):
+        return _write(settings, output, corpora)
+
+
+def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> list[Evaluation]:
     request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
     output_folder.start(output, request, EVALUATED)
     evaluations = list[Evaluation]()
     with tempfile.TemporaryDirectory() as local:
-        for number, folder in enumerate(settings.scored):
+        for number, corpus in enumerate(corpora()):
             items = Path(local, "items.parquet")
-            evaluations.append(_evaluate(folder, settings, items))
+            evaluations.append(_evaluate(corpus, settings, items))
             _put(output, f"items-{output_folder.result_name(number)}.parquet", items.read_bytes())
     results = document(evaluations, request["settings"])  # type: ignore[arg-type]
     _put(output, RESULTS, (json.dumps(results, indent=2) + "\n").encode())
@@ -73,10 +88,11 @@ def _put(folder: str, name: str, content: bytes) -> None:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-def _evaluate(folder: str, settings: EvaluateSettings, items: Path) -> Evaluation:
+def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) -> Evaluation:
+    folder = scored.folder
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
-    benchmark = choose_benchmark(folder, manifest, settings.benchmark)
+    benchmark = choose_benchmark(folder, manifest, scored.benchmark)
     grades = grade_items(benchmark, read_items(corpus.responses, listing, manifest.columns, benchmark.fields), items)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)

@@ -6,6 +6,7 @@ from typing import Any
 
 VERSION = 1
 """Of the form of `results.json`."""
+MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out, and says nothing of the model."
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Evaluation:
         graded = sum(counts.graded for counts in self.subsets.values())
         return sum(counts.tied for counts in self.subsets.values()) / graded if graded else 0.0
 
+    @property
+    def is_made_up(self) -> bool:
+        """Whether the rewards are those of the fake engine, and say nothing of the model."""
+        return self.identity.get("engine") == "fake"
+
     def as_json(self) -> dict[str, Any]:
         """For `results.json`."""
         return {**asdict(self), "coverage": self.coverage, "tie_rate": self.tie_rate}
@@ -88,6 +94,7 @@ def _section(evaluation: Evaluation) -> str:
         "",
         f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}. {evaluation.source}.",
         "",
+        *([MADE_UP, ""] if evaluation.is_made_up else []),
         "| measure | value | 95 % interval | items | convention |",
         "|---|---|---|---|---|",
         *(_line(figure) for figure in evaluation.figures),

@@ -3,12 +3,20 @@
 from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
+from actors.settings.replica import EngineSettings, RenderSettings
 
 
 class EvaluateSettings(Settings):
-    """Settings of `evaluate`: scored corpora in, benchmark figures out."""
+    """Settings of `evaluate`: scored corpora in, benchmark figures out. `render` and `engine` are those of `model`."""
 
-    scored: tuple[str, ...] = Field(min_length=1, description="folders of scored corpora")
+    scored: tuple[str, ...] = Field(
+        min_length=1, description="folders of scored corpora; or with --model benchmark files, as BENCHMARK=FILE"
+    )
+    model: tuple[str, ...] = Field(
+        default=(),
+        description="reward model that scores the benchmark files first: a folder, a hub id, or a built-in tiny-* model",
+        json_schema_extra=MATTERS,
+    )
     output: str | None = Field(default=None, description="folder for the results; default: they are only shown")
     benchmark: str | None = Field(
         default=None, description="benchmark whose rules grade the items; default: found by the rows' shape and fields"
@@ -39,3 +47,5 @@ class EvaluateSettings(Settings):
     overwrite: bool = Field(
         default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
     )
+    render: RenderSettings = RenderSettings()
+    engine: EngineSettings = EngineSettings()

@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from tests.conftest import REPOSITORY
-from tests.support.commands import assay, parts_of, running, summary, wait_until
+from tests.support.commands import assay, parts_of, refusal_of, running, summary, wait_until
 from tests.support.corpora import chat, lines, rows, scored, write
 from tests.support.endpoints import listening
 
@@ -42,14 +42,6 @@ def written(folder: Path) -> list[dict[str, Any]]:
     """The rows that a command wrote as JSONL."""
     files = sorted(folder.glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def refusal(*arguments: object) -> str:
-    """What a command that can't be done as it stands says; it exits with 2 and without a traceback."""
-    done = assay(*arguments)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
 
 
 def test_benchmark_files(shared_data: Path, tmp_path: Path) -> None:
@@ -91,7 +83,7 @@ def test_nested_files_of_two_schemas_with_broken_ones(tmp_path: Path) -> None:
         broken = b'{"messages": [\n' if at % 10 == 0 else b""
         write(tmp_path / "corpus" / f"part{at // 10}" / f"{at:02}.jsonl", lines(content) + broken)
     (tmp_path / "corpus" / "notes.txt").write_text("left out, and named")
-    message = refusal("score", tmp_path / "corpus", tmp_path / "guessed", *FAKE)
+    message = refusal_of("score", tmp_path / "corpus", tmp_path / "guessed", *FAKE)
     assert "--format mixed" in message
     counts = summary("score", tmp_path / "corpus", tmp_path / "scored", "--format", "mixed", *FAKE)
     assert counts["rows"] == 15 * 3 + 15 * 4 + 3
@@ -165,7 +157,7 @@ def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableE
 def test_a_judge_with_principles(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(12)))
     judge = ("--model", "tiny-genrm-principle", "--engine", "fake")
-    assert "--principles NAME=TEXT" in refusal("score", corpus, tmp_path / "none", *judge)
+    assert "--principles NAME=TEXT" in refusal_of("score", corpus, tmp_path / "none", *judge)
     principles = ("--principles", "correctness=whether it is right", "--principles", "brevity=whether it is brief")
     counts = summary("score", corpus, tmp_path / "scored", *judge, *principles, "--trace")
     assert counts["scored"] + sum(counts["reasons"].values()) == 12
@@ -188,7 +180,7 @@ def test_a_rubric_with_a_mistake(change: dict[str, Any], said: str, tmp_path: Pa
     path = tmp_path / "rubric.yaml"
     path.write_text(yaml.safe_dump({name: value for name, value in rubric.items() if value is not None}))
     corpus = write(tmp_path / "c.jsonl", lines(rows(2)))
-    message = refusal("score", corpus, tmp_path / "out", "--model", "tiny-r3", "--rubric", path, "--engine", "fake")
+    message = refusal_of("score", corpus, tmp_path / "out", "--model", "tiny-r3", "--rubric", path, "--engine", "fake")
     assert said in message
     assert "rubric.yaml" in message
 
@@ -251,7 +243,7 @@ MISTAKES = {
 def test_a_recipe_with_a_mistake(recipe: str, tmp_path: Path) -> None:
     write(tmp_path / "c.jsonl", lines(rows(2)))
     (tmp_path / "recipe.yaml").write_text(recipe.replace("c.jsonl", str(tmp_path / "c.jsonl")))
-    message = refusal("run", tmp_path / "recipe.yaml")
+    message = refusal_of("run", tmp_path / "recipe.yaml")
     assert MISTAKES[recipe] in message
     for programmers in ("valid tuple", "instance of", "Value error", "Input should", "()"):
         assert programmers not in message

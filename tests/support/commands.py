@@ -43,6 +43,14 @@ def summary(*arguments: object) -> dict[str, Any]:
     return figures
 
 
+def refusal_of(*arguments: object) -> str:
+    """What a command that can't be done as given says; it ends with 2, and without a traceback."""
+    done = assay(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
 @contextmanager
 def running(*arguments: object, program: Sequence[str] = PROGRAM, **environment: str) -> Iterator[psutil.Process]:
     """A command under way, in a process group of its own; what is left of it at the end is killed."""
