@@ -73,4 +73,8 @@ class Notes(Silent):
     @property
     def losses(self) -> list[str]:
         """All but the steps of engines' starts."""
-        return [note for note in self.all if not note.startswith(("importing ", "loading ", "testing "))]
+        return [
+            note
+            for note in self.all
+            if not note.startswith(("importing ", "loading ", "testing ", "the first engine is ready"))
+        ]

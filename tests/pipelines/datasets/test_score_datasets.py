@@ -141,6 +141,7 @@ def test_blocks_that_differ_come_out_in_one_type() -> None:
     assert [(row["note"], row["weight"]) for row in found] == [(None, None), ("x", 0.5)]
 
 
+@pytest.mark.filterwarnings("ignore:this dataset is lazy")
 def test_an_empty_dataset_comes_out_empty(table: pa.Table) -> None:
     empty = score(ray.data.from_arrow(table.slice(0, 0)))
     assert empty.count() == 0
@@ -226,6 +227,7 @@ def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, timeout=PATIENCE_S)
 
 
+@pytest.mark.filterwarnings("ignore:this dataset is lazy")
 def test_two_models_judge_one_dataset(graded: Dataset) -> None:
     twice = score(graded, model="tiny-scalar", prefix="second_")
     both = pipelines.keep(twice, "reward is not null and second_reward is not null").materialize()
@@ -305,8 +307,7 @@ def test_a_script_with_an_engine_says_nothing_but_what_it_prints(tmp_path: Path)
         "rows = [{'prompt': f'What is {at} + 1?', 'response': str(at + 1)} for at in range(7)]\n"
         "print(len(score(ray.data.from_items(rows), model='tiny-scalar').take_all()))\n"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    environment |= {"PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "RAY_ADDRESS": "local"}  # none of another test
     done = subprocess.run(
         [sys.executable, script], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
