@@ -20,7 +20,7 @@ from actors.workers.engine_process import alive_nodes
 
 _CHECK_EVERY_S = 5.0
 _REPORT_EVERY_S = 0.5
-_PLACE_S = 10.0  # an actor's process starts in 1 to 5 s where there is room for it
+_PLACE_S = 30.0  # on a busy machine, a process for which there is room takes up to 20 s to start
 _GRACE_S = 60.0
 """Wait before giving up: a new node may join within a minute, or an idle engine make room; a restart costs the start of all
 engines."""

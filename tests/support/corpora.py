@@ -72,9 +72,6 @@ class Notes(Silent):
 
     @property
     def losses(self) -> list[str]:
-        """All but the steps of engines' starts."""
-        return [
-            note
-            for note in self.all
-            if not note.startswith(("importing ", "loading ", "testing ", "the first engine is ready"))
-        ]
+        """All but what every run says: the steps of engines' starts, and that nothing is left to do."""
+        usual = ("importing ", "loading ", "testing ", "waiting for Ray ", "the first engine is ready", "nothing is left ")
+        return [note for note in self.all if not note.startswith(usual)]

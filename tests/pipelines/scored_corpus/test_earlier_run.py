@@ -46,7 +46,7 @@ def score(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
     notes, run = Notes(), opened(own)
     carry_out(run, score_corpus._scoring, notes)
-    return notes.all
+    return notes.losses
 
 
 @pytest.mark.parametrize("again", [{"overwrite": True}, {"overwrite": True, "limit": 30}])

@@ -83,7 +83,7 @@ def resumed(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
     notes, planned = Notes(), resolve(own)
     carry_out(open_run(own, planned, manifest_of(planned, own)), score_corpus._scoring, notes)
-    return notes.all
+    return notes.losses
 
 
 def as_earlier(corpus: Path, output: Path) -> None:
