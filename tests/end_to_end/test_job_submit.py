@@ -232,7 +232,7 @@ FAILING = {"engine": "fake", "engine_args": {"latency_s": 0.5}, "request_timeout
             "corpus.jsonl",
             FAILING,
             3,
-            "more than --max-failed-fraction\nWhat is written stays, and submit the same job again",
+            "more than `max_failed_fraction`\nWhat is written stays, and submit the same job again",
         ),
     ],
 )
@@ -248,7 +248,7 @@ def test_exit_codes_come_through(tmp_path: Path, inputs: str, engine: dict[str, 
     )
     assert submitted.err.endswith(f"assay: the job code-{code} ended with exit code {code}{more}")
     again = command(BIN / "assay", "submit", "recipe.yaml", "--submission-id", f"code-{code}", cwd=tmp_path)
-    assert (again.returncode, "there is a job" in again.stderr) == (2, True), again.stderr
+    assert (again.returncode, "exists already" in again.stderr) == (2, True), again.stderr
 
 
 @pytest.mark.long
@@ -295,7 +295,7 @@ def test_ctrl_c_ends_only_the_following(tmp_path: Path, way: signal.Signals) -> 
         submitted.until("Running entrypoint")
         submitted.process.send_signal(way)
         assert submitted.ended() == 130
-    assert f"the job {submitted.job} goes on" in submitted.err
+    assert f"the job {submitted.job} keeps running" in submitted.err
     assert job(submitted.job)["status"] == "RUNNING"
     last = submitted.err.splitlines()[-1]
     stopped = subprocess.run(last, shell=True, env=trusted(), capture_output=True, text=True, check=False)
