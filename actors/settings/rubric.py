@@ -151,7 +151,9 @@ class RubricSettings(Settings):
             raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
         if wrong := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
-        if set(numbers) - self.truths and (self.low is None or self.high is None or self.low >= self.high):
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError(f"low is {self.low:g} and high is {self.high:g}: low must be less than high")
+        if set(numbers) - self.truths and (self.low is None or self.high is None):
             raise ValueError(
                 "low and high say the scale, and are needed with pattern and json_schema: what isn't on it fails"
             )

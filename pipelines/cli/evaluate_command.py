@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actors.errors import GateFailed, SettingsError
+from actors.errors import GateFailed, OutputError, SettingsError
 from actors.settings.replica import ModelSettings
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
 from pipelines.settings.evaluate_settings import EvaluateSettings
@@ -40,6 +40,8 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     from pipelines.evaluation.saved_results import is_results
 
     settings = build_from(EvaluateSettings, options)
+    if junit is not None and settings.against is None:
+        raise SettingsError("--junit is the report of a comparison: give --against, too")
     if settings.against is None:
         _evaluate(settings, as_json)
     elif is_results(settings.scored[0]):
@@ -114,29 +116,39 @@ def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file
     from pipelines.evaluation.saved_results import read_results
 
     comparisons = compare(read_results(results), read_results(str(settings.against)))
-    if junit_file is not None:
-        Path(junit_file).write_bytes(junit(comparisons, settings.max_drop, settings.min_coverage))
     if as_json:
         click.echo(json.dumps([comparison.as_json() for comparison in comparisons]))
     else:
         for comparison in comparisons:
             _show_comparison(comparison)
+    if junit_file is not None:
+        _write_file(Path(junit_file), junit(comparisons, settings.max_drop, settings.min_coverage))
     if failures := [
         line for comparison in comparisons for line in comparison.failures(settings.max_drop, settings.min_coverage)
     ]:
         raise GateFailed("; ".join(failures))
 
 
+def _write_file(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError(f"{path} can't be written: {error.strerror or error}") from error
+
+
 def _show_comparison(comparison: "Comparison") -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from pipelines.evaluation.results import MADE_UP
 
     console = Console()
     table = Table("measure", "before", "now", "points", title_justify="left")
     table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
-        table.add_row(change.name, before, now, f"{-change.drop:+.2f}")
+        table.add_row(change.name, before, now, f"{-change.drop + 0.0:+.2f}")
     console.print(table)
     if comparison.drift is not None:
         drift = comparison.drift
@@ -146,7 +158,12 @@ def _show_comparison(comparison: "Comparison") -> None:
         )
     console.print(f"{len(comparison.flips):,} items have another grade")
     for flip in comparison.flips[:_SHOWN_FLIPS]:
-        console.print(f"  {flip['row']} ({flip['subset']}): {flip['before']} to {flip['now']}", soft_wrap=True, markup=False)
+        before, now = ("no grade" if cell is None else f"{cell:g}" for cell in (flip["before"], flip["now"]))
+        console.print(f"  {flip['row']} ({flip['subset']}): {before} to {now}", soft_wrap=True, markup=False)
+    if (more := len(comparison.flips) - _SHOWN_FLIPS) > 0:
+        console.print(f"  and {more:,} more; --json has all of them", soft_wrap=True)
+    if comparison.is_made_up:
+        console.print(MADE_UP, soft_wrap=True)
 
 
 def _show(evaluations: "Sequence[Evaluation]") -> None:

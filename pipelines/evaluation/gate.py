@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the rewards of the same responses moved: how many there are in both, and the differences."""
+    """How far the rewards of the same responses moved: how many there are in both, at least one, and the differences."""
 
     responses: int
     mean: float
@@ -43,7 +43,10 @@ class Drift:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One benchmark in both results. `changes` begins with the headline; `flips` are the items whose first cell changed."""
+    """One benchmark in both results. `changes` begins with the headline; `flips` are the items whose first cell changed.
+
+    `coverage` is the share of the items of either result that have a grade now: items that aren't there any more count.
+    """
 
     benchmark: str
     model: str
@@ -53,6 +56,8 @@ class Comparison:
     flips: Sequence[Mapping[str, Any]]
     drift: Drift | None
     """Of the same model only: rewards of different models aren't on one scale."""
+    is_made_up: bool
+    """Whether the rewards of one of them are the fake engine's."""
 
     def failures(self, max_drop: float, min_coverage: float) -> list[str]:
         """What the gate doesn't let pass: a sentence for each."""
@@ -62,7 +67,7 @@ class Comparison:
             before, now = (f"{value:.2%}" if value is not None else "none" for value in (headline.before, headline.now))
             failures.append(f"{about}: {headline.name} fell from {before} to {now}, by more than {max_drop:g} points")
         if self.coverage < min_coverage:
-            failures.append(f"{about}: {self.coverage:.1%} of the items have a grade, fewer than {min_coverage:.1%}")
+            failures.append(f"{about}: {self.coverage:.1%} of all items have a grade now, fewer than {min_coverage:.1%}")
         return failures
 
     def as_json(self) -> dict[str, Any]:
@@ -90,19 +95,28 @@ def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation
 
 
 def _compare(now: SavedEvaluation, before: SavedEvaluation) -> Comparison:
-    earlier = {figure["name"]: figure["value"] for figure in before.figures}
+    earlier, cell = {figure["name"]: figure["value"] for figure in before.figures}, now.items.schema.names[2]
     changes = [Change(figure["name"], earlier.get(figure["name"]), figure["value"]) for figure in now.figures]
     with duckdb.connect() as connection:
         connection.register("now_items", now.items)
         connection.register("before_items", before.items)
+        ((common, coverage),) = connection.execute(
+            f"""select count(*) filter (n.row is not null and b.row is not null), avg((n."{cell}" is not null)::int)
+            from now_items n full join before_items b using (row)"""
+        ).fetchall()
+        if not common:
+            raise SettingsError(
+                f"--against has no item of {now.benchmark} in common with these results: they are of other data"
+            )
         return Comparison(
             now.benchmark,
             now.model,
             before.model,
-            now.coverage,
+            coverage,
             changes or [Change("headline", next(iter(earlier.values()), None), None)],
-            _flips(connection, now.items.schema.names[2]),
+            _flips(connection, cell),
             _drift(connection) if now.model == before.model else None,
+            now.is_made_up or before.is_made_up,
         )
 
 

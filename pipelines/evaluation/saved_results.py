@@ -22,7 +22,7 @@ class SavedEvaluation:
 
     benchmark: str
     model: str
-    coverage: float
+    is_made_up: bool
     figures: Sequence[Mapping[str, Any]]
     items: pa.Table
 
@@ -46,7 +46,13 @@ def read_results(folder: str) -> list[SavedEvaluation]:
     if document.get("assay_results") != VERSION:
         raise SourceError(f"{folder}/{RESULTS} was written by another version of Assay; evaluate the scored corpus again")
     return [
-        SavedEvaluation(saved["benchmark"], saved["model"], saved["coverage"], saved["figures"], _items(folder, number))
+        SavedEvaluation(
+            saved["benchmark"],
+            saved["model"],
+            saved["identity"].get("engine") == "fake",
+            saved["figures"],
+            _items(folder, number),
+        )
         for number, saved in enumerate(document["evaluations"])
     ]
 

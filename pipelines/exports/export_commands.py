@@ -28,7 +28,7 @@ from pipelines.settings.run_settings import JudgingSettings, RefineSettings, Sam
 
 __all__ = ["choose", "export", "export_while_scoring", "jobs_of_run", "make_pairs"]
 
-_NOT_CHOSEN, _NO_PAIR = "not chosen", "no pair that reaches --min-margin"
+_NOT_CHOSEN, _NO_PAIR = "not chosen", "no two candidates that differ enough (--min-margin)"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _RPO = "nemo-aligner-rpo"
 _CHOSEN_RESERVED = (

@@ -31,7 +31,7 @@ from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
-from pipelines.scored_corpus.dataset_card import write_card
+from pipelines.scored_corpus.dataset_card import MADE_UP, write_card
 from pipelines.scored_corpus.expressions import Condition
 from pipelines.scored_corpus.json_lines import encode
 from pipelines.scored_corpus.manifest import Manifest
@@ -307,6 +307,7 @@ def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) ->
     model, files = corpus.manifest.identity.get("model"), f"{job.kind.stems[0]}-*.jsonl"
     about = f"{summary.rows:,} rows made of `{job.scored}`, whose rewards are by `{model}`, with `{job.asked}`."
     lines = [about, f"Taken: {summary.taken}. `{job.kind.document}` has the counts."]
+    lines += [MADE_UP] if summary.made_up else []
     write_card(job.output, job.kind.name, files, lines, row_types.schema_of(summary.row_types))
 
 

@@ -35,7 +35,7 @@ from pipelines.filtering.writers import Target
 from pipelines.runtime.workers import Workers, workers
 from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.columns import REWARD, Columns
-from pipelines.scored_corpus.dataset_card import write_card
+from pipelines.scored_corpus.dataset_card import MADE_UP, write_card
 from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.scored_corpus.parts import Part, Parts
@@ -119,6 +119,7 @@ def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings) 
     kept, model = _describe(settings), corpus.manifest.identity.get("model")
     which = f"is kept by `{kept}`" if target.stem == "kept" else f"isn't kept by `{kept}`, with the reason in `{target.why}`"
     lines = [f"What {which} of `{settings.scored}`, whose rewards are by `{model}`.", "`filter.json` has the counts."]
+    lines += [MADE_UP] if is_fake(corpus.manifest) else []
     write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines)
 
 

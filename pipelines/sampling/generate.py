@@ -155,7 +155,8 @@ class FromEndpoint:
         if not self._names:
             names = [model.id async for model in self._client.models.list()]
             if len(names) != 1:
-                raise EndpointFault(FaultKind.UNUSABLE, f"serves {', '.join(names) or 'nothing'}; give --policy-name")
+                advice = "give --policy-name" if names else "its address should end where /models follows (/v1)"
+                raise EndpointFault(FaultKind.UNUSABLE, f"serves {', '.join(names) or 'no model'}; {advice}")
             self._names.extend(names)
         return self._names[0]
 

@@ -86,11 +86,17 @@ class PreferencePair:
 
     @property
     def agreement(self) -> LabelAgreement:
-        """Whether the pair agrees with the labels. A label only applies to responses of the same row."""
+        """Whether the pair agrees with the labels.
+
+        A label says that a response was better than the others of its row. Of two rows with one prompt, a pair that prefers
+        a response labelled as worse to one labelled as better contradicts the labels, and no pair is confirmed by them.
+        """
         sides = (labelled(self.chosen.name), labelled(self.rejected.name))
-        if self.chosen.row != self.rejected.row or set(sides) != set(Side):
+        if set(sides) != set(Side):
             return LabelAgreement.UNLABELLED
-        return LabelAgreement.AGREES if sides[0] is Side.CHOSEN else LabelAgreement.DISAGREES
+        if sides[0] is Side.REJECTED:
+            return LabelAgreement.DISAGREES
+        return LabelAgreement.AGREES if self.chosen.row == self.rejected.row else LabelAgreement.UNLABELLED
 
     @property
     def label_margin(self) -> float | None:

@@ -14,8 +14,12 @@ from actors.errors import OutputError
 from pipelines import storage
 from pipelines.corpus.assay_folders import CARD
 from pipelines.scored_corpus.manifest import Manifest, installed
+from pipelines.scored_corpus.member_runs import is_fake
 from pipelines.storage import error_text
 
+MADE_UP = (
+    "**The rewards are made up**, by `--engine fake`, which is for trying a pipeline out: they say nothing of the model."
+)
 _MARK = "<!-- Assay writes this file anew with the results beside it; without this line it leaves the file alone. -->"
 _DTYPES = {"double": "float64", "float": "float32"}
 
@@ -26,7 +30,8 @@ def write_scored_card(folder: str, command: str, manifest: Manifest) -> None:
     files = f"parts/*-{manifest.run}.parquet" if manifest.run else "parts/*.parquet"
     lines = [
         f"A scored corpus: a row for each response, with its reward by `{manifest.identity.get('model')}`, its status, and "
-        "the reason where there is no reward. `manifest.json` says exactly what was done."
+        "the reason where there is no reward. `manifest.json` says exactly what was done.",
+        *([MADE_UP] if is_fake(manifest) else []),
     ]
     write_card(folder, command, files, lines)
 

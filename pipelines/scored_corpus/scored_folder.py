@@ -181,7 +181,7 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
         except AuditError as error:
             raise SourceError(
                 f"{folder} isn't complete: {error}\n"
-                "Run the same `score` command again to resume it; --partial filters the parts that exist"
+                "Run the same `score` command again to resume it; --partial takes the parts that exist"
             ) from error
     return entries
 

@@ -38,10 +38,10 @@ class EvaluateSettings(Settings):
         json_schema_extra=MATTERS,
     )
     min_coverage: float = Field(
-        default=0.0,
+        default=0.99,
         ge=0,
         le=1,
-        description="--against: least share of items that must have a grade",
+        description="--against: least share of the items, of either result, that must have a grade now",
         json_schema_extra=MATTERS,
     )
     overwrite: bool = Field(

@@ -7,6 +7,8 @@ four sections; the old leaderboard's Prior Sets aren't part of it.
 Source: arXiv 2403.13787; allenai/reward-bench, rewardbench/constants.py and utils.py (calculate_scores_per_section).
 """
 
+import numpy as np
+
 from pipelines.evaluation.benchmark import (
     Array,
     Benchmark,
@@ -48,10 +50,16 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 def _measures(means: MeanCells) -> list[Measure]:
     cell, convention = (1, _JUDGE) if means.judged else (0, _HEAD)
     accuracies = {subset: cells[..., cell] for subset, cells in means.by_subset.items()}
-    sections = {name: section_score(accuracies, weights) for name, weights in _SECTIONS.items()}
+    sections = {
+        name: section_score(accuracies, weights)
+        for name, weights in _SECTIONS.items()
+        if accuracies.keys() >= weights.keys()
+    }
     everything = list(means.by_subset)
+    whole = len(sections) == len(_SECTIONS)  # a mean of fewer sections would be another number under the same name
+    convention_of_score = f"mean of the sections; {convention}"
     return [
-        Measure("score", mean(list(sections.values())), means.items(everything), f"mean of the sections; {convention}"),
+        *([Measure("score", mean([*sections.values()]), means.items(everything), convention_of_score)] if whole else []),
         *(Measure(name, value, means.items(_SECTIONS[name]), convention) for name, value in sections.items()),
         Measure("micro", means.pooled(everything)[..., cell], means.items(everything), f"over all items; {convention}"),
         *(Measure(subset, accuracies[subset], means.counts[subset], convention) for subset in accuracies),
@@ -59,10 +67,9 @@ def _measures(means: MeanCells) -> list[Measure]:
 
 
 def section_score(accuracies: dict[str, Array], weights: dict[str, int]) -> Array:
-    """The weighted mean of a section's subsets that are there."""
-    present = [subset for subset in weights if subset in accuracies]
-    total = sum(weights[subset] for subset in present)
-    return sum((accuracies[subset] * (weights[subset] / total) for subset in present), start=accuracies[present[0]] * 0)
+    """The weighted mean of a section's subsets."""
+    total = sum(weights.values())
+    return np.asarray(sum(accuracies[subset] * (weight / total) for subset, weight in weights.items()))
 
 
 BENCHMARK = Benchmark(

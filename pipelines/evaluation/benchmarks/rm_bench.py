@@ -33,6 +33,7 @@ _DOMAINS = {
     "code": ("code",),
     "safety": ("safety-refuse", "safety-response"),
 }
+_UNNAMED = "over all samples, whose rows name no domain"
 _AUTHORS, _POOLED = "authors: unweighted mean of the four domains", "pooled: mean over all samples"
 
 
@@ -53,20 +54,26 @@ def _measures(means: MeanCells) -> list[Measure]:
     everything = list(means.by_subset)
     pooled, n = means.pooled(everything), means.items(everything)
     if everything == [ALL]:
-        one_domain = "one domain's file"
-        difficulties = [Measure(name, _share(pooled, places), n, one_domain) for name, places in _DIFFICULTIES.items()]
-        return [Measure("average", np.asarray(pooled.mean(-1)), n, one_domain), *difficulties]
-    domains = {name: means.pooled(parts) for name, parts in _DOMAINS.items()}
+        difficulties = [Measure(name, _share(pooled, places), n, _UNNAMED) for name, places in _DIFFICULTIES.items()]
+        return [Measure("average", np.asarray(pooled.mean(-1)), n, _UNNAMED), *difficulties]
+    present = {name: parts for name, parts in _DOMAINS.items() if means.items(parts)}
+    domains = {name: means.pooled(parts) for name, parts in present.items()}
+    over_all_samples = [
+        Measure("overall (pooled)", np.asarray(pooled.mean(-1)), n, _POOLED),
+        *(Measure(f"{name} (pooled)", _share(pooled, places), n, _POOLED) for name, places in _DIFFICULTIES.items()),
+    ]
+    by_domain = [
+        Measure(name, np.asarray(cells.mean(-1)), means.items(present[name]), "mean of the nine comparisons")
+        for name, cells in domains.items()
+    ]
+    if len(present) < len(_DOMAINS):  # without all four, the mean of the domains is another number under the same name
+        return [*over_all_samples, *by_domain]
     macro = {name: mean([_share(cells, places) for cells in domains.values()]) for name, places in _DIFFICULTIES.items()}
     return [
         Measure("overall", mean([cells.mean(-1) for cells in domains.values()]), n, _AUTHORS),
-        *(
-            Measure(name, np.asarray(cells.mean(-1)), means.items(_DOMAINS[name]), "mean of the nine comparisons")
-            for name, cells in domains.items()
-        ),
+        *by_domain,
         *(Measure(name, value, n, _AUTHORS) for name, value in macro.items()),
-        *(Measure(f"{name} (pooled)", _share(pooled, places), n, _POOLED) for name, places in _DIFFICULTIES.items()),
-        Measure("overall (pooled)", np.asarray(pooled.mean(-1)), n, _POOLED),
+        *over_all_samples,
     ]
 
 

@@ -75,7 +75,7 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
         ({"prompt": "{{ response_1 }}", **TWO}, r"the prompt has no \{\{ response_2 \}\}"),
         ({"pattern": "(Score|Rating): ([0-9]+)"}, r"2 groups, and none says which .* \(\?P<score>\[0-9\]\+\)"),
         ({"low": None}, "low and high say the scale"),
-        ({"low": 10, "high": 1}, "low and high say the scale"),
+        ({"low": 10, "high": 1}, "low is 10 and high is 1: low must be less than high"),
         ({"shows": "two"}, "of two responses, a number is called like score_1 and score_2, not score"),
         ({"shows": "two", "pattern": "(?P<score_1>[0-9])"}, "score is there for one of the two responses alone"),
         ({"pattern": "(?P<winner>A|B)", "winners": {"A": "first"}}, r"`winner` is of two responses \(shows: two\)"),

@@ -3,10 +3,12 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -136,21 +138,44 @@ def test_too_few_graded_items_fail_the_gate(tmp_path: Path) -> None:
     before, sparse = results(tmp_path, "before", GOOD), results(tmp_path, "sparse", [*GOOD[:10], *[(2.0, None)] * 10])
     (comparison,) = compare(read_results(str(sparse)), read_results(str(before)))
     (failure,) = comparison.failures(100.0, 0.99)
-    assert "50.0% of the items have a grade, fewer than 99.0%" in failure
+    assert "50.0% of all items have a grade now, fewer than 99.0%" in failure
+
+
+def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: Path) -> None:
+    before, half = results(tmp_path, "before", GOOD), results(tmp_path, "half", GOOD[:10])
+    (comparison,) = compare(read_results(str(half)), read_results(str(before)))
+    assert comparison.coverage == 0.5, "half of the baseline's items, though all that are left have a grade"
+    assert len(comparison.flips) == 10
+    other = read_results(str(before))
+    rows = pa.array([f"elsewhere:{at}" for at in range(len(GOOD))])
+    moved = [replace(saved, items=saved.items.set_column(0, "row", rows)) for saved in other]
+    with pytest.raises(SettingsError, match="no item of pairs in common"):
+        compare(moved, read_results(str(before)))
+
+
+def test_made_up_rewards_are_called_so(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([{"prompt": "p", "chosen": "good", "rejected": "bad"}]))
+    run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
+    assert "made up" in (tmp_path / "e" / "table.md").read_text()
+    shown = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "e"), "--against", str(tmp_path / "e")])
+    assert shown.exit_code == 0, shown.output
+    assert "made up" in shown.output
 
 
 def test_the_gate_as_a_command_and_as_junit(tmp_path: Path) -> None:
     before, worse = results(tmp_path, "before", GOOD), results(tmp_path, "worse", WORSE)
-    options = ["--against", str(before), "--junit", str(tmp_path / "junit.xml")]
+    options = ["--against", str(before), "--junit", str(tmp_path / "reports" / "junit.xml")]
     passed = CliRunner().invoke(cli, ["evaluate", str(worse), *options, "--max-drop", "10"])
     assert passed.exit_code == 0, passed.output
     assert "2 items have another grade" in passed.output
-    (case,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    (case,) = ElementTree.parse(tmp_path / "reports" / "junit.xml").getroot()
     assert list(case) == []
     failed = CliRunner().invoke(cli, ["evaluate", str(worse), *options])
     assert isinstance(failed.exception, GateFailed)
-    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    suite = ElementTree.parse(tmp_path / "reports" / "junit.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     (failure,) = suite.iter("failure")
     assert "accuracy fell from 90.00% to 80.00%" in failure.attrib["message"]
     assert junit([], 0.0, 0.0).startswith(b"<?xml")
+    alone = CliRunner().invoke(cli, ["evaluate", str(worse), "--junit", str(tmp_path / "junit.xml")])
+    assert isinstance(alone.exception, SettingsError)

@@ -106,7 +106,7 @@ def test_counts_add_up(tmp_path: Path, per: str) -> None:
     assert sorted(texts(tmp_path / "best")) == ["0.1", "1.2", "3.0"]
     two = pair(folder, tmp_path / "pairs", per=per)
     assert (two.groups, two.candidates, two.unscored, two.rows) == (3, 6, 4, 2)
-    assert two.left == {"no pair that reaches --min-margin": 1}
+    assert two.left == {"no two candidates that differ enough (--min-margin)": 1}
     assert sorted(couples(tmp_path / "pairs")) == [("0.1", "0.0"), ("1.2", "1.1")]
     assert sorted(two.measures) == [1.0, 2.0]
 
@@ -178,7 +178,7 @@ def test_answers_at_different_turns_of_a_conversation_never_make_a_pair(tmp_path
     rows, shape = [{"messages": TURNS}], RowShape("messages", "all")
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0, 3.0]], shape, parquet=parquet)
     summary = pair(folder, tmp_path / "pairs", pairs="all", per=per)
-    assert (summary.groups, summary.rows, summary.left) == (3, 0, {"no pair that reaches --min-margin": 3})
+    assert (summary.groups, summary.rows, summary.left) == (3, 0, {"no two candidates that differ enough (--min-margin)": 3})
     assert choose(folder, tmp_path / "best", keep="best", per=per).rows == 3
     assert sorted(texts(tmp_path / "best")) == ["a", "b", "c"]
 
@@ -956,6 +956,15 @@ def test_pairs_against_the_labels_are_counted_and_left_out_where_that_is_asked(t
     assert sorted(margins) == pytest.approx(sorted(own["chosen"] - own["rejected"] for own in rewards.values()))
     shown = run("pairs", folder, tmp_path / "shown", "--fake-ok")
     assert f"Labels: {agree} pairs are as the corpus' own chosen and rejected, {20 - agree} are the other way round" in shown
+
+
+def test_no_pair_of_two_rows_with_one_prompt_is_against_their_labels(tmp_path: Path) -> None:
+    row = {"prompt": "q", "chosen": "good", "rejected": "bad"}
+    folder = judged_corpus(tmp_path / "in", [row, row], [[1.0, 2.0], [0.5, 2.5]], RowShape("preference"))
+    ignored = pair(folder, tmp_path / "ignored")
+    assert (ignored.rows, ignored.labels) == (1, {"disagree": 1})
+    assert rows_in(tmp_path / "ignored")[0]["label_margin"] < 0
+    assert pair(folder, tmp_path / "agree", labels="agree").rows == 0
 
 
 def test_a_margin_by_label_within_the_last_bits_of_a_batch_is_none(tmp_path: Path) -> None:

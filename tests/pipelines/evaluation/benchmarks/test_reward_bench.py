@@ -51,3 +51,12 @@ def test_math_weighs_as_much_as_all_code() -> None:
 def test_a_tie_is_wrong_for_a_head_and_half_for_a_judge(judged: bool, expected: float) -> None:
     rows = [item({"chosen": 1.0, "rejected": 1.0}, subset=subset) for subset in BENCHMARK.expected]
     assert measures_of(BENCHMARK, rows, judged=judged)["score"] == pytest.approx(expected)
+
+
+def test_a_section_without_one_of_its_subsets_is_no_section() -> None:
+    rows = [
+        item({"chosen": 2.0, "rejected": 1.0}, subset=subset) for subset in BENCHMARK.expected if subset != "mt-bench-easy"
+    ]
+    figures = measures_of(BENCHMARK, rows)
+    assert figures.keys().isdisjoint({"score", "chat"})
+    assert (figures["safety"], figures["micro"]) == pytest.approx((1, 1))

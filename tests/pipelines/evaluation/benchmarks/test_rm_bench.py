@@ -66,3 +66,9 @@ def test_equal_rewards_of_both_sides_are_no_win_and_counted() -> None:
     grades = grades_of(BENCHMARK, [item(sides([1, 1, 1], [1, 1, 1]))])
     assert grades.cells["all"].sum() == 0
     assert grades.tied == {"all": 1}
+
+
+def test_without_all_domains_there_is_no_mean_of_domains() -> None:
+    figures = measures_of(BENCHMARK, [item(sides([1, 1, 1], [0, 0, 0]), domain="chat")])
+    assert "overall" not in figures
+    assert (figures["chat"], figures["overall (pooled)"]) == (1, 1)
