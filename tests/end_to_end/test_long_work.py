@@ -43,7 +43,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path
     assert stopped["parts"] == len(before)
     assert 0 < stopped["share"] < 1
     assert stopped["scored"] == stopped["rows"] == sum(int(part.stem.split("-")[3]) for part in before)
-    assert "run the same score command again to resume" in assay("status", tmp_path / "out").stdout
+    assert "To resume, run the same command again" in assay("status", tmp_path / "out").stdout
     fast = [word.replace("latency_s=0.5", "latency_s=0.0") for word in shlex.split(last)[3:]]
     summary(*fast)
     done = assay("status", tmp_path / "out").stdout
@@ -54,7 +54,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path
 def test_a_folder_that_holds_no_run_has_no_status(tmp_path: Path) -> None:
     done = assay("status", tmp_path)
     assert done.returncode == 2
-    assert "it isn't the output folder of a scored corpus" in done.stderr
+    assert "is an empty folder, and `status` reads a scored corpus" in done.stderr
 
 
 @pytest.mark.long
