@@ -115,19 +115,19 @@ def choose_benchmark(folder: str, manifest: Manifest, name: str | None) -> Bench
 
     Raises `SettingsError` for an unknown name, or if several benchmarks or none fit.
     """
-    known = benchmarks()
+    by_name = benchmarks()
     if name is not None:
-        if name not in known:
-            raise SettingsError(f"--as {name}: there is no such benchmark; there are {', '.join(known)}")
-        return known[name]
+        if name not in by_name:
+            raise SettingsError(f"--as {name}: there is no such benchmark; there are {', '.join(by_name)}")
+        return by_name[name]
     shape, carried = str(manifest.identity.get("shape")), set(manifest.columns.carried.names)
     fitting = [
-        benchmark for benchmark in known.values() if shape in benchmark.shapes and carried.issuperset(benchmark.needs)
+        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and carried.issuperset(benchmark.needs)
     ]
     fitting.sort(key=lambda benchmark: len(benchmark.needs))
     if not fitting or (len(fitting) > 1 and len(fitting[-1].needs) == len(fitting[-2].needs)):
         raise SettingsError(
-            f"{folder} doesn't say which benchmark it is (rows of the shape {shape}): give --as, one of {', '.join(known)}"
+            f"{folder} doesn't say which benchmark it is (rows of the shape {shape}): give --as, one of {', '.join(by_name)}"
         )
     return fitting[-1]
 

@@ -29,6 +29,7 @@ from pipelines.evaluation.benchmark import (
 )
 
 _TIES = "Ties"
+_QUESTIONS = ("ref", "tied")
 _BEST_OF_FOUR = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495}
 _NAN = math.nan
 
@@ -70,10 +71,15 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
         if subset.lower() != _TIES.lower():
             yield _best_of_four(item, subset)
             continue
-        kind, _, prompt = str(item.fields.get("id")).partition(":")
-        ties.setdefault(prompt, {})[kind] = item
-    for questions in ties.values():
-        yield _tie(questions)
+        name = str(item.fields.get("id"))
+        kind, _, prompt = name.partition(":")
+        questions = ties.setdefault(prompt, {})
+        if kind not in _QUESTIONS or kind in questions:
+            reason = f"the id {name} is there twice" if kind in questions else f"the id {name} is neither ref:ID nor tied:ID"
+            yield GradedItem(item.row, _TIES, item.rewards, None, reason=reason)
+        else:
+            questions[kind] = item
+    yield from (_tie(questions) for questions in ties.values() if questions)
 
 
 def _best_of_four(item: Item, subset: str) -> GradedItem:
@@ -105,16 +111,15 @@ def _measures(means: MeanCells) -> list[Measure]:
     scores = {subset: cells[..., 0] for subset, cells in means.by_subset.items() if subset != _TIES}
     measures = [Measure(name, value, means.counts[name], "best of four", 0.25) for name, value in scores.items()]
     if _TIES in means.by_subset:
-        tied, ref, beyond, both, margin = (means.by_subset[_TIES][..., at] for at in range(1, 6))
+        tied, ref, beyond, both_beyond, margin = (means.by_subset[_TIES][..., at] for at in range(1, 6))
         terms = (0.30 * np.nan_to_num(tied), 0.30 * np.nan_to_num(ref), 0.20 * np.nan_to_num(beyond))
-        value = sum(terms, start=0.20 * np.nan_to_num(both) + 0.01 * np.nan_to_num(margin))
+        value = sum(terms, start=0.20 * np.nan_to_num(both_beyond) + 0.01 * np.nan_to_num(margin))
         scores[_TIES] = value
         measures.append(Measure(_TIES, value, means.counts[_TIES], "ties; at most 1.01", None))
-    everything = list(means.by_subset)
-    return [
-        Measure("score", mean(list(scores.values())), means.items(everything), "mean of the subsets", None),
-        *measures,
-    ]
+    if scores.keys() < {*_BEST_OF_FOUR, _TIES}:  # a mean of fewer subsets would be another number under the same name
+        return measures
+    n = means.items(means.by_subset)
+    return [Measure("score", mean(list(scores.values())), n, "mean of the subsets", None), *measures]
 
 
 BENCHMARK = Benchmark(

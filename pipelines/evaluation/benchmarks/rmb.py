@@ -31,8 +31,9 @@ def _measures(means: MeanCells) -> list[Measure]:
     subsets = [*(name for name in _SECTIONS if name in means.by_subset), *sorted(means.by_subset.keys() - _SECTIONS.keys())]
     values = {name: means.by_subset[name][..., 0] for name in subsets}
     n = means.items(subsets)
+    score = Measure("score", mean(list(values.values())), n, "mean of the sections; a tie is wrong", None)
     return [
-        Measure("score", mean(list(values.values())), n, "mean of the sections; a tie is wrong", None),
+        *([score] if values.keys() == _SECTIONS.keys() else []),  # a mean of fewer sections would be another number
         *(Measure(name, value, means.counts[name], "a tie is wrong", _SECTIONS.get(name)) for name, value in values.items()),
         Measure("micro", means.pooled(subsets)[..., 0], n, "over all items; a tie is wrong", None),
     ]

@@ -48,5 +48,16 @@ def test_a_question_without_its_other_one_counts_for_accuracy_alone() -> None:
 
 def test_the_score_is_the_mean_of_the_subsets() -> None:
     right, wrong = sides([1], [0, 0, 0]), sides([0], [1, 0, 0])
-    items = [item(right, subset="Math")] * 3 + [item(wrong, subset="Focus")]
-    assert measures_of(BENCHMARK, items)["score"] == 0.5
+    four = [item(right, subset="Math")] * 3 + [
+        item(wrong, subset=name) for name in ("Factuality", "Focus", "Precise IF", "Safety")
+    ]
+    ties = [tie("ref:0", [1], [1]), tie("tied:0", [1, 1], [1])]
+    assert measures_of(BENCHMARK, [*four, *ties])["score"] == pytest.approx(1 / 6)  # type: ignore[list-item]
+    assert "score" not in measures_of(BENCHMARK, four), "a mean of fewer subsets is another number"
+
+
+def test_no_question_of_ties_is_lost() -> None:
+    questions = [tie("ref:0", [2], [1]), tie("ref:0", [2], [1]), tie("None", [2], [1])]
+    grades = grades_of(BENCHMARK, questions)  # type: ignore[arg-type]
+    assert grades.items == {"Ties": 3}
+    assert grades.reasons["Ties"] == {"the id ref:0 is there twice": 1, "the id None is neither ref:ID nor tied:ID": 1}

@@ -31,6 +31,7 @@ def test_the_score_is_the_mean_of_the_sections_and_not_of_the_items() -> None:
     figures = measures_of(BENCHMARK, items)
     assert figures["score"] == 0.5
     assert figures["micro"] == 0.7
+    assert "score" not in measures_of(BENCHMARK, items[:-1]), "a mean of fewer sections is another number"
 
 
 def test_a_tie_is_wrong() -> None:
