@@ -16,7 +16,7 @@ import click
 
 from actors.errors import AssayError, AuditError, GateFailed, UserError
 from pipelines.cli.flags import argument, build_from, json_option, option, settings_options, silence_ray
-from pipelines.cli.grouped_help import Command, Group
+from pipelines.cli.grouped_help import Command, CommandGroup
 from pipelines.cli.option_values import complete_value
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.settings.setting_names import setting_names
@@ -101,7 +101,7 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-class _Commands(Group):
+class _Commands(CommandGroup):
     """The commands by job. Those of other modules are imported when such a command or --help is run."""
 
     command_class = Command
@@ -163,7 +163,7 @@ def cli() -> None:
     """Score corpora and online requests with reward models; filter, sample, choose and export by the scores."""
 
 
-@cli.group(cls=Group, invoke_without_command=True)
+@cli.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def models(context: click.Context) -> None:
     """List the reward models that Assay knows. `models explain ID` shows one model's prompt format and outputs."""

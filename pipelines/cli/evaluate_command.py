@@ -16,7 +16,7 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
     from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
-    from pipelines.evaluation.gate import Comparison
+    from pipelines.evaluation.gate import BaselineComparison
     from pipelines.evaluation.results import Evaluation
 
 _SHOWN_FLIPS = 20
@@ -137,7 +137,7 @@ def _write_file(path: Path, content: bytes) -> None:
         raise OutputError(f"{path} can't be written: {error.strerror or error}") from error
 
 
-def _show_comparison(comparison: "Comparison") -> None:
+def _show_comparison(comparison: "BaselineComparison") -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -12,7 +12,7 @@ import click
 
 from actors.errors import SettingsError
 from actors.settings.base import Settings, is_settings, plain_type
-from pipelines.cli.grouped_help import OTHERS, Command, OneValue, Option
+from pipelines.cli.grouped_help import OTHERS, Command, GroupedOption, OneValue
 from pipelines.cli.option_values import complete_value
 from pipelines.settings.options import Leaf, build, from_yaml, leaves
 
@@ -81,14 +81,14 @@ def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function
     text = leaf.field.description
     if kind is bool:
         switch = f"{flag}/--no-{flag[2:]}" if leaf.field.default else flag
-        return click.option(switch, cls=Option, group=group, is_flag=True, default=None, help=text)
+        return click.option(switch, cls=GroupedOption, group=group, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is tuple:
         several = {"multiple": True, "callback": _several, "help": f"{text}; may be given more than once"}
-        return click.option(*flags, leaf.name, cls=Option, group=group, **several)
+        return click.option(*flags, leaf.name, cls=GroupedOption, group=group, **several)
     if typing.get_origin(kind) is dict:
         is_text = plain_type(typing.get_args(kind)[1]) is str
         pairs = {"multiple": True, "metavar": "NAME=VALUE", "callback": _texts if is_text else _values, "help": text}
-        return click.option(flag, cls=Option, group=group, **pairs)
+        return click.option(flag, cls=GroupedOption, group=group, **pairs)
     required = leaf.field.is_required()
     default = None if required else leaf.field.get_default(call_default_factory=True)
     shown = f"{text}  [default: {default}]" if default not in (None, "") else text

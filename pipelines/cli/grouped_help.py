@@ -13,7 +13,7 @@ OTHERS = "Others"
 _ALL = "assay.help_all"
 
 
-class Option(click.Option):
+class GroupedOption(click.Option):
     """An option of a group, which --help-all shows; without a group, --help shows it, too."""
 
     def __init__(self, *arguments: Any, group: str = "", **options: Any) -> None:
@@ -27,7 +27,7 @@ class Option(click.Option):
         return (record[0], f"{record[1]}; {listed[0]} {', '.join(listed[1])}") if record and listed else record
 
 
-class OneValue(Option):
+class OneValue(GroupedOption):
     """An option that takes one value. Given twice it is an error, where click would silently take the last."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -71,7 +71,7 @@ class Command(click.Command):
             formatter.write_text(f"More groups of options: {names}. --help-all shows all options.")
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands, each with a whole sentence of what it does."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -42,7 +42,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BaselineComparison:
     """One benchmark in both results. `changes` begins with the headline; `flips` are the items whose first cell changed.
 
     `coverage` is the share of the items of either result that have a grade now: items that aren't there any more count.
@@ -75,7 +75,7 @@ class Comparison:
         return asdict(self)
 
 
-def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation]) -> list[Comparison]:
+def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation]) -> list[BaselineComparison]:
     """Compare evaluations with those of the same benchmark in the baseline: of the same model, or the only one there.
 
     Raises `SettingsError` for a benchmark that the baseline doesn't have.
@@ -94,7 +94,7 @@ def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation
     return candidates[0]
 
 
-def _compare(now: SavedEvaluation, before: SavedEvaluation) -> Comparison:
+def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineComparison:
     earlier, cell = {figure["name"]: figure["value"] for figure in before.figures}, now.items.schema.names[2]
     changes = [Change(figure["name"], earlier.get(figure["name"]), figure["value"]) for figure in now.figures]
     with duckdb.connect() as connection:
@@ -108,7 +108,7 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> Comparison:
             raise SettingsError(
                 f"--against has no item of {now.benchmark} in common with these results: they are of other data"
             )
-        return Comparison(
+        return BaselineComparison(
             now.benchmark,
             now.model,
             before.model,
@@ -145,7 +145,7 @@ def _drift(connection: duckdb.DuckDBPyConnection) -> Drift:
     return Drift(*counts)
 
 
-def junit(comparisons: Sequence[Comparison], max_drop: float, min_coverage: float) -> bytes:
+def junit(comparisons: Sequence[BaselineComparison], max_drop: float, min_coverage: float) -> bytes:
     """The gate as JUnit's XML: a test case for each benchmark and model, failed if the gate doesn't let it pass."""
     failures = [comparison.failures(max_drop, min_coverage) for comparison in comparisons]
     suite = ElementTree.Element(
