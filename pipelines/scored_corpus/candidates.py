@@ -100,6 +100,11 @@ class PreferencePair:
 
     @property
     def label_margin(self) -> float | None:
-        """The margin in the direction of the label: negative if reward and label disagree; None without a label."""
+        """The margin in the direction of the row's label: negative if the reward disagrees; None without a label, or of two rows.
+
+        Of two rows, a pair can only disagree: their margins would make the mean of a corpus look worse than its labels are.
+        """
+        if self.chosen.row != self.rejected.row:
+            return None
         margins = {LabelAgreement.AGREES: self.margin, LabelAgreement.DISAGREES: -self.margin}
         return margins.get(self.agreement)
