@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from bench._watch import Watch, start_ray
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.parts import Counts, Part, Parts
 
 SIZES = (200_000, 1_000_000)
 PART_ROWS = 400

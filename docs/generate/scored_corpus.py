@@ -13,8 +13,8 @@ import pyarrow as pa
 from docs.generate.markdown import Page, code, document, heading, table, text
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
-from pipelines.scored_corpus.columns import REASONED, SUSPECT, Columns
-from pipelines.scored_corpus.manifest import NAME
+from pipelines.run_folder.columns import REASONED, SUSPECT, Columns
+from pipelines.run_folder.manifest import NAME
 from pipelines.scored_corpus.summary import Summary
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from actors.errors import SettingsError
 from pipelines.estimate.cost import EngineSpeed
+from pipelines.run_folder.columns import PROMPT_TOKENS
+from pipelines.run_folder.parts import Parts, read_table
 from pipelines.runtime.progress import Silent
 from pipelines.runtime.run_timing import read_session_notes
-from pipelines.scored_corpus.columns import PROMPT_TOKENS
-from pipelines.scored_corpus.parts import Parts, read_table
 from pipelines.scoring import score_corpus
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.run_settings import ScoreSettings

@@ -15,9 +15,9 @@ from pipelines.exports.export_job import ExportJob, ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import KeepSummary
 from pipelines.prepare import resolve_run
+from pipelines.run_folder.columns import Columns
 from pipelines.sampling import sample_prompts
 from pipelines.scored_corpus import scored_folder
-from pipelines.scored_corpus.columns import Columns
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 _JOBS: Mapping[str, Callable[[Any], ExportJob]] = {

@@ -16,13 +16,13 @@ from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering.filter_corpus import KeepSummary
+from pipelines.run_folder.columns import REASONED, SUSPECT
+from pipelines.run_folder.parts import Parts, strays_message
 from pipelines.runtime.progress import duration
 from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
 from pipelines.sampling.sample_step import Usage
 from pipelines.scored_corpus.candidates import LabelAgreement
-from pipelines.scored_corpus.columns import REASONED, SUSPECT
-from pipelines.scored_corpus.parts import Parts, strays_message
 from pipelines.scored_corpus.summary import QUANTILES, Summary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.storage import absolute

@@ -11,11 +11,11 @@ from typing import Any
 from actors.errors import AuditError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import describe
+from pipelines.run_folder.columns import REASON
+from pipelines.run_folder.manifest import Manifest, read_manifest
+from pipelines.run_folder.member_runs import is_fake
+from pipelines.run_folder.parts import Counts, Part, Parts, audit, is_empty, read_tables
 from pipelines.runtime.progress import Meter
-from pipelines.scored_corpus.columns import REASON
-from pipelines.scored_corpus.manifest import Manifest, read_manifest
-from pipelines.scored_corpus.member_runs import is_fake
-from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, is_empty, read_tables
 from pipelines.settings import recipe
 from pipelines.storage import Entry, error_text
 from pipelines.storage.lease import Holding, read_holding

@@ -25,9 +25,9 @@ from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
+from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.sampling import policies
 from pipelines.scored_corpus.candidates import Candidate
-from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.scored_corpus.expressions import Condition
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings

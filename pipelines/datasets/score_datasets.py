@@ -31,10 +31,10 @@ from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
+from pipelines.run_folder.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.workers import OnRay
 from pipelines.scored_corpus import scored_folder
-from pipelines.scored_corpus.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scoring.score_corpus import stop_reason

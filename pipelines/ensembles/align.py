@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from actors.errors import AuditError
 from actors.records import Status
 from pipelines.corpus.corpus_files import InputFile
-from pipelines.scored_corpus.columns import PROMPT_HASH, PROMPT_TOKENS, REASON, RESPONSE, REWARD, ROW, STATUS, TRUNCATED
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.parts import Part, Parts, by_file, read_tables
+from pipelines.run_folder.columns import PROMPT_HASH, PROMPT_TOKENS, REASON, RESPONSE, REWARD, ROW, STATUS, TRUNCATED
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.parts import Part, Parts, by_file, read_tables
 from pipelines.storage import Entry
 
 _IDENTITY = (ROW, RESPONSE, PROMPT_HASH)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from actors.errors import AuditError
 from actors.records import Reason, Status
-from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, ROW, TEXT, Columns
-from pipelines.scored_corpus.parts import Counts, Part, Parts, read_table
+from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, ROW, TEXT, Columns
+from pipelines.run_folder.parts import Counts, Part, Parts, read_table
 from pipelines.settings.run_settings import CombineSettings
 
 Numbers = NDArray[np.float64]

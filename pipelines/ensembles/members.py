@@ -10,10 +10,10 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
-from pipelines.scored_corpus.columns import SUSPECT
-from pipelines.scored_corpus.earlier_run import earlier_run
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.member_runs import folder_of
+from pipelines.run_folder.columns import SUSPECT
+from pipelines.run_folder.earlier_run import earlier_run
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.member_runs import folder_of
 from pipelines.settings.run_settings import EnsembleSettings, MemberSettings, ScoreSettings
 
 KEPT_FREE = (SUSPECT,)

@@ -25,15 +25,15 @@ from pipelines.ensembles.combine_step import CombineStep, write_parts
 from pipelines.ensembles.members import KEPT_FREE, Member, check_same_files, members, score_fields
 from pipelines.ensembles.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
 from pipelines.prepare import resolve_run
+from pipelines.run_folder import earlier_run
+from pipelines.run_folder.columns import SUSPECT, Columns
+from pipelines.run_folder.dataset_card import write_scored_card
+from pipelines.run_folder.manifest import BrokenManifest, Manifest, provenance, read_manifest
+from pipelines.run_folder.member_runs import FOLDER, MEMBERS, folder_of, member_note
+from pipelines.run_folder.parts import Counts, Part, Parts, audit
 from pipelines.runtime.progress import EnsembleProgress, Silent
 from pipelines.runtime.workers import workers
-from pipelines.scored_corpus import earlier_run
-from pipelines.scored_corpus.columns import SUSPECT, Columns
-from pipelines.scored_corpus.dataset_card import write_scored_card
-from pipelines.scored_corpus.manifest import BrokenManifest, Manifest, provenance, read_manifest
-from pipelines.scored_corpus.member_runs import FOLDER, MEMBERS, folder_of, member_note
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.parts import Counts, Part, Parts, audit
 from pipelines.scored_corpus.scored_folder import audit_parts, read_scored_manifest
 from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring import score_corpus

@@ -9,9 +9,9 @@ from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.estimate.forecast import VERSION, planned_identity
 from pipelines.estimate.intervals import Estimate
+from pipelines.run_folder.manifest import Manifest, differences
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.run_timing import RunWork, read_run_work
-from pipelines.scored_corpus.manifest import Manifest, differences
-from pipelines.scored_corpus.parts import Parts
 from pipelines.scored_corpus.summary import Summary
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 from pipelines.storage import error_text

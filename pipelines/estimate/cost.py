@@ -15,7 +15,7 @@ from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_th
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
 from pipelines.estimate.intervals import Estimate
-from pipelines.scored_corpus.manifest import Manifest, differences, read_manifest
+from pipelines.run_folder.manifest import Manifest, differences, read_manifest
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
 
 _SAME = ("model", "revision", "weights", "dtype", "judge", "turns")

@@ -38,8 +38,8 @@ from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation, prepare, prepared_rows
+from pipelines.run_folder.manifest import Manifest
 from pipelines.runtime.session import check_stopped, ray_session
-from pipelines.scored_corpus.manifest import Manifest
 from pipelines.settings.estimate_settings import BillSettings, PlanSettings
 from pipelines.storage import error_text
 

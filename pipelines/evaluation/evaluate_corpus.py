@@ -25,8 +25,8 @@ from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
-from pipelines.scored_corpus import output_folder
-from pipelines.scored_corpus.manifest import Manifest
+from pipelines.run_folder import output_folder
+from pipelines.run_folder.manifest import Manifest
 from pipelines.scored_corpus.scored_folder import open_scored
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.storage import error_text

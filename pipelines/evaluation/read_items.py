@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.evaluation.benchmark import Item
-from pipelines.scored_corpus.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, Columns
-from pipelines.scored_corpus.parts import Part
+from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, Columns
+from pipelines.run_folder.parts import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
 _OURS = (ROW, RESPONSE, REWARD, STATUS, REASON, SCORES)

@@ -12,7 +12,7 @@ from actors.errors import SourceError
 from pipelines import storage
 from pipelines.evaluation.evaluate_corpus import RESULTS
 from pipelines.evaluation.results import VERSION
-from pipelines.scored_corpus.output_folder import result_name
+from pipelines.run_folder.output_folder import result_name
 from pipelines.storage import error_text
 
 

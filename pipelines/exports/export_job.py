@@ -27,16 +27,16 @@ from pipelines import storage
 from pipelines.corpus.assay_folders import OutputKind
 from pipelines.corpus.corpus_files import Range
 from pipelines.exports import row_types
+from pipelines.run_folder import output_folder
+from pipelines.run_folder.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
+from pipelines.run_folder.dataset_card import MADE_UP, write_card
+from pipelines.run_folder.json_lines import encode
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.parts import Counts, Part
 from pipelines.runtime.workers import workers
-from pipelines.scored_corpus import output_folder
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
-from pipelines.scored_corpus.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
-from pipelines.scored_corpus.dataset_card import MADE_UP, write_card
 from pipelines.scored_corpus.expressions import Condition
-from pipelines.scored_corpus.json_lines import encode
-from pipelines.scored_corpus.manifest import Manifest
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
-from pipelines.scored_corpus.parts import Counts, Part
 from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored
 from pipelines.scored_corpus.summary import readable

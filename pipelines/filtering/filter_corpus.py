@@ -32,13 +32,13 @@ from pipelines.filtering.filter_step import (
 )
 from pipelines.filtering.response_rows import ResponseRows
 from pipelines.filtering.writers import Target
+from pipelines.run_folder import output_folder
+from pipelines.run_folder.columns import REWARD, Columns
+from pipelines.run_folder.dataset_card import MADE_UP, write_card
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.member_runs import is_fake
+from pipelines.run_folder.parts import Part, Parts
 from pipelines.runtime.workers import Workers, workers
-from pipelines.scored_corpus import output_folder
-from pipelines.scored_corpus.columns import REWARD, Columns
-from pipelines.scored_corpus.dataset_card import MADE_UP, write_card
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.member_runs import is_fake
-from pipelines.scored_corpus.parts import Part, Parts
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored, read_scored_manifest
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings

@@ -20,8 +20,8 @@ from actors.errors import AuditError, SettingsError
 from actors.records import Status
 from pipelines.filtering.exact_selection import GROUP, TIE, VALUE
 from pipelines.filtering.writers import Target
-from pipelines.scored_corpus import output_folder
-from pipelines.scored_corpus.columns import (
+from pipelines.run_folder import output_folder
+from pipelines.run_folder.columns import (
     PROMPT_HASH,
     REASON,
     RESPONSE,
@@ -33,9 +33,9 @@ from pipelines.scored_corpus.columns import (
     WITHIN_ROW,
     Columns,
 )
+from pipelines.run_folder.parts import Part
 from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.scored_corpus.kept_responses import KeptInPart, write_note
-from pipelines.scored_corpus.parts import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 from pipelines.settings.run_settings import ChoiceSettings
 from pipelines.storage.lease import ticket

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.scored_corpus.json_lines import encode
+from pipelines.run_folder.json_lines import encode
 
 _BOM = b"\xef\xbb\xbf"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")

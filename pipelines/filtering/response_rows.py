@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.scored_corpus.columns import RESPONSE, REWARD, ROW, SCORES
-from pipelines.scored_corpus.manifest import Manifest
+from pipelines.run_folder.columns import RESPONSE, REWARD, ROW, SCORES
+from pipelines.run_folder.manifest import Manifest
 from pipelines.scored_corpus.read_back import Reader
 
 PROMPT, TEXT = "prompt", "response"

@@ -16,8 +16,8 @@ from pipelines import storage
 from pipelines.corpus.readers import RECORD
 from pipelines.filtering.json_splice import one_line, splice, wrap
 from pipelines.filtering.response_rows import ResponseRows
-from pipelines.scored_corpus.columns import REASON, ROW, Columns
-from pipelines.scored_corpus.json_lines import encode, has_json
+from pipelines.run_folder.columns import REASON, ROW, Columns
+from pipelines.run_folder.json_lines import encode, has_json
 from pipelines.storage.lease import Ticket
 
 _ROW_GROUP_BYTES = 32 * 2**20

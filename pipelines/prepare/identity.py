@@ -10,7 +10,7 @@ from actors.records import Reasoning
 from actors.reward_model import RewardModel
 from pipelines.formats import PROMPT_READER, PROMPT_SHAPES, ROW_READER, SHAPES
 from pipelines.prepare.resolve_run import ResolvedRun
-from pipelines.scored_corpus.manifest import Manifest, provenance
+from pipelines.run_folder.manifest import Manifest, provenance
 from pipelines.settings.run_settings import JudgingSettings
 
 

@@ -31,8 +31,8 @@ from pipelines.formats import (
     parse,
 )
 from pipelines.prepare.score_requests import Preparation
-from pipelines.scored_corpus.columns import REASONED, Columns, carried_columns
-from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.run_folder.columns import REASONED, Columns, carried_columns
+from pipelines.run_folder.manifest import read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.storage import open_read
 

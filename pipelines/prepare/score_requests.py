@@ -17,7 +17,7 @@ from actors.settings.replica import RenderSettings
 from actors.text.reasoning import final_answer
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.formats import RowRequests, RowShape, parse
-from pipelines.scored_corpus.columns import SHAPE, Columns, scalar_column
+from pipelines.run_folder.columns import SHAPE, Columns, scalar_column
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from typing import Any
 from actors.errors import EnginesLost
 from actors.launch import placement
 from actors.workers.crash_ledger import EngineStarts
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.engine_pool import engines_that_stay
 from pipelines.runtime.progress import PassedOn, Progress
-from pipelines.scored_corpus.parts import Parts
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 
 _WHEN = re.compile(r"\d{20}")

@@ -16,11 +16,11 @@ from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, failed_ca
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Range
 from pipelines.prepare.policy_prompts import PromptRow
+from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
+from pipelines.run_folder.parts import Parts, read_tables
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import display_url, fault_of, is_about_length
 from pipelines.sampling.engine_actors import Pool
-from pipelines.scored_corpus.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
-from pipelines.scored_corpus.parts import Parts, read_tables
 
 _CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
 """A probe gets a minute at least: a small `patience_s` must not call an endpoint dead that is only loading its model."""

@@ -26,6 +26,8 @@ from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation
+from pipelines.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
+from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
@@ -42,8 +44,6 @@ from pipelines.sampling.refine_step import (
 )
 from pipelines.sampling.sample_prompts import UsageCounter, step_dataset
 from pipelines.sampling.sample_step import SampleStepSettings, Usage
-from pipelines.scored_corpus.columns import PARENT, RESPONSE, REWARD, ROW
-from pipelines.scored_corpus.dataset_card import write_scored_card
 from pipelines.scored_corpus.summary import Summary, connected
 from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, step_settings
 from pipelines.settings.recipe import write_recipe

@@ -31,6 +31,10 @@ from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation, prepare_prompts
+from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
+from pipelines.run_folder.dataset_card import write_scored_card
+from pipelines.run_folder.earlier_run import FIRST_PASS
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.progress import PassedOn, Progress, Silent
 from pipelines.runtime.session import ray_session
 from pipelines.sampling import policies
@@ -39,11 +43,7 @@ from pipelines.sampling.engine_actors import Pool
 from pipelines.sampling.generate import CandidateSource, FirstPassCandidates
 from pipelines.sampling.policies import Engines
 from pipelines.sampling.sample_step import SampleStep, SampleStepSettings, Usage
-from pipelines.scored_corpus.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
-from pipelines.scored_corpus.dataset_card import write_scored_card
-from pipelines.scored_corpus.earlier_run import FIRST_PASS
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.parts import Parts
 from pipelines.scored_corpus.summary import Summary, connected
 from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, read_units, step_settings
 from pipelines.settings.recipe import write_recipe

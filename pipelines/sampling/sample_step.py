@@ -22,10 +22,10 @@ from pipelines.corpus.readers import START
 from pipelines.formats import CANDIDATE
 from pipelines.prepare.policy_prompts import PromptRow, read_prompt_rows
 from pipelines.prepare.score_requests import Preparation, judged_text, renderer
+from pipelines.run_folder.parts import Counts, Part
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
 from pipelines.sampling.generate import CandidateRequest, CandidateSource, FirstPassCandidates, batches, calls_prefix
-from pipelines.scored_corpus.parts import Counts, Part
 from pipelines.scoring.score_step import StepSettings, Stretch, part_report, stretches
 
 _ROWS_PER_CALL = 8

@@ -100,7 +100,7 @@ class PreferencePair:
 
     @property
     def label_margin(self) -> float | None:
-        """The margin in the direction of the row's label: negative if the reward disagrees; None without a label, or of two rows.
+        """The margin in the direction of the row's label: negative if they disagree; None without a label or of two rows.
 
         Of two rows, a pair can only disagree: their margins would make the mean of a corpus look worse than its labels are.
         """

@@ -25,7 +25,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from actors.errors import ExpressionError, Rejected
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import parse
-from pipelines.scored_corpus.columns import scalar_column
+from pipelines.run_folder.columns import scalar_column
 
 _ROWS = "rows_of_the_filter"
 _END = "\n"  # ends a `--` comment that an expression may close with

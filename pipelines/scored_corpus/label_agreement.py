@@ -4,8 +4,8 @@ from typing import Any
 
 import duckdb
 
+from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, Columns
 from pipelines.scored_corpus.candidates import SAME_REWARD
-from pipelines.scored_corpus.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, Columns
 
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 

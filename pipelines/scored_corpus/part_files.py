@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.scored_corpus.parts import Part, Parts, open_part
+from pipelines.run_folder.parts import Part, Parts, open_part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
 PART_AT, ROW_AT = "part_at", "row_at"

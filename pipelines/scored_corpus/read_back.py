@@ -16,12 +16,12 @@ from actors.records import Message, Reasoning
 from actors.text.reasoning import split_reasoning
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_policy_system
+from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
+from pipelines.run_folder.json_lines import has_json
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.member_runs import MEMBERS, is_fake
 from pipelines.scored_corpus.candidates import Candidate, LeftOut
-from pipelines.scored_corpus.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
 from pipelines.scored_corpus.expressions import Condition, Evaluator
-from pipelines.scored_corpus.json_lines import has_json
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.member_runs import MEMBERS, is_fake
 
 _MET = "met"
 

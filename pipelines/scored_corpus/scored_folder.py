@@ -12,11 +12,11 @@ from actors.errors import AuditError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import FILTER, describe
 from pipelines.corpus.corpus_files import Range
+from pipelines.run_folder.manifest import Manifest, read_manifest
+from pipelines.run_folder.member_runs import check_fresh
+from pipelines.run_folder.output_folder import parts_fingerprint
+from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, is_empty, read_tables, unreadable
 from pipelines.scored_corpus.kept_responses import KeptResponses
-from pipelines.scored_corpus.manifest import Manifest, read_manifest
-from pipelines.scored_corpus.member_runs import check_fresh
-from pipelines.scored_corpus.output_folder import parts_fingerprint
-from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, is_empty, read_tables, unreadable
 from pipelines.storage import Entry, error_text
 
 PartEntries = list[tuple[Part, Entry]]

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.scored_corpus.columns import ROW, SHAPE, Columns
-from pipelines.scored_corpus.parts import Parts, read_tables
+from pipelines.run_folder.columns import ROW, SHAPE, Columns
+from pipelines.run_folder.parts import Parts, read_tables
 
 _THREADS = 8
 

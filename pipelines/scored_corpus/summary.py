@@ -16,7 +16,7 @@ import pyarrow as pa
 from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Status
 from actors.verdicts.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
-from pipelines.scored_corpus.columns import (
+from pipelines.run_folder.columns import (
     COMPLETION_TOKENS,
     PROMPT_TOKENS,
     REASON,
@@ -26,9 +26,9 @@ from pipelines.scored_corpus.columns import (
     TRUNCATED,
     Columns,
 )
+from pipelines.run_folder.parts import Counts, Parts, unreadable
 from pipelines.scored_corpus.label_agreement import label_agreement
 from pipelines.scored_corpus.part_files import dataset, unreadable_parts
-from pipelines.scored_corpus.parts import Counts, Parts, unreadable
 from pipelines.scored_corpus.shape_counts import count_shapes
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

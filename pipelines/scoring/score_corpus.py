@@ -44,17 +44,17 @@ from pipelines.exports.export_job import ExportJob, FinishedExport, StartedExpor
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.score_requests import Preparation, prepare
+from pipelines.run_folder.columns import TEXT, Columns, check_carried
+from pipelines.run_folder.dataset_card import write_scored_card
+from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
+from pipelines.run_folder.manifest import Manifest, files_mark, provenance
+from pipelines.run_folder.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, strays_message
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
-from pipelines.scored_corpus.columns import TEXT, Columns, check_carried
-from pipelines.scored_corpus.dataset_card import write_scored_card
-from pipelines.scored_corpus.earlier_run import FILES_KEY, earlier_run
-from pipelines.scored_corpus.manifest import Manifest, files_mark, provenance
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, strays_message
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring.score_step import ScoreStep, StepSettings

@@ -24,8 +24,8 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import Range
 from pipelines.corpus.readers import END, FILE, START
 from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, prepared_rows
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.parts import Counts, Part, Parts
 
 _THREADS = 16
 """Stretches of a block that are scored concurrently."""

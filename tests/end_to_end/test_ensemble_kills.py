@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.scored_corpus.parts import Parts
+from pipelines.run_folder.parts import Parts
 from tests.support.commands import kill, parts_of, running, wait_until
 from tests.support.corpora import chat, lines, write
 

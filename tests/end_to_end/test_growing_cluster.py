@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ray._private.state import state
 
-from pipelines.scored_corpus.parts import Parts
+from pipelines.run_folder.parts import Parts
 from tests.support.commands import running, wait_until
 from tests.support.corpora import lines, rows, scored, write
 from tests.support.endpoints import wait

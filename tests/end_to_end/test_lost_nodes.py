@@ -9,9 +9,9 @@ import pytest
 
 from actors.errors import RunStopped
 from actors.launch import placement
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime import lost_engines
 from pipelines.sampling.sample_prompts import sample
-from pipelines.scored_corpus.parts import Parts
 from pipelines.scoring.score_corpus import score
 from tests.pipelines.sampling.test_endpoint_policy import Endpoint
 from tests.pipelines.sampling.test_sample_prompts import prompts, told

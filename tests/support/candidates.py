@@ -17,10 +17,10 @@ from pipelines.formats import CANDIDATE, RowShape, with_policy_system
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
 from pipelines.prepare.score_requests import prepare, prepared_rows
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.scored_corpus.candidates import Candidate
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.parts import Counts, Part, Parts
 from pipelines.scoring.score_corpus import Run, open_run, step_settings
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table, stretches
 from pipelines.settings.run_settings import ScoreSettings

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.progress import Silent
-from pipelines.scored_corpus.parts import Parts
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
 

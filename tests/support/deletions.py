@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.scored_corpus import output_folder
+from pipelines.run_folder import output_folder
 from pipelines.storage.local_files import LocalFolder
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.ensembles.score_ensemble import combine
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.member_runs import folder_of
-from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.member_runs import folder_of
+from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.settings.run_settings import Combine, CombineSettings
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "", reserved=("suspect",))

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.parts import Counts, Part, Parts
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "")
 

@@ -9,8 +9,8 @@ from actors.settings.replica import EngineSettings
 from pipelines.cli import probe_speed as probes
 from pipelines.cli.probe_speed import probe_speed
 from pipelines.estimate.cost import EngineSpeed
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.parts import Parts
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.parts import Parts
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings

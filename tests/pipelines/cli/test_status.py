@@ -11,7 +11,7 @@ from actors.errors import SourceError
 from pipelines.cli import status as statuses
 from pipelines.cli.report import show_status
 from pipelines.cli.status import RunState, status
-from pipelines.scored_corpus.parts import Parts
+from pipelines.run_folder.parts import Parts
 from pipelines.scoring.score_corpus import score
 from pipelines.storage import LEASE
 from pipelines.storage import lease as leases

@@ -22,7 +22,7 @@ from pipelines.corpus import readers
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, cut, find
 from pipelines.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.prepare.resolve_run import block_bytes
-from pipelines.scored_corpus.parts import gaps
+from pipelines.run_folder.parts import gaps
 from tests.support.examples import examples
 
 any_speed = examples(60)

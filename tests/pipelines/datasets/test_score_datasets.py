@@ -19,7 +19,7 @@ import pipelines
 from actors.errors import ExpressionError, ModelError, SettingsError, SourceError
 from pipelines.datasets import repeated_scoring
 from pipelines.datasets.score_rows import row_id
-from pipelines.scored_corpus.columns import Columns
+from pipelines.run_folder.columns import Columns
 from tests.conftest import REPOSITORY
 from tests.support.commands import PATIENCE_S, summary
 from tests.support.corpora import chat, lines, rows, scored, write

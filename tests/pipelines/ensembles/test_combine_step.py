@@ -18,10 +18,10 @@ from pipelines.ensembles import score_ensemble
 from pipelines.ensembles.score_ensemble import combine
 from pipelines.ensembles.z_scores import responses_needed
 from pipelines.filtering.filter_corpus import keep
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.member_runs import folder_of
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.progress import Silent
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.member_runs import folder_of
-from pipelines.scored_corpus.parts import Parts
 from pipelines.settings.run_settings import Combine, CombineSettings, FilterSettings
 from pipelines.storage import open_read
 from tests.support import corpora

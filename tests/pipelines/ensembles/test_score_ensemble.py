@@ -15,9 +15,9 @@ from pipelines.corpus.corpus_files import FileKind, InputFile
 from pipelines.ensembles.members import check_same_files, members, score_fields
 from pipelines.ensembles.score_ensemble import EnsembleSummary, ensemble
 from pipelines.filtering.filter_corpus import keep
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.progress import Silent
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.parts import Parts
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, MemberSettings
 from tests.support.commands import assay, summary

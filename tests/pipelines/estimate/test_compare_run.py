@@ -9,8 +9,8 @@ import pytest
 from actors.errors import SettingsError
 from pipelines.estimate.compare_run import compare_with_estimate
 from pipelines.estimate.forecast import corpus_plan
+from pipelines.run_folder.manifest import read_manifest
 from pipelines.runtime.run_timing import RunWork
-from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.estimate_settings import PlanSettings

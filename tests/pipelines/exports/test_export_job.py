@@ -23,11 +23,11 @@ from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.formats.content import question
+from pipelines.run_folder import output_folder
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.member_runs import is_fake
+from pipelines.run_folder.parts import Counts, Parts
 from pipelines.runtime.workers import workers
-from pipelines.scored_corpus import output_folder
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.member_runs import is_fake
-from pipelines.scored_corpus.parts import Counts, Parts
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.summary import summarise
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings

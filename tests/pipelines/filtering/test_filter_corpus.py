@@ -27,11 +27,11 @@ from pipelines.filtering.filter_corpus import KeepSummary, keep
 from pipelines.filtering.filter_step import Output, filter_group
 from pipelines.filtering.json_splice import one_line, splice, wrap
 from pipelines.filtering.writers import Target
-from pipelines.scored_corpus import output_folder
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.json_lines import encode
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.parts import Counts, Part, Parts
+from pipelines.run_folder import output_folder
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.json_lines import encode
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.scored_corpus.scored_folder import read_scored_manifest
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
@@ -197,7 +197,7 @@ def test_several_responses_of_a_row(tmp_path: Path) -> None:
 
 
 def test_original_bytes_once_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.scored_corpus.parts._BATCH_ROWS", 2)  # a row's responses then lie in two batches
+    monkeypatch.setattr("pipelines.run_folder.parts._BATCH_ROWS", 2)  # a row's responses then lie in two batches
     both: Row = (b'{"p":1,  "n": 1.50}  ', [("chosen", scored(2.0)), ("A", scored(-1.0)), ("rejected", scored(1.0))])
     folder = json_corpus(tmp_path / "scored", [both, one(b'{"p": 2}', scored(-1.0)), both])
     summary = run(folder, "reward > 0", tmp_path / "kept", fields=False, rest=str(tmp_path / "rest"))

@@ -16,8 +16,8 @@ from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import ResponseEvaluator
 from pipelines.prepare import resolve_run
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.member_runs import folder_of
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.member_runs import folder_of
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
 from tests.support.candidates import drawn_corpus, prompts

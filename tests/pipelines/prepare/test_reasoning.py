@@ -11,8 +11,8 @@ from actors.scorers.policy import resolve_policy
 from actors.settings.replica import ModelSettings, PolicySettings, RenderSettings
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
+from pipelines.run_folder.manifest import read_manifest
 from pipelines.sampling import policies
-from pipelines.scored_corpus.manifest import read_manifest
 from pipelines.scoring.score_corpus import score
 from tests.support.corpora import chat, lines, rows, scored, settings, write
 

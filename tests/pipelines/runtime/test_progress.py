@@ -16,9 +16,9 @@ import ray
 from actors.workers.crash_ledger import Ledger
 from actors.workers.engine_process import alive_nodes
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.run_folder.parts import Counts, Part
 from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Lines, Meter, Silent, _Notebook, watched
-from pipelines.scored_corpus.parts import Counts, Part
 
 
 def lines_file(index: int, size: int) -> InputFile:

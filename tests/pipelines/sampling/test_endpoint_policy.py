@@ -18,11 +18,11 @@ from actors.records import Message, Reason, Role, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate
 from actors.settings.replica import PolicySettings
 from pipelines.prepare.policy_prompts import PromptRow
+from pipelines.run_folder.manifest import differences
 from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import fault_of
 from pipelines.sampling.generate import CandidateRequest, FromEndpoint, served_by
 from pipelines.sampling.sample_prompts import sampling_identity
-from pipelines.scored_corpus.manifest import differences
 from tests.pipelines.sampling.test_sample_prompts import drawn, prompts, told
 from tests.support.corpora import lines, scored, write
 from tests.support.endpoints import free_port, listening

@@ -13,8 +13,8 @@ import pytest
 
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.corpus.corpus_files import Range
+from pipelines.run_folder.parts import Parts, gaps, merge_ranges
 from pipelines.sampling.sample_prompts import SampleSummary, sample
-from pipelines.scored_corpus.parts import Parts, gaps, merge_ranges
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import SampleSettings

@@ -17,12 +17,12 @@ from pipelines.exports import export_commands
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep
 from pipelines.formats import RowShape
-from pipelines.scored_corpus.parts import Parts
+from pipelines.run_folder.parts import Parts
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, files_in, judged_corpus, prompts, rows_in
 
-BATCHES = "pipelines.scored_corpus.parts._BATCH_ROWS"
+BATCHES = "pipelines.run_folder.parts._BATCH_ROWS"
 SFT: Mapping[str, Any] = {"trainer": "sft", "fake_ok": True}
 
 Key = tuple[str, str]

@@ -17,9 +17,9 @@ from pipelines.cli.report import show_scored
 from pipelines.cli.sampling_commands import tell
 from pipelines.corpus.corpus_files import Range
 from pipelines.corpus.readers import RECORD
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.scored_corpus import summary as summary_module
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.parts import Counts, Part, Parts
 from pipelines.scored_corpus.summary import QUANTILES, Summary, summarise
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings

@@ -10,7 +10,7 @@ import ray
 import pipelines
 from actors.contracts.judge import PARSER
 from actors.errors import OutputError, SettingsError, SourceError
-from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.run_folder.manifest import read_manifest
 from pipelines.scoring.score_corpus import score
 from tests.support.commands import assay
 from tests.support.corpora import chat, lines, outcome_of, scored, settings, write

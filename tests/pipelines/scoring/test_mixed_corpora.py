@@ -17,11 +17,11 @@ from pipelines.corpus.corpus_files import Range
 from pipelines.ensembles.score_ensemble import combine
 from pipelines.formats import SHAPES
 from pipelines.prepare import identity, resolve_run
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.member_runs import folder_of
+from pipelines.run_folder.parts import Counts, Part, Parts, read_table
 from pipelines.scored_corpus.candidates import Candidate
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.member_runs import folder_of
-from pipelines.scored_corpus.parts import Counts, Part, Parts, read_table
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.shape_counts import count_shapes
 from pipelines.scoring.score_corpus import score

@@ -11,7 +11,7 @@ from pipelines.exports.export_commands import choose
 from pipelines.filtering.filter_corpus import keep
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
-from pipelines.scored_corpus.manifest import read_manifest
+from pipelines.run_folder.manifest import read_manifest
 from pipelines.scoring import score_corpus
 from pipelines.scoring.score_corpus import carry_out, open_run
 from pipelines.settings.export_settings import Choose, ChooseSettings

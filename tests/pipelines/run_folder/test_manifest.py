@@ -22,8 +22,8 @@ from pipelines.formats import RowShape
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.manifest import NAME, Manifest, read_manifest
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.manifest import NAME, Manifest, read_manifest
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings, Turns
 from pipelines.storage import fingerprints

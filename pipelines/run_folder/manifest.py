@@ -20,8 +20,8 @@ import pyarrow as pa
 from actors.errors import OutputError
 from pipelines import storage
 from pipelines.corpus.corpus_files import FileKind, InputFile, difference, file_exists
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.parts import MANIFEST, RUN
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.parts import MANIFEST, RUN
 from pipelines.settings.run_settings import RunSettings
 from pipelines.storage import error_text
 

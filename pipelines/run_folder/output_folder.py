@@ -22,7 +22,7 @@ from typing import Any
 from actors.errors import OutputError
 from pipelines import storage
 from pipelines.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
-from pipelines.scored_corpus.parts import Part
+from pipelines.run_folder.parts import Part
 from pipelines.storage import Entry, error_text
 
 _DONE = "done"

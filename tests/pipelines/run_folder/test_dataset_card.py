@@ -17,11 +17,11 @@ from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.dataset_card import features, write_card, write_scored_card
+from pipelines.run_folder.manifest import Manifest
+from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.runtime.workers import workers
-from pipelines.scored_corpus.columns import Columns
-from pipelines.scored_corpus.dataset_card import features, write_card, write_scored_card
-from pipelines.scored_corpus.manifest import Manifest
-from pipelines.scored_corpus.parts import Counts, Part, Parts
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in

@@ -14,9 +14,9 @@ from pipelines.cli.status import status
 from pipelines.filtering.filter_corpus import keep
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.run_timing import read_run_work
-from pipelines.scored_corpus.manifest import read_manifest
-from pipelines.scored_corpus.parts import Parts
 from pipelines.scoring import score_corpus
 from pipelines.scoring.score_corpus import Run, carry_out, open_run
 from pipelines.settings.run_settings import FilterSettings, ScoreSettings

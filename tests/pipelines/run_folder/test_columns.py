@@ -18,7 +18,7 @@ from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, find
 from pipelines.corpus.readers import PREPARED, RECORD, RESERVED
-from pipelines.scored_corpus.columns import Columns, carried_columns, check_carried, scalar_column
+from pipelines.run_folder.columns import Columns, carried_columns, check_carried, scalar_column
 
 any_speed = settings(deadline=None)
 JSON_FILE = InputFile(0, "x", "/x", FileKind.JSONL, 0, "", 0)

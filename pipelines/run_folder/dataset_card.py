@@ -13,8 +13,8 @@ import yaml
 from actors.errors import OutputError
 from pipelines import storage
 from pipelines.corpus.assay_folders import CARD
-from pipelines.scored_corpus.manifest import Manifest, installed
-from pipelines.scored_corpus.member_runs import is_fake
+from pipelines.run_folder.manifest import Manifest, installed
+from pipelines.run_folder.member_runs import is_fake
 from pipelines.storage import error_text
 
 MADE_UP = (

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, strays_message
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, strays_message
 from pipelines.scored_corpus.summary import connected
 
 any_speed = settings(deadline=None)
