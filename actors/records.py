@@ -237,6 +237,8 @@ class Score:
     trace: tuple[JudgeAnswer, ...] = ()
     cached_tokens: int | None = field(default=None, compare=False)
     """Prompt tokens from the engine's prefix cache. Not compared: it depends on the other requests of the time."""
+    from_store: bool = field(default=False, compare=False)
+    """Whether it is that of an earlier, equal request. Not compared: it says where the numbers are from."""
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:

@@ -103,6 +103,7 @@ def _score_benchmarks(settings: EvaluateSettings, files: "Sequence[tuple[str, st
                 model=ModelSettings(model=model),
                 render=settings.render,
                 engine=settings.engine,
+                store=settings.store,
             )
             with silence_ray():
                 score_corpus.score(run, Lines())

@@ -16,7 +16,7 @@ from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering.filter_corpus import KeepSummary
-from pipelines.run_folder.columns import REASONED, SUSPECT
+from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
 from pipelines.run_folder.parts import Parts, strays_message
 from pipelines.runtime.progress import duration
 from pipelines.sampling.refine_prompts import RefineSummary
@@ -47,6 +47,9 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
     """Print the closing tables of an ensemble: those of the combined corpus, and how far its members agree."""
     console = Console(highlight=False)
     _show_summary(console, summary.combined)
+    for name, member in summary.members.items():
+        if FROM_STORE in member.flags:
+            console.print(f"{name}: {_from_store(member)}")
     agreement = summary.agreement
     if Reason.NO_BASELINE in summary.combined.reasons:
         console.print(
@@ -79,6 +82,10 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
     _show_place(console, settings.output)
 
 
+def _from_store(summary: Summary) -> str:
+    return f"{summary.flags[FROM_STORE]:,} of {summary.responses:,} responses came from the store"
+
+
 def _show_place(console: Console, output: str) -> None:
     console.print(f"Scored corpus: {output.rstrip('/')}/parts/*.parquet, and manifest.json beside it", soft_wrap=True)
 
@@ -104,6 +111,8 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
             f"{_REASONED[reasoning or Reasoning.STRIP]}",
             soft_wrap=True,
         )
+    if FROM_STORE in summary.flags:
+        console.print(_from_store(summary))
     if pairs := summary.labels.get("pairs"):
         agree, against, equal, left = (summary.labels[name] for name in ("agree", "disagree", "equal", "left_out"))
         console.print(

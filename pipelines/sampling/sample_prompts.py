@@ -182,7 +182,7 @@ class _Sampling:
                 if first
                 else engines.source(settings.policy, self.preparation.policy, writers)
             )
-            judge = engines.judges(run.preparation.model, judges)
+            judge = engines.judges(run.preparation.model, judges, run.store)
             yield Flow(self._dataset(run, units, source, judge), engines.ledgers)
 
     @contextmanager

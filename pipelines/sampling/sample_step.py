@@ -165,8 +165,9 @@ class CandidateSampler:
             row.candidates += candidates
             row.scores += [candidate.drawn.unjudged or next(scores) for candidate in candidates]
             added += row.scores[-len(candidates) :] if candidates else []  # [-0:] would be all of them
-        cached = sum(score.cached_tokens or 0 for score in added)
-        return Usage(judge=sum(score.prompt_tokens or 0 for score in added), judge_cached=cached)
+        judged = [score for score in added if not score.from_store]
+        cached = sum(score.cached_tokens or 0 for score in judged)
+        return Usage(judge=sum(score.prompt_tokens or 0 for score in judged), judge_cached=cached)
 
     async def _scores(self, work: str, requests: Sequence[ScoreRequest]) -> Any:
         """An iterator over the requests' scores, a tuple for each."""

@@ -42,9 +42,9 @@ from pipelines.estimate import compare_run
 from pipelines.exports import export_job
 from pipelines.exports.export_job import ExportJob, FinishedExport, StartedExport
 from pipelines.prepare import resolve_run
-from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.identity import manifest_of, open_score_store
 from pipelines.prepare.score_requests import Preparation, prepare
-from pipelines.run_folder.columns import TEXT, Columns, check_carried
+from pipelines.run_folder.columns import FROM_STORE, TEXT, Columns, check_carried
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
@@ -54,6 +54,7 @@ from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
+from pipelines.score_store.open_store import OpenStore
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.summary import Summary, summarise
@@ -96,6 +97,7 @@ class Run:
     """In the first of two passes: the parts of the second pass. What those cover needs no first pass."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
+    store: OpenStore | None = None
 
     def missing(self) -> list[Unit]:
         """The units of work for what has no part yet."""
@@ -192,6 +194,8 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
         progress.noted(f"taken for known, as they were taken in before: {_names_text(run.known)}")
     if run.manifest.columns.text != run.settings.text and run.later is None:
         progress.noted(_text_note(run.manifest.columns))
+    if run.store is not None and FROM_STORE not in run.manifest.columns.flags and run.later is None:
+        progress.noted(f"the parts in this folder don't have the column {FROM_STORE}, so its hits aren't counted")
     if run.left_out and run.later is None:
         progress.noted(left_out_message(run.left_out))
     steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in todo]
@@ -235,6 +239,7 @@ def _text_note(columns: Columns) -> str:
 def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest: Manifest) -> Run:
     """Open the output folder for a new run, to resume one, or to append to one. Raises `OutputError` or `SourceError`."""
     folder = storage.absolute(settings.output)
+    store = open_score_store(settings.store, plan.preparation.model, settings.engine, folder)
     already_known: Sequence[str] = ()
     earlier = earlier_run(folder, manifest, settings.overwrite)
     if earlier is None:
@@ -255,7 +260,15 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
     parts.create()
     preparation = replace(plan.preparation, columns=manifest.columns)
     run = Run(
-        settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, already_known, left_out=plan.left_out
+        settings,
+        manifest,
+        preparation,
+        parts,
+        plan.part_rows,
+        plan.block_bytes,
+        already_known,
+        left_out=plan.left_out,
+        store=store,
     )
     if settings.append:
         _check_unfinished_files(run)
@@ -397,6 +410,7 @@ def step_settings(run: Run) -> StepSettings:
         part_rows=run.part_rows,
         names={file.index: file.name for file in run.manifest.files},
         metadata={"assay": json.dumps(provenance(run.settings)), FILES_KEY: files_mark(run.manifest.files)},
+        store=run.store,
     )
 
 

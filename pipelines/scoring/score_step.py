@@ -26,6 +26,7 @@ from pipelines.corpus.readers import END, FILE, START
 from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.score_store.open_store import OpenStore
 
 _THREADS = 16
 """Stretches of a block that are scored concurrently."""
@@ -41,6 +42,7 @@ class StepSettings:
     part_rows: int
     names: Mapping[int, str]
     metadata: Mapping[str, str]
+    store: OpenStore | None = None
 
 
 Row = TypeVar("Row")
@@ -84,7 +86,7 @@ class ScoreStep:
 
     def __init__(self, settings: StepSettings, ledger: Any) -> None:
         self._settings = settings
-        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
+        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store)
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
         self._metadata = {**settings.metadata, "assay": json.dumps(made_with)}
         # Ray runs the lost task of a restarted actor again from its start. Its parts that are committed already are reported
@@ -134,7 +136,8 @@ def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
         "start": part.range.start,
         "end": part.range.end,
         **part.counts._asdict(),
-        "tokens": sum(score.prompt_tokens or 0 for score in scores),
+        # Of the engine's work: a store's answers would make a run look as fast as its disk.
+        "tokens": sum(score.prompt_tokens or 0 for score in scores if not score.from_store),
         "reasons": json.dumps(reasons),
     }
 

@@ -4,6 +4,7 @@ from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
 from actors.settings.replica import EngineSettings, RenderSettings
+from pipelines.settings.run_settings import Store
 
 
 class EvaluateSettings(Settings):
@@ -47,5 +48,6 @@ class EvaluateSettings(Settings):
     overwrite: bool = Field(
         default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
     )
+    store: Store = None
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
