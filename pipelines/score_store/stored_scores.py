@@ -8,6 +8,7 @@
 Whatever is wrong with the store costs work, and never a run: it is reported, and what can't be read is scored.
 """
 
+import itertools
 import threading
 import time
 from collections import defaultdict
@@ -85,7 +86,9 @@ class StoredScores:
                 [_AskedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
                 for request in requests
             ]
-            first = {asked.key: asked.unit for units in reversed(by_request) for asked in reversed(units)}
+            first = dict[bytes, Unit]()  # in the order of the requests: neighbours may share a forward pass
+            for asked in itertools.chain.from_iterable(by_request):
+                first.setdefault(asked.key, asked.unit)
             ready, outcomes = self._find(first)
             claims, awaited = self._claim({key: unit for key, unit in first.items() if key not in ready})
             ready |= self._score(claims)  # before anything is waited for: else two threads might wait for each other
