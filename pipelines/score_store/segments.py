@@ -68,6 +68,9 @@ def keys_in(folder: Folder, name: str, identity: str, content: bytes) -> list[by
 
 
 def entries_at(content: bytes, rows: Sequence[int]) -> list[tuple[bytes, bytes]]:
-    """The keys and the stored scores at some rows of a segment's bytes."""
-    table = pq.read_table(io.BytesIO(content)).take(pa.array(rows, pa.int64()))
+    """The keys and the stored scores at some rows of a segment's bytes. Raises `SourceError` if it hasn't so many."""
+    try:
+        table = pq.read_table(io.BytesIO(content)).take(pa.array(rows, pa.int64()))
+    except pa.ArrowException as error:
+        raise SourceError(f"a segment of {len(content):,} bytes can't be read: {error}") from error
     return list(zip(table.column(_KEY).to_pylist(), table.column(_SCORES).to_pylist(), strict=True))

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from actors.launch.start_engine import Report
 from actors.records import RenderedRequest
 from actors.scorers.head_scorer import ScoreBlock, Scores
 from pipelines.score_store.entries import Unit, decode, encode, is_lasting, key_of, units_of
-from pipelines.score_store.key_index import KeyIndex
+from pipelines.score_store.key_index import KeyIndex, Place
 from pipelines.score_store.segments import entries_at, keys_in, read_content, segment_names, write_segment
 from pipelines.storage import Folder, error_text
 
@@ -123,11 +123,11 @@ class StoredScores:
     def _take_in(self) -> None:
         try:
             names = segment_names(self._folder)
+            with self._lock:
+                new = self._index.lacking(names)
         except OSError as error:
             self._report(f"the store {self._folder.path} can't be listed, so that more is scored: {error_text(error)}")
             return
-        with self._lock:
-            new = self._index.lacking(names)
         with ThreadPoolExecutor(_READERS) as threads:
             for start in range(0, len(new), _READERS):
                 some = new[start : start + _READERS]  # whose bytes are in memory at a time
@@ -136,44 +136,42 @@ class StoredScores:
                         self._add(name, content)
 
     def _add(self, name: str, content: bytes) -> None:
-        try:
+        with self._tolerated(name):
             keys = keys_in(self._folder, name, self._identity, content)
-        except SourceError as error:
-            self._refuse(name, error)
-            return
-        with self._lock:
-            self._index.add(name, keys, content)
+            with self._lock:
+                self._index.add(name, keys, content)
 
     def _content(self, name: str) -> bytes | None:
         """The bytes of a segment; None if they can't be had or trusted."""
-        with self._lock:
-            kept = self._index.content(name)
-        if kept is not None:
-            return kept
-        try:
-            return read_content(self._folder, name)
-        except SourceError as error:
-            self._refuse(name, error)
-        except OSError as error:
-            self._report(f"{self._folder.file(name)} can't be read, so that more is scored: {error_text(error)}")
+        with self._tolerated(name):
+            with self._lock:
+                kept = self._index.content(name)
+            return read_content(self._folder, name) if kept is None else kept
         return None
 
-    def _refuse(self, name: str, error: SourceError) -> None:
-        with self._lock:
-            self._index.drop(name)
-        self._report(f"{error}; it is left out, and what it holds is scored again. Delete it")
+    @contextmanager
+    def _tolerated(self, name: str) -> Iterator[None]:
+        """Report what is wrong with a segment, and go on without it; what can't be trusted is never looked at again."""
+        try:
+            yield
+        except SourceError as error:
+            with suppress(OSError), self._lock:
+                self._index.drop(name)
+            self._report(f"{error}; it is left out, and what it holds is scored again. Delete it")
+        except OSError as error:
+            self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
 
     def _find(self, units: Mapping[bytes, Unit]) -> tuple[dict[bytes, Scores], dict[bytes, Outcome]]:
         """The scores of those units that are stored, and their outcomes."""
         with self._lock:
             values = {key: value for key in units if (value := self._recent(key)) is not None}
-            places = self._index.places([key for key in units if key not in values])
         by_segment: dict[str, list[int]] = defaultdict(list)
-        for place in places.values():
+        for place in self._places([key for key in units if key not in values]).values():
             by_segment[place.segment].append(place.row)
         for name, rows in by_segment.items():
-            if (content := self._content(name)) is not None:
-                values |= {key: value for key, value in entries_at(content, rows) if key in units}
+            with self._tolerated(name):
+                if (content := self._content(name)) is not None:
+                    values |= {key: value for key, value in entries_at(content, rows) if key in units}
         scores = dict[bytes, Scores]()
         for key, value in values.items():
             try:
@@ -183,6 +181,14 @@ class StoredScores:
                     f"{self._folder.path} holds scores of a form that can't be read, and they are left out: {error}"
                 )
         return scores, {key: Outcome(values[key], True) for key in scores}
+
+    def _places(self, keys: Sequence[bytes]) -> Mapping[bytes, Place]:
+        try:
+            with self._lock:
+                return self._index.places(keys)
+        except OSError as error:
+            self._report(f"nothing is found in the store {self._folder.path}: {error_text(error)}")
+            return {}
 
     def _recent(self, key: bytes) -> bytes | None:
         return self._unwritten.get(key) or self._being_written.get(key)
@@ -239,12 +245,11 @@ class StoredScores:
             self._being_written |= entries
         try:
             segment = write_segment(self._folder, self._identity, entries)
+            with self._lock:
+                self._index.add(segment.name, list(entries), segment.content)
         except OSError as error:
-            segment = None
             self._report(f"{self._folder.path}: scores can't be kept there: {error_text(error)}")
         with self._lock:
-            if segment is not None:
-                self._index.add(segment.name, list(entries), segment.content)
             for key in entries:
                 self._being_written.pop(key, None)
 

@@ -55,8 +55,8 @@ def test_all_that_a_scorer_is_given_is_in_the_key(change: dict[str, Any]) -> Non
 def test_the_identity_and_what_rendering_noted_are_in_the_key_and_places_are_not() -> None:
     whole = RenderedRequest("hash", (RenderedResponse("A"),), (PROMPT,))
     assert key(whole, "b") != key(whole)
-    for note in ({"truncated": True}, {"reasoned": True}):
-        assert key(replace(whole, responses=(RenderedResponse("A", **note),))) != key(whole)
+    for noted in (RenderedResponse("A", truncated=True), RenderedResponse("A", reasoned=True)):
+        assert key(replace(whole, responses=(noted,))) != key(whole)
     assert key(replace(whole, prompt_hash="other", responses=(RenderedResponse("turn[3]"),))) == key(whole)
     two = replace(whole, prompts=(replace(PROMPT, ids=(1,)), replace(PROMPT, ids=(2, 3))))
     other = replace(whole, prompts=(replace(PROMPT, ids=(1, 2)), replace(PROMPT, ids=(3,))))

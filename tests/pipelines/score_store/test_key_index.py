@@ -38,9 +38,16 @@ def test_segments_are_kept_while_there_is_room() -> None:
     index.add("a", keys(1), b"aaa")
     index.add("b", keys(1, first=1), b"bbb")
     assert (index.content("a"), index.content("b")) == (b"aaa", None)
-    index.keep("a", b"aaa")
     index.add("c", keys(1, first=2), b"cc")
-    assert index.content("c") == b"cc", "what is kept twice takes its room once"
+    assert index.content("c") == b"cc"
+
+
+def test_an_index_that_fails_says_where_it_lies() -> None:
+    index = KeyIndex()
+    index._database.close()
+    for call in (lambda: index.places(keys(1)), lambda: index.add("a", keys(1), b""), lambda: index.content("a")):
+        with pytest.raises(OSError, match="of which TMPDIR decides: Cannot operate on a closed database"):
+            call()
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import pytest
 from actors.records import RenderedRequest, Status
 from actors.scorers.head_scorer import Scores
 from pipelines.score_store import stored_scores
-from pipelines.score_store.segments import segment_names
+from pipelines.score_store.segments import read_content, segment_names
 from pipelines.score_store.stored_scores import StoredScores
 from pipelines.storage import Folder
 from tests.pipelines.storage.conftest import folder as a_folder
@@ -195,7 +195,7 @@ def test_a_block_is_written_in_a_few_segments_and_read_with_one_request_each(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    read = stored_scores.read_content
+    read = read_content
 
     def counting(some: Folder, name: str) -> bytes:
         reads.append(name)
@@ -227,3 +227,13 @@ def test_a_store_that_cant_be_written_or_listed_costs_work_and_no_run(folder: Fo
         "the store there can't be listed, so that more is scored: Permission denied (there)",
         "there: scores can't be kept there: No space left on device (there)",
     ]
+
+
+def test_an_index_that_fails_costs_work_and_no_run(folder: Folder) -> None:
+    Store(folder)(ROWS)
+    store = Store(folder)
+    store._index._database.close()
+    assert store(ROWS) == CountingScorer()(ROWS)
+    assert not any(flags(store(ROWS)))
+    assert store.reports
+    assert all("TMPDIR" in report for report in store.reports)
