@@ -194,8 +194,6 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
         progress.noted(f"taken for known, as they were taken in before: {_names_text(run.known)}")
     if run.manifest.columns.text != run.settings.text and run.later is None:
         progress.noted(_text_note(run.manifest.columns))
-    if run.store is not None and FROM_STORE not in run.manifest.columns.flags and run.later is None:
-        progress.noted(f"the parts in this folder don't have the column {FROM_STORE}, so its hits aren't counted")
     if run.left_out and run.later is None:
         progress.noted(left_out_message(run.left_out))
     steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in todo]
@@ -255,6 +253,11 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
         else:
             files = earlier.check_files(plan.files)
             manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run)
+    if store is not None and FROM_STORE not in manifest.columns.flags:
+        raise OutputError(
+            f"--store: the run in {folder} began without one, and its parts have no column {FROM_STORE} to say which scores "
+            "are from it; resume without --store, or give another output folder or --overwrite"
+        )
     parts = Parts(folder, manifest.run, ticket(folder))
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()

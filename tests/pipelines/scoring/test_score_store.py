@@ -139,16 +139,18 @@ def test_a_damaged_segment_is_named_and_its_rows_are_scored_again(tmp_path: Path
     assert without_origin(tmp_path / "second") == without_origin(tmp_path / "first")
 
 
-def test_a_run_that_began_without_a_store_uses_one_and_says_that_it_cant_count(tmp_path: Path, corpus: Path) -> None:
+def test_a_run_that_began_without_a_store_goes_on_without_one(tmp_path: Path, corpus: Path) -> None:
+    score(settings(corpus, tmp_path / "out"))
+    with pytest.raises(OutputError, match="began without one, and its parts have no column from_store"):
+        run(corpus, tmp_path / "out", tmp_path / "store")
+
+
+def test_a_run_that_began_with_a_store_goes_on_without_one(tmp_path: Path, corpus: Path) -> None:
     run(corpus, tmp_path / "first", tmp_path / "store")
-    score(settings(corpus, tmp_path / "second", part_rows=100))
-    for part in parts_of(tmp_path / "second")[:1]:
-        part.unlink()
-    notes = Notes()
-    result = score(settings(corpus, tmp_path / "second", store=str(tmp_path / "store")), notes)
-    assert result.scored == 200
-    assert FROM_STORE not in result.flags
-    assert any("don't have the column from_store" in note for note in notes.losses)
+    run(corpus, tmp_path / "out", tmp_path / "store", part_rows=100)
+    parts_of(tmp_path / "out")[0].unlink()
+    resumed = score(settings(corpus, tmp_path / "out"))
+    assert 0 < hits(resumed) < resumed.scored == 200, "the part that was lost is scored by the engine"
 
 
 def test_a_store_in_the_way_or_out_of_reach_is_refused_before_an_engine_starts(tmp_path: Path, corpus: Path) -> None:
