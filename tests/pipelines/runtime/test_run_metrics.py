@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +62,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Any:
         capture_output=True,
         text=True,
         timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
