@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from actors.errors import SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.cli.status import RunState
-from pipelines.cli.status_command import read_status, show_status
+from pipelines.cli.status_report import read_status, show_status
 from pipelines.exports import export_commands
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
@@ -110,7 +110,7 @@ def working(folder: Path, looks: Sequence[Callable[[], None]], monkeypatch: pyte
         pauses.append(seconds)
         next(remaining)()
 
-    monkeypatch.setattr("pipelines.cli.status_command.time.sleep", pause)
+    monkeypatch.setattr("pipelines.cli.status_report.time.sleep", pause)
     (folder / LEASE).write_bytes(Holder.this_process().content)
     yield pauses
 
