@@ -100,6 +100,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         prefix=settings.prefix,
         text=text,
         append=settings.append,
+        log=settings.log,
     )
 
 
