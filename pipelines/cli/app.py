@@ -122,6 +122,7 @@ class _Commands(CommandGroup):
         "evaluate": "pipelines.cli.evaluate_command:evaluate",
         "plan": "pipelines.cli.plan_command:plan",
         "submit": "pipelines.cli.submit_command:submit",
+        "status": "pipelines.cli.status_command:status",
         "serve": "deploy.command:serve",
     }
 
@@ -317,24 +318,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click has one for each of the choices
     click.echo(kind(cli, {}, PROGRAM, "_ASSAY_COMPLETE").source())
-
-
-@cli.command()
-@argument("scored", "folder of a scored corpus, whose run may be under way")
-@json_option
-def status(scored: str, as_json: bool) -> None:
-    """Show the progress of the run that writes to the folder SCORED, and the age of its last part.
-
-    Reads the folder alone.
-    """
-    from pipelines.cli.report import show_status
-    from pipelines.cli.status import status as read_status
-
-    progress = read_status(scored)
-    if as_json:
-        click.echo(json.dumps(progress.as_json()))
-    else:
-        show_status(progress)
 
 
 def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:

@@ -101,6 +101,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         text=text,
         store=settings.store,
         append=settings.append,
+        log=settings.log,
     )
 
 

@@ -79,9 +79,27 @@ class Summary:
             counted = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items())
             raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({counted})")
 
+    def figures(self) -> dict[str, float]:
+        """All counts and quantiles as single figures, such as `scored`, `reasons/too_long` and `reward/median`, for logs."""
+        counts = ("rows", "responses", "scored", "rejected", "failed", "truncated", "prompt_tokens", "completion_tokens")
+        return {
+            **{name: getattr(self, name) for name in counts},
+            **{f"reasons/{reason}": count for reason, count in self.reasons.items()},
+            **{
+                f"{name}/{quantile_name(quantile)}": value
+                for name, values in self.quantiles.items()
+                for quantile, value in zip(QUANTILES, values, strict=True)
+            },
+        }
+
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
         return {**asdict(replace(self, made=())), "made": {done.job.name: done.as_json() for done in self.made}}
+
+
+def quantile_name(quantile: float) -> str:
+    """A quantile for people: min, p25, median, max."""
+    return {0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"p{quantile * 100:g}")
 
 
 def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:

@@ -52,6 +52,8 @@ from pipelines.run_folder.parts import Counts, Parts, audit, by_file, gaps, merg
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
+from pipelines.runtime.run_logger import RunToLog
+from pipelines.runtime.run_logging import check_loggers, logged
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
 from pipelines.score_store.open_store import OpenStore
@@ -163,6 +165,7 @@ def score(
     parts don't cover the input exactly.
     """
     progress = progress or Silent()
+    check_loggers(settings.log, settings.output)
     mark("plan")
     plan = resolve_run.resolve(settings, reserved)
     progress.planned(plan.shape_found)
@@ -186,7 +189,17 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
     with ExitStack() as leases:
         for job in todo:
             leases.enter_context(lease(job.output, progress.noted))
-        return _carry_out(run, flows, progress, jobs, todo)
+        log = run.settings.log if run.later is None else ()  # of two passes the second one has the rewards
+        logging = leases.enter_context(logged(log, _run_to_log(run), progress))
+        summary = _carry_out(run, flows, logging, jobs, todo)
+        logging.summarised(summary.figures())
+        return summary
+
+
+def _run_to_log(run: Run) -> RunToLog:
+    settings, manifest = run.settings.model_dump(mode="json"), run.manifest
+    config = {**settings, "identity": manifest.identity, "made_with": manifest.made_with}
+    return RunToLog(manifest.run, storage.absolute(run.settings.output), config)
 
 
 def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], todo: Sequence[ExportJob]) -> Summary:

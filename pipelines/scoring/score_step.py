@@ -27,6 +27,7 @@ from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, 
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.score_store.open_store import OpenStore
+from pipelines.runtime.run_metrics import RunMetrics
 
 _THREADS = 16
 """Stretches of a block that are scored concurrently."""
@@ -87,6 +88,7 @@ class ScoreStep:
     def __init__(self, settings: StepSettings, ledger: Any) -> None:
         self._settings = settings
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store)
+        self._metrics = RunMetrics(settings.preparation.model.model)
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
         self._metadata = {**settings.metadata, "assay": json.dumps(made_with)}
         # Ray runs the lost task of a restarted actor again from its start. Its parts that are committed already are reported
@@ -104,12 +106,14 @@ class ScoreStep:
         if done := self._done.get((stretch.file, stretch.range)):
             return part_report(done, [])
         work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
-        outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
+        with self._metrics.scoring_part():
+            outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
         scores = [outcome.score for row in outcomes for outcome in row]
         part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), scores))
         self._keep_killers(stretch, outcomes)
         mark(f"part {part.name} is scored")
-        self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata)
+        if self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata):
+            self._metrics.committed(part, scores)
         return part_report(part, scores)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:

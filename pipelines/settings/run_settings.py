@@ -165,6 +165,11 @@ class RunSettings(Settings):
         default=False, description="delete an earlier run in the output folder first", json_schema_extra=MATTERS
     )
     append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
+    log: tuple[str, ...] = Field(
+        default=(),
+        description="show the run's throughput, and its summary at the end, in wandb, mlflow or tensorboard, too",
+        json_schema_extra=MATTERS,
+    )
 
 
 class OneModelSettings(Settings):
