@@ -15,7 +15,6 @@ A late writer of a dead driver can therefore never add a part to a run that was 
 older versions name no run, and neither do their parts; both are read as the run "".
 """
 
-import io
 import itertools
 import json
 import re
@@ -31,6 +30,7 @@ from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Score, Status
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range
+from pipelines.run_folder.part_content import encode
 from pipelines.storage import Entry, Folder, error_text, open_read
 from pipelines.storage.lease import Ticket
 
@@ -85,8 +85,12 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The file name, which holds every field."""
-        place = f"{self.file:06d}-{self.range.start:012d}-{self.range.end:012d}"
-        return f"{place}-{'-'.join(map(str, self.counts))}{_run_suffix(self.run)}.parquet"
+        return f"{self.place}-{'-'.join(map(str, self.counts))}{_run_suffix(self.run)}.parquet"
+
+    @property
+    def place(self) -> str:
+        """The file and the range, as the name begins."""
+        return f"{self.file:06d}-{self.range.start:012d}-{self.range.end:012d}"
 
     @classmethod
     def parse(cls, name: str) -> "Part | None":
@@ -149,7 +153,7 @@ class Parts:
         Raises `RunStopped` if another run holds the folder by now: it cuts its parts elsewhere, so they would overlap.
         """
         run = self._run()
-        content = self._encoded(run, table, metadata)
+        content = self._encoded(part, run, table, metadata)
         return self.parts_folder.create(part._replace(run=run).name, content)
 
     def replace(self, old: Part, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> None:
@@ -159,21 +163,19 @@ class Parts:
         Raises as `commit` does.
         """
         run = self._run()
-        content = self._encoded(run, table, metadata)
+        content = self._encoded(part, run, table, metadata)
         name = part._replace(run=run).name
         self.parts_folder.replace(name, content)
         if name != old.name:
             self.parts_folder.delete(old.name)
 
-    def _encoded(self, run: str, table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    def _encoded(self, part: Part, run: str, table: pa.Table, metadata: Mapping[str, str]) -> bytes:
         """A part's content, of which a check of the lease has just said that it may be written."""
-        content = io.BytesIO()
-        marked = {**metadata, **({RUN_KEY: run} if run else {})}
-        pq.write_table(table.replace_schema_metadata(marked), content, compression="zstd", write_page_checksum=True)
+        content = encode(table, {**metadata, **({RUN_KEY: run} if run else {})}, part.place)
         # Directly before the write: the lease may be lost while the part is compressed.
         if self.ticket is not None:
             self.ticket.check()
-        return content.getvalue()
+        return content
 
     def listing(self) -> list[Part]:
         """All parts of the run, sorted by file and position."""

@@ -1,7 +1,7 @@
 """`retry` on the fake engine: only failed rows are scored again, all else stays, and a kill leaves old parts or new ones."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import OutputError, SettingsError, SourceError
-from pipelines.rescoring import replace_part
+from pipelines.rescoring.part_rows import REDRAWS_KEY
 from pipelines.rescoring.retry_rows import RetrySummary, retry
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.parts import Counts, Parts
@@ -21,27 +21,9 @@ from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings
 from pipelines.storage.lease import lease
 from tests.support.corpora import lines, rows, scored, settings, write
+from tests.support.failures import fail, metadata_of
 
 pytestmark = pytest.mark.usefixtures("local_ray")
-
-NULLS = ("reward", "scores")
-
-
-def fail(folder: Path, failures: Mapping[int, str]) -> None:
-    """Let responses of a scored folder, by their number in the corpus, have failed for a reason, as if an engine had."""
-    parts, first = Parts(str(folder)), 0
-    for part in parts.listing():
-        table = pq.read_table(parts.path(part))
-        responses = table.to_pylist()
-        wanted = {number - first: reason for number, reason in failures.items() if 0 <= number - first < len(responses)}
-        first += len(responses)
-        for at, reason in wanted.items():
-            responses[at] |= {"status": "failed", "reason": reason, **dict.fromkeys(NULLS)}
-        if wanted:
-            counts = part.counts._replace(scored=part.counts.scored - len(wanted), failed=part.counts.failed + len(wanted))
-            metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-            parts.parts_folder.delete(part.name)
-            assert parts.commit(part._replace(counts=counts), pa.Table.from_pylist(responses, table.schema), metadata)
 
 
 def again(folder: Path, **options: Any) -> RetrySummary:
@@ -88,8 +70,7 @@ def test_other_rows_of_a_part_keep_their_numbers_even_if_a_model_would_give_othe
     table = pq.read_table(parts.path(part))
     at = table.schema.get_field_index("reward")
     marked = table.set_column(at, table.schema.field(at), pc.add(table.column("reward"), 1000.0))
-    metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-    parts.replace(part, part, marked, metadata)
+    parts.replace(part, part, marked, metadata_of(table))
     fail(folder, {3: "engine_timeout"})
     again(folder)
     rewards = [row["reward"] for row in scored(folder)][:10]
@@ -162,15 +143,7 @@ def test_parquet_with_several_responses_to_a_prompt_is_retried_from_the_parts(tm
     score(settings(tmp_path / "c.parquet", tmp_path / "out", part_rows=10, prefix="judge_", format="preference"))
     whole = scored(tmp_path / "out")
     assert len(whole) == 80
-    nulls = {f"judge_{name}": None for name in NULLS}
-    parts = Parts(str(tmp_path / "out"))
-    part = parts.listing()[1]
-    table = pq.read_table(parts.path(part))
-    responses = table.to_pylist()
-    responses[7] |= {"judge_status": "failed", "judge_reason": "engine_timeout", **nulls}
-    metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-    parts.parts_folder.delete(part.name)
-    parts.commit(part._replace(counts=Counts(10, 19, 0, 1)), pa.Table.from_pylist(responses, table.schema), metadata)
+    fail(tmp_path / "out", {27: "engine_timeout"}, prefix="judge_")
     again(tmp_path / "out")
     assert scored(tmp_path / "out") == whole
 
@@ -216,7 +189,7 @@ def test_a_request_is_drawn_with_other_seeds_only_after_texts_without_a_verdict(
     fail(folder, {3: "engine_timeout", 4: "no_verdict"})
     again(folder)
     parts = Parts(str(folder))
-    marks = pq.read_schema(parts.path(parts.listing()[0])).metadata[replace_part.REDRAWS_KEY.encode()]
+    marks = pq.read_schema(parts.path(parts.listing()[0])).metadata[REDRAWS_KEY.encode()]
     assert json.loads(marks) == {f"c.jsonl:{start_of(4)} final": [1, 1]}
 
 
