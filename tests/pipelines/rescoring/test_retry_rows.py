@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from actors.errors import OutputError, SettingsError, SourceError
+from pipelines.cli.app import cli
 from pipelines.rescoring.part_rows import REDRAWS_KEY
 from pipelines.rescoring.retry_rows import RetrySummary, retry
 from pipelines.run_folder.manifest import read_manifest
@@ -178,6 +180,14 @@ def test_an_incomplete_folder_is_refused(folder: Path) -> None:
     fail(folder, {3: "engine_timeout"})
     sorted((folder / "parts").iterdir())[5].unlink()
     refused(folder, lambda folder: None, SourceError, "isn't complete")
+
+
+@pytest.mark.filterwarnings("ignore:`hash_shuffle_compression` is deprecated")  # Ray Data reads its own settings
+def test_the_command_says_what_became_of_them(folder: Path) -> None:
+    fail(folder, {3: "engine_timeout", 4: "no_verdict"})
+    ended = CliRunner().invoke(cli, ["retry", str(folder), "--reasons", "engine_timeout,cut_off"], standalone_mode=False)
+    assert ended.exception is None
+    assert "Scored again: 1 responses (1 engine_timeout)\nFailed: 2 before, 1 now" in ended.output
 
 
 def test_reasons_are_those_for_which_responses_fail() -> None:

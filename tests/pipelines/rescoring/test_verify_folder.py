@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner, Result
 
-from actors.errors import OutputError, SettingsError
+from actors.errors import AuditError, OutputError, SettingsError
+from pipelines.cli.app import cli
 from pipelines.corpus.corpus_files import Range
 from pipelines.rescoring.verify_folder import VerifySummary, sample_rows, verify
 from pipelines.run_folder.parts import Counts, Part, Parts
@@ -180,6 +182,22 @@ def test_bad_parts_are_dropped_under_the_lease_alone(folder: Path) -> None:
     with lease(str(folder)), pytest.raises(OutputError, match="is being written by another run"):
         check(folder, repair=True)
     assert len(list(folder.glob("parts/*"))) == 5
+
+
+def test_the_command_ends_with_4_for_a_bad_part_and_with_0_once_it_is_dropped(folder: Path) -> None:
+    assert "5 good, 0 bad" in run("verify", str(folder), "--sample", "0").output
+    flip(part_file(folder, 2))
+    ended = run("verify", str(folder), "--sample", "0")
+    assert isinstance(ended.exception, AuditError)
+    assert f"{part_file(folder, 2).name} isn't as it was written" in ended.output
+    dropped = run("verify", str(folder), "--sample", "0", "--repair")
+    assert dropped.exception is None
+    assert "Deleted: " in dropped.output
+    assert isinstance(run("verify", str(folder), "--sample", "0").exception, AuditError), "its rows are missing"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, words, standalone_mode=False)
 
 
 # --- the sample ----------------------------------------------------------------------------------------------------
