@@ -182,7 +182,7 @@ def test_an_incomplete_folder_is_refused(folder: Path) -> None:
     refused(folder, lambda folder: None, SourceError, "isn't complete")
 
 
-@pytest.mark.filterwarnings("ignore:`hash_shuffle_compression` is deprecated")  # Ray Data reads its own settings
+@pytest.mark.filterwarnings("ignore:`(use|hash)_.* is deprecated")  # Ray Data reads its own settings
 def test_the_command_says_what_became_of_them(folder: Path) -> None:
     fail(folder, {3: "engine_timeout", 4: "no_verdict"})
     ended = CliRunner().invoke(cli, ["retry", str(folder), "--reasons", "engine_timeout,cut_off"], standalone_mode=False)
