@@ -17,6 +17,7 @@ from pipelines.rescoring.part_rows import REDRAWS_KEY
 from pipelines.rescoring.retry_rows import RetrySummary, retry
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.parts import Counts, Parts
+from pipelines.runtime import progress
 from pipelines.scored_corpus.scored_folder import open_scored
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
@@ -182,8 +183,8 @@ def test_an_incomplete_folder_is_refused(folder: Path) -> None:
     refused(folder, lambda folder: None, SourceError, "isn't complete")
 
 
-@pytest.mark.filterwarnings("ignore:`(use|hash)_.* is deprecated")  # Ray Data reads its own settings
-def test_the_command_says_what_became_of_them(folder: Path) -> None:
+def test_the_command_says_what_became_of_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "Lines", progress.Silent)  # Ray pickles it, and the runner's streams can't be
     fail(folder, {3: "engine_timeout", 4: "no_verdict"})
     ended = CliRunner().invoke(cli, ["retry", str(folder), "--reasons", "engine_timeout,cut_off"], standalone_mode=False)
     assert ended.exception is None
