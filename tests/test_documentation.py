@@ -30,6 +30,7 @@ from pipelines.formats import SHAPES
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build, validate
 from pipelines.settings.recipe import Recipe
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from tests.conftest import REPOSITORY
 from tests.support.pages import DOCS, GENERATED, Block, Shown, anchors, blocks, commands, inline, links, pages, words_of
@@ -55,6 +56,8 @@ RUN_BY = {
     "submit": "tests/end_to_end/test_job_submit.py",
     "serve": "tests/support/endpoints.py",
     "completion": "tests/pipelines/cli/test_help.py",
+    "retry": "tests/pipelines/rescoring/test_retry_rows.py",
+    "verify": "tests/pipelines/rescoring/test_verify_folder.py",
 }
 """A test that runs each of the commands of `assay` that are shown."""
 
@@ -76,11 +79,13 @@ SETTINGS: dict[str, type[Settings]] = {
     "choose": ChooseSettings,
     "pairs": PairSettings,
     "export": ExportSettings,
+    "retry": RetrySettings,
+    "verify": VerifySettings,
 }
 """What a command's options are made into, where that is all they are."""
 
 FUNCTIONS = {
-    **{name: name for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export")},
+    **{name: name for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export", "retry", "verify")},
     **dict.fromkeys(("keep", "top_k", "top_fraction"), "filter"),
 }
 """The commands whose options functions of `pipelines` take."""

@@ -107,6 +107,7 @@ class _Commands(CommandGroup):
     command_class = Command
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
         "Score and filter": ("score", "ensemble", "filter", "status"),
+        "Check and mend what is scored": ("verify", "retry"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
         "Serve": ("serve",),
@@ -120,6 +121,8 @@ class _Commands(CommandGroup):
         "pairs": "pipelines.cli.sampling_commands:pairs",
         "export": "pipelines.cli.sampling_commands:export",
         "evaluate": "pipelines.cli.evaluate_command:evaluate",
+        "verify": "pipelines.cli.verify_command:verify",
+        "retry": "pipelines.cli.retry_command:retry",
         "plan": "pipelines.cli.plan_command:plan",
         "submit": "pipelines.cli.submit_command:submit",
         "status": "pipelines.cli.status_command:status",

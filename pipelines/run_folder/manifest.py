@@ -36,7 +36,11 @@ class BrokenManifest(OutputError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a scored folder. `run` ends the names of its parts; "" in folders of older versions."""
+    """The manifest of a scored folder. `run` ends the names of its parts; "" in folders of older versions.
+
+    `retries` says of each `retry` when it ran, for which reasons, by which versions, and the counts before and after it;
+    `after` is None of one that didn't end.
+    """
 
     identity: Mapping[str, Any]
     files: tuple[InputFile, ...]
@@ -44,6 +48,7 @@ class Manifest:
     made_with: Mapping[str, Any]
     summary: Mapping[str, Any] | None = None
     run: str = ""
+    retries: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -152,6 +157,7 @@ class Manifest:
             "reserved": self.columns.reserved,
             "made_with": self.made_with,
             "run": self.run,
+            **({"retries": self.retries} if self.retries else {}),
             "summary": self.summary,
         }
         try:
@@ -197,7 +203,8 @@ def read_manifest(folder: str) -> Manifest | None:
         run = document.get("run", "")
         if re.fullmatch(rf"(?:{RUN})?", run) is None:
             raise ValueError(f"{run!r} isn't the name of a run")
-        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run)
+        retries = tuple(document.get("retries", ()))
+        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run, retries)
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:

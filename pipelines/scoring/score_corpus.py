@@ -48,7 +48,7 @@ from pipelines.run_folder.columns import FROM_STORE, TEXT, Columns, check_carrie
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
-from pipelines.run_folder.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, strays_message
+from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, merge_ranges, strays_message
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
@@ -117,6 +117,10 @@ class Run:
             remaining = None if extent is None else gaps(done, extent)
             if remaining is None or remaining:
                 yield file, remaining, done
+
+    def done(self) -> list[Part]:
+        """The parts that this session leaves as they are."""
+        return self.parts.listing()
 
     def audited(self) -> Counts:
         """The total counts of the parts, by their names. Raises `AuditError` if anything is missing or overlaps."""
@@ -265,7 +269,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
                 check_carried(earlier.columns.carried, manifest.files[len(earlier.files) :])
         else:
             files = earlier.check_files(plan.files)
-            manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run)
+            manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run, retries=earlier.retries)
     if store is not None and FROM_STORE not in manifest.columns.flags:
         raise OutputError(
             f"--store: the run in {folder} began without one, and its parts have no column {FROM_STORE} to say which scores "
@@ -317,7 +321,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
     Raises `AuditError` if something is missing even then.
     """
     with (
-        progress.running(run.manifest.files, run.parts.listing()),
+        progress.running(run.manifest.files, run.done()),
         ray_session(with_vllm=run.settings.engine.is_vllm),
     ):
         gpus, passes_left = placement.engine_gpus(run.settings.engine), _PASSES
@@ -331,7 +335,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
                     flows(run, units, progress.noted) as flow,
                     time_session(run.parts, run.settings, progress, flow.begun) as timed_progress,
                 ):
-                    _flow(run, _with_exports(flow, steps), timed_progress)
+                    consume(run, _with_exports(flow, steps), timed_progress)
                 passes_left -= 1
             except EnginesLost as lost:
                 # Not counted as a pass: nodes may come and go for as long as the run lasts. But with no GPU left in the
@@ -351,7 +355,7 @@ def _with_exports(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
     )
 
 
-def _flow(run: Run, flow: Flow, progress: Progress) -> None:
+def consume(run: Run, flow: Flow, progress: Progress) -> None:
     """Consume the pipeline: count parts, and stop the run where too much fails.
 
     Raises `RunStopped` with the cause of an error in a worker; for an error that would come again on every retry, such as an
