@@ -12,6 +12,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from pipelines import storage
 from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.evaluation import intervals
-from pipelines.evaluation.benchmark import ALL, Benchmark, Measure
+from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.read_items import read_items
@@ -104,7 +105,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         manifest.identity,
         manifest.made_with,
         [_data_file(file) for file in manifest.files],
-        _figures(benchmark, grades, _is_judge(manifest), settings.seed),
+        _figures(benchmark, grades, manifest, settings.seed),
         _subset_counts(benchmark, grades),
         (manifest.summary or {}).get("work", {}),
     )
@@ -147,19 +148,22 @@ def _is_judge(manifest: Manifest) -> bool:
     return manifest.identity.get("judge") is not None
 
 
-def _figures(benchmark: Benchmark, grades: Grades, judged: bool, seed: int) -> list[Figure]:
-    cells = grades.cells
+def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int) -> list[Figure]:
+    cells, judged = grades.cells, _is_judge(manifest)
     if not cells:
         return []
-    measures = benchmark.measures(intervals.mean_cells(cells, judged))
-    bounds = intervals.intervals(cells, judged, benchmark.measures, seed)
-    return [_figure(measure, bounds[measure.name]) for measure in measures]
+
+    def measures_of(means: MeanCells) -> list[Measure]:
+        return benchmark.measures(replace(means, compared=manifest.columns.within_row))
+
+    bounds = intervals.intervals(cells, judged, measures_of, seed)
+    return [_figure(measure, bounds[measure.name]) for measure in measures_of(intervals.mean_cells(cells, judged))]
 
 
 def _figure(measure: Measure, bounds: tuple[float, float]) -> Figure:
     value, low, high = (None if math.isnan(number) else number for number in (float(measure.value), *bounds))
     near = measure.chance is not None and low is not None and high is not None and low <= measure.chance <= high
-    return Figure(measure.name, value, low, high, measure.n, measure.convention, near)
+    return Figure(measure.name, value, low, high, measure.n, measure.convention, near, measure.chance, measure.is_share)
 
 
 def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetCounts]:

@@ -97,7 +97,7 @@ def test_a_missing_subset_is_an_error_with_its_name(tmp_path: Path) -> None:
 def test_a_benchmark_is_found_by_its_rows_or_named(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", [(2.0, 1.0)])
     assert run(scored)[0].benchmark == "pairs"
-    with pytest.raises(SettingsError, match=r"--as rmbench: there is no such benchmark; there are judgebench, "):
+    with pytest.raises(SettingsError, match=r"--as rmbench: there is no such benchmark; there are helpsteer2, "):
         run(scored, benchmark="rmbench")
     answers = judged_corpus(tmp_path / "a", [{"prompt": "p", "response": "r"}], [[1.0]], RowShape("prompt-response"))
     with pytest.raises(SettingsError, match=r"doesn't say which benchmark it is .*prompt-response.*give --as"):
