@@ -184,6 +184,11 @@ def _show(evaluations: "Sequence[Evaluation]") -> None:
         console.print(table)
         for convention, names in evaluation.conventions.items():
             console.print(f"{convention}: {', '.join(names)}", soft_wrap=True, markup=False, style="dim")
+        for comparison in evaluation.published:
+            for line in comparison.lines():
+                console.print(line, soft_wrap=True, markup=False)
+        for file in evaluation.files:
+            console.print(f"{file['name']}: {file['published'] or 'not a published file that is known'}", soft_wrap=True)
         if evaluation.is_made_up:
             console.print(MADE_UP, soft_wrap=True)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)

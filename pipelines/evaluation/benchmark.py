@@ -118,8 +118,15 @@ class Benchmark:
     measures: Callable[[MeanCells], list[Measure]]
     expected: Mapping[str, int] = field(default_factory=dict)
     required: tuple[str, ...] = ()
+    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Items by subset of each file that its authors published, where there are several."""
     prefix: str = ""
     """Of Assay's columns where it scores the file itself: for rows that have a field of the same name as one of these."""
+
+    def split_of(self, items: Mapping[str, int]) -> str | None:
+        """The published split with as many items in each subset, `published` if there is only one; None if none has."""
+        splits = self.splits or ({"published": self.expected} if self.expected else {})
+        return next((name for name, counts in splits.items() if dict(counts) == dict(items)), None)
 
 
 def grade_each(

@@ -24,6 +24,7 @@ from pipelines.evaluation import intervals
 from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
+from pipelines.evaluation.published.figures import PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
 from pipelines.run_folder import output_folder
@@ -97,18 +98,25 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
     grades = grade_items(benchmark, read_items(corpus.responses, listing, manifest.columns, benchmark.fields), items)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)
-    return Evaluation(
+    evaluation = Evaluation(
         benchmark.name,
         benchmark.title,
         benchmark.source,
         str(manifest.identity["model"]),
         manifest.identity,
         manifest.made_with,
-        [_data_file(file) for file in manifest.files],
+        [_data_file(benchmark, file) for file in manifest.files],
         _figures(benchmark, grades, manifest, settings.seed),
         _subset_counts(benchmark, grades),
         (manifest.summary or {}).get("work", {}),
+        benchmark.split_of(grades.items),
     )
+    return evaluation if evaluation.is_made_up else replace(evaluation, published=_beside_published(evaluation))
+
+
+def _beside_published(evaluation: Evaluation) -> list[PublishedComparison]:
+    values = {figure.name: figure.value for figure in evaluation.figures}
+    return compare_published(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)
 
 
 def choose_benchmark(folder: str, manifest: Manifest, name: str | None) -> Benchmark:
@@ -179,9 +187,10 @@ def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetC
     }
 
 
-def _data_file(file: InputFile) -> dict[str, Any]:
+def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
     """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
-    return {"name": file.name, "size": file.size, "sha256": _sha256(file)}
+    sha256 = _sha256(file)
+    return {"name": file.name, "size": file.size, "sha256": sha256, "published": known_file(benchmark.name, sha256)}
 
 
 def _sha256(file: InputFile) -> str | None:

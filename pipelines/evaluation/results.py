@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pipelines.evaluation.published.figures import PublishedComparison
+
 VERSION = 1
 """Of the form of `results.json`."""
 MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out, and says nothing of the model."
@@ -54,7 +56,10 @@ class SubsetCounts:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model on one benchmark: the headline first among `figures`. `files` has name, rows and SHA-256 of the data."""
+    """One model on one benchmark: the headline first among `figures`.
+
+    `files` has name, size and SHA-256 of the data, and the name of the published file that it is, if it is known.
+    """
 
     benchmark: str
     title: str
@@ -66,6 +71,9 @@ class Evaluation:
     figures: Sequence[Figure]
     subsets: Mapping[str, SubsetCounts]
     work: Mapping[str, Any]
+    split: str | None = None
+    """The published split that these items are by their numbers; None if they are none."""
+    published: Sequence[PublishedComparison] = ()
 
     @property
     def coverage(self) -> float:
@@ -123,6 +131,7 @@ def _section(evaluation: Evaluation) -> str:
         *(_line(figure) for figure in evaluation.figures),
         "",
     ]
+    lines += [line for comparison in evaluation.published for line in (*comparison.lines(), "")]
     if reasons := {subset: counts.reasons for subset, counts in evaluation.subsets.items() if counts.reasons}:
         lines += ["Items without a grade:", ""]
         lines += [f"- {subset}: {count:,} {reason}" for subset, by in reasons.items() for reason, count in by.items()]

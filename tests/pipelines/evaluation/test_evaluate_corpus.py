@@ -72,7 +72,9 @@ def test_results_tell_what_was_evaluated(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", data)
     run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
     (evaluation,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
-    assert evaluation["files"] == [{"name": "c.jsonl", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}]
+    assert evaluation["files"] == [
+        {"name": "c.jsonl", "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "published": None}
+    ]
     assert evaluation["model"] == evaluation["identity"]["model"] == "tiny-attributes"
     corpus.write_bytes(data + data)
     (evaluation,) = run(str(tmp_path / "s"))

@@ -15,7 +15,7 @@ ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosit
 def rated(reward: float | None, labels: int | list[int], prompt: str, **outputs: float) -> Item:
     """A rated response; with one label all attributes have it."""
     numbers = labels if isinstance(labels, list) else [labels] * 5
-    fields = dict(zip(ATTRIBUTES, numbers, strict=True))
+    fields: dict[str, object] = dict(zip(ATTRIBUTES, numbers, strict=True))
     return replace(item({"final": reward}), fields=fields, prompt=prompt, scores={"final": outputs})
 
 
@@ -57,8 +57,8 @@ def test_attributes_are_correlated_with_their_ratings() -> None:
     outputs = labels + draws.normal(size=(40, 5)) + 100
     rewards = draws.normal(size=40)
     items = [
-        rated(float(reward), list(map(int, of_row)), str(at), **dict(zip(ATTRIBUTES, map(float, values), strict=True)))
-        for at, (reward, of_row, values) in enumerate(zip(rewards, labels, outputs, strict=True))
+        rated(reward, of_row, str(at), **dict(zip(ATTRIBUTES, values, strict=True)))
+        for at, (reward, of_row, values) in enumerate(zip(rewards.tolist(), labels.tolist(), outputs.tolist(), strict=True))
     ]
     figures = measures_of(BENCHMARK, items)
     for at, name in enumerate(ATTRIBUTES):
