@@ -24,7 +24,7 @@ from pipelines.evaluation import intervals
 from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
-from pipelines.evaluation.published.figures import PublishedComparison, compare_published, known_file
+from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
 from pipelines.run_folder import output_folder
@@ -116,7 +116,9 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
 
 def _beside_published(evaluation: Evaluation) -> list[PublishedComparison]:
     values = {figure.name: figure.value for figure in evaluation.figures}
-    return compare_published(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)
+    return compare_published(
+        OurFigures(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)
+    )
 
 
 def choose_benchmark(folder: str, manifest: Manifest, name: str | None) -> Benchmark:

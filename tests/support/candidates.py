@@ -26,7 +26,7 @@ from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table,
 from pipelines.settings.run_settings import ScoreSettings
 
 Given = float | Mapping[str, float] | Reading | None
-"""What a response came to: its reward, its named scores with the reward among them, or a reading; None if it was rejected."""
+"""What a response came to: its reward, its named scores and the reward, or a reading; None if it was rejected."""
 
 Response = tuple[str, str | None, Score, GeneratedCandidate | None]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -55,6 +55,16 @@ class Published(_Data):
 
     files: tuple[PublishedFile, ...]
     tables: tuple[PublishedTable, ...]
+
+
+class OurFigures(NamedTuple):
+    """An evaluation as far as it is compared. `values` are shares by the name of the figure."""
+
+    benchmark: str
+    split: str | None
+    identity: Mapping[str, Any]
+    coverage: float
+    values: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -104,40 +114,27 @@ def known_file(benchmark: str, sha256: str | None) -> str | None:
     return next((file.name for file in published().files if (file.benchmark, file.sha256) == (benchmark, sha256)), None)
 
 
-def compare_published(
-    benchmark: str,
-    split: str | None,
-    identity: Mapping[str, Any],
-    coverage: float,
-    values: Mapping[str, float | None],
-) -> list[PublishedComparison]:
-    """The published tables that have this model. `values` are our figures as shares, by name."""
-    tables = [table for table in published().tables if table.benchmark == benchmark]
-    pairs = [(table, table.figures(str(identity["model"]))) for table in tables]
-    return [_compare(table, figures, split, identity, coverage, values) for table, figures in pairs if figures is not None]
+def compare_published(ours: OurFigures) -> list[PublishedComparison]:
+    """The published tables of this benchmark that have this model."""
+    tables = [table for table in published().tables if table.benchmark == ours.benchmark]
+    pairs = [(table, table.figures(str(ours.identity["model"]))) for table in tables]
+    return [_compare(table, figures, ours) for table, figures in pairs if figures is not None]
 
 
-def _compare(
-    table: PublishedTable,
-    figures: Mapping[str, float],
-    split: str | None,
-    identity: Mapping[str, Any],
-    coverage: float,
-    values: Mapping[str, float | None],
-) -> PublishedComparison:
-    ours = {name: value for name, value in values.items() if value is not None}
-    if split == table.split:
-        compared = [ComparedFigure(name, value, 100 * ours[name]) for name, value in figures.items() if name in ours]
-        differs = _differences(table, identity, coverage)
+def _compare(table: PublishedTable, figures: Mapping[str, float], ours: OurFigures) -> PublishedComparison:
+    here = {name: value for name, value in ours.values.items() if value is not None}
+    if ours.split == table.split:
+        compared = [ComparedFigure(name, value, 100 * here[name]) for name, value in figures.items() if name in here]
+        differs = _differences(table, ours)
     else:
-        compared, differs = [], [f"its split is {table.split}, and these items are {split or 'no published split'}"]
+        compared, differs = [], [f"its split is {table.split}, and these items are {ours.split or 'no published split'}"]
     when = None if table.date is None else table.date.isoformat()
     return PublishedComparison(table.source, when, table.split, table.averaging, table.setting, compared, differs)
 
 
-def _differences(table: PublishedTable, identity: Mapping[str, Any], coverage: float) -> list[str]:
+def _differences(table: PublishedTable, ours: OurFigures) -> list[str]:
     """What isn't known to be the same as here: maximum length, precision, setting, and items without a grade."""
-    here = {"max length": identity.get("max_model_len"), "dtype": identity.get("dtype")}
+    here = {"max length": ours.identity.get("max_model_len"), "dtype": ours.identity.get("dtype")}
     theirs = {"max length": table.max_length, "dtype": table.dtype}
     return [
         *(
@@ -146,7 +143,7 @@ def _differences(table: PublishedTable, identity: Mapping[str, Any], coverage: f
             if value is not None and theirs[name] != value
         ),
         *([f"setting: {table.setting}"] if table.setting else []),
-        *([f"{1 - coverage:.1%} of the items have no grade here"] if coverage < 1 else []),
+        *([f"{1 - ours.coverage:.1%} of the items have no grade here"] if ours.coverage < 1 else []),
     ]
 
 

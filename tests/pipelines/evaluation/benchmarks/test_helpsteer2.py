@@ -20,7 +20,8 @@ def rated(reward: float | None, labels: int | list[int], prompt: str, **outputs:
 
 
 def pair(first: float | None, second: float, strength: object, **fields: object) -> Item:
-    return item({"response_1": first, "response_2": second}, preference_strength=strength, **fields)
+    both = item({"response_1": first, "response_2": second})
+    return replace(both, fields={"preference_strength": strength, **fields})
 
 
 def test_a_negative_strength_is_for_the_first_response() -> None:

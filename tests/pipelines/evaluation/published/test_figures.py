@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import evaluate
-from pipelines.evaluation.published.figures import PublishedTable, compare_published, known_file, published
+from pipelines.evaluation.published.figures import OurFigures, PublishedTable, compare_published, known_file, published
 from pipelines.evaluation.results import Evaluation
 from pipelines.formats import RowShape
 from pipelines.settings.evaluate_settings import EvaluateSettings
@@ -79,7 +79,9 @@ IDENTITY = {"model": "/models/Skywork-Reward-Gemma-2-27B", "max_model_len": 4096
 
 
 def test_like_is_put_beside_like_and_what_differs_is_said() -> None:
-    card, rewards = compare_published("judgebench", "gpt", IDENTITY, 0.99, {"overall": 0.6429, "overall (macro)": 0.65})
+    card, rewards = compare_published(
+        OurFigures("judgebench", "gpt", IDENTITY, 0.99, {"overall": 0.6429, "overall (macro)": 0.65})
+    )
     assert [(figure.name, figure.published, figure.here) for figure in card.figures] == [("overall", 64.3, 64.29)]
     assert card.differs == (
         ["max length not stated, here 4096", "dtype not stated, here bfloat16", "1.0% of the items have no grade here"]
@@ -89,7 +91,7 @@ def test_like_is_put_beside_like_and_what_differs_is_said() -> None:
 
 @pytest.mark.parametrize("split", ["claude", None])
 def test_another_split_isnt_compared(split: str | None) -> None:
-    card, _ = compare_published("judgebench", split, IDENTITY, 1.0, {"overall": 0.6429})
+    card, _ = compare_published(OurFigures("judgebench", split, IDENTITY, 1.0, {"overall": 0.6429}))
     assert card.figures == []
     assert "its split is gpt" in card.differs[0]
     assert card.lines()[0].endswith("not comparable")
@@ -101,7 +103,7 @@ def test_another_average_isnt_compared() -> None:
         "rm-bench", "published", identity, 1.0, {"easy": 0.92, "easy (pooled)": 0.921, "overall": 0.8}
     )
     assert [figure.name for figure in card.figures] == ["easy (pooled)", "overall"]
-    assert compare_published("rm-bench", "published", {"model": "another"}, 1.0, {"overall": 0.8}) == []
+    assert compare_published(OurFigures("rm-bench", "published", {"model": "another"}, 1.0, {"overall": 0.8})) == []
 
 
 def judgebench(folder: Path, shared_data: Path, model: str) -> Evaluation:
