@@ -3,7 +3,8 @@
 e/
   scored/BENCHMARK/MODEL/    what `evaluate BENCHMARK=FILE --model MODEL` scored: scored corpora like any other
   results.json               every figure with its interval, counts, conventions and identities
-  table.md                   the same for people
+  table.md, table.tex        the same for people
+  peers/00000-*              of the first evaluation, the result files of the benchmark's own code, where it has a form
   items-00000.parquet        of the first evaluation, a line for each item: its grade, or why it has none
 """
 
@@ -24,6 +25,8 @@ from pipelines.evaluation import intervals
 from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
+from pipelines.evaluation.latex import latex
+from pipelines.evaluation.peer_files import Judge, peer_files
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
@@ -34,7 +37,7 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.storage import error_text
 from pipelines.storage.lease import lease
 
-RESULTS, TABLE = "results.json", "table.md"
+RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
 _BLOCK = 1 << 20
 
 
@@ -70,17 +73,27 @@ def evaluate_into(
 def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> list[Evaluation]:
     request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
     output_folder.start(output, request, EVALUATED)
+    peers = storage.folder(output).sub(PEERS)
+    peers.delete_all()
     evaluations = list[Evaluation]()
     with tempfile.TemporaryDirectory() as local:
         for number, corpus in enumerate(corpora()):
             items = Path(local, "items.parquet")
             evaluations.append(_evaluate(corpus, settings, items))
             _put(output, f"items-{output_folder.result_name(number)}.parquet", items.read_bytes())
+            for name, content in _peer_files(corpus, evaluations[-1], settings).items():
+                _put(peers.path, f"{output_folder.result_name(number)}-{name}", content)
     results = document(evaluations, request["settings"])  # type: ignore[arg-type]
     _put(output, RESULTS, (json.dumps(results, indent=2) + "\n").encode())
     _put(output, TABLE, markdown(evaluations).encode())
+    _put(output, TEX, latex(evaluations).encode())
     output_folder.finish(output, request, {"evaluations": len(evaluations)}, EVALUATED)
     return evaluations
+
+
+def _peer_files(scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings) -> Mapping[str, bytes]:
+    corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
+    return peer_files(benchmarks()[evaluation.benchmark], corpus, Judge(evaluation.model, _is_judge(corpus.manifest)))
 
 
 def _put(folder: str, name: str, content: bytes) -> None:

@@ -99,9 +99,8 @@ def test_another_split_isnt_compared(split: str | None) -> None:
 
 def test_another_average_isnt_compared() -> None:
     identity = {"model": "nvidia/Llama-3.3-Nemotron-70B-Reward"}
-    (card,) = compare_published(
-        "rm-bench", "published", identity, 1.0, {"easy": 0.92, "easy (pooled)": 0.921, "overall": 0.8}
-    )
+    values = {"easy": 0.92, "easy (pooled)": 0.921, "overall": 0.8}
+    (card,) = compare_published(OurFigures("rm-bench", "published", identity, 1.0, values))
     assert [figure.name for figure in card.figures] == ["easy (pooled)", "overall"]
     assert compare_published(OurFigures("rm-bench", "published", {"model": "another"}, 1.0, {"overall": 0.8})) == []
 
