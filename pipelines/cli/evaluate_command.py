@@ -188,7 +188,8 @@ def _show(evaluations: "Sequence[Evaluation]") -> None:
             for line in comparison.lines():
                 console.print(line, soft_wrap=True, markup=False)
         for file in evaluation.files:
-            console.print(f"{file['name']}: {file['published'] or 'not a published file that is known'}", soft_wrap=True)
+            if file["published"]:
+                console.print(f"{file['name']} is {file['published']}", soft_wrap=True, markup=False)
         if evaluation.is_made_up:
             console.print(MADE_UP, soft_wrap=True)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
