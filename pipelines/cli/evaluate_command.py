@@ -86,6 +86,7 @@ def _benchmark_file(text: str) -> tuple[str, str]:
 
 def _score_benchmarks(settings: EvaluateSettings, files: "Sequence[tuple[str, str]]") -> "list[ScoredBenchmark]":
     from pipelines import storage
+    from pipelines.evaluation.benchmarks import benchmarks
     from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
     from pipelines.runtime.progress import Lines
     from pipelines.scoring import score_corpus
@@ -104,6 +105,7 @@ def _score_benchmarks(settings: EvaluateSettings, files: "Sequence[tuple[str, st
                 render=settings.render,
                 engine=settings.engine,
                 store=settings.store,
+                prefix=benchmarks()[benchmark].prefix,
             )
             with silence_ray():
                 score_corpus.score(run, Lines())
@@ -175,13 +177,20 @@ def _show(evaluations: "Sequence[Evaluation]") -> None:
 
     console = Console()
     for evaluation in evaluations:
-        table = Table("measure", "value", "95 % interval", "items", "convention", title_justify="left")
+        table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
         table.title = f"{evaluation.model} on {evaluation.benchmark}"
         for figure in evaluation.figures:
-            value = "" if figure.value is None else f"{figure.value:.2%}" + (" near chance" if figure.near_chance else "")
-            interval = "" if figure.low is None or figure.high is None else f"{figure.low:.1%} to {figure.high:.1%}"
-            table.add_row(figure.name, value, interval, f"{figure.n:,}", figure.convention)
+            chance = "near " * figure.near_chance + figure.shown(figure.chance, 0 if figure.is_share else 1)
+            table.add_row(figure.name, figure.shown(figure.value), figure.interval, chance, f"{figure.n:,}")
         console.print(table)
+        for convention, names in evaluation.conventions.items():
+            console.print(f"{convention}: {', '.join(names)}", soft_wrap=True, markup=False, style="dim")
+        for comparison in evaluation.published:
+            for line in comparison.lines():
+                console.print(line, soft_wrap=True, markup=False)
+        for file in evaluation.files:
+            if file["published"]:
+                console.print(f"{file['name']} is {file['published']}", soft_wrap=True, markup=False)
         if evaluation.is_made_up:
             console.print(MADE_UP, soft_wrap=True)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)

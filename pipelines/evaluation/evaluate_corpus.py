@@ -3,7 +3,8 @@
 e/
   scored/BENCHMARK/MODEL/    what `evaluate BENCHMARK=FILE --model MODEL` scored: scored corpora like any other
   results.json               every figure with its interval, counts, conventions and identities
-  table.md                   the same for people
+  table.md, table.tex        the same for people
+  peers/00000-*              of the first evaluation, the result files of the benchmark's own code, where it has a form
   items-00000.parquet        of the first evaluation, a line for each item: its grade, or why it has none
 """
 
@@ -12,6 +13,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +22,12 @@ from pipelines import storage
 from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.evaluation import intervals
-from pipelines.evaluation.benchmark import ALL, Benchmark, Measure
+from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
+from pipelines.evaluation.latex import latex
+from pipelines.evaluation.peer_files import Judge, peer_files
+from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
 from pipelines.run_folder import output_folder
@@ -32,7 +37,7 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.storage import error_text
 from pipelines.storage.lease import lease
 
-RESULTS, TABLE = "results.json", "table.md"
+RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
 _BLOCK = 1 << 20
 
 
@@ -68,17 +73,27 @@ def evaluate_into(
 def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> list[Evaluation]:
     request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
     output_folder.start(output, request, EVALUATED)
+    peers = storage.folder(output).sub(PEERS)
+    peers.delete_all()
     evaluations = list[Evaluation]()
     with tempfile.TemporaryDirectory() as local:
         for number, corpus in enumerate(corpora()):
             items = Path(local, "items.parquet")
             evaluations.append(_evaluate(corpus, settings, items))
             _put(output, f"items-{output_folder.result_name(number)}.parquet", items.read_bytes())
+            for name, content in _peer_files(corpus, evaluations[-1], settings).items():
+                _put(peers.path, f"{output_folder.result_name(number)}-{name}", content)
     results = document(evaluations, request["settings"])  # type: ignore[arg-type]
     _put(output, RESULTS, (json.dumps(results, indent=2) + "\n").encode())
     _put(output, TABLE, markdown(evaluations).encode())
+    _put(output, TEX, latex(evaluations).encode())
     output_folder.finish(output, request, {"evaluations": len(evaluations)}, EVALUATED)
     return evaluations
+
+
+def _peer_files(scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings) -> Mapping[str, bytes]:
+    corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
+    return peer_files(benchmarks()[evaluation.benchmark], corpus, Judge(evaluation.model, _is_judge(corpus.manifest)))
 
 
 def _put(folder: str, name: str, content: bytes) -> None:
@@ -96,17 +111,26 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
     grades = grade_items(benchmark, read_items(corpus.responses, listing, manifest.columns, benchmark.fields), items)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)
-    return Evaluation(
+    evaluation = Evaluation(
         benchmark.name,
         benchmark.title,
         benchmark.source,
         str(manifest.identity["model"]),
         manifest.identity,
         manifest.made_with,
-        [_data_file(file) for file in manifest.files],
-        _figures(benchmark, grades, _is_judge(manifest), settings.seed),
+        [_data_file(benchmark, file) for file in manifest.files],
+        _figures(benchmark, grades, manifest, settings.seed),
         _subset_counts(benchmark, grades),
         (manifest.summary or {}).get("work", {}),
+        benchmark.split_of(grades.items),
+    )
+    return evaluation if evaluation.is_made_up else replace(evaluation, published=_beside_published(evaluation))
+
+
+def _beside_published(evaluation: Evaluation) -> list[PublishedComparison]:
+    values = {figure.name: figure.value for figure in evaluation.figures}
+    return compare_published(
+        OurFigures(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)
     )
 
 
@@ -147,19 +171,22 @@ def _is_judge(manifest: Manifest) -> bool:
     return manifest.identity.get("judge") is not None
 
 
-def _figures(benchmark: Benchmark, grades: Grades, judged: bool, seed: int) -> list[Figure]:
-    cells = grades.cells
+def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int) -> list[Figure]:
+    cells, judged = grades.cells, _is_judge(manifest)
     if not cells:
         return []
-    measures = benchmark.measures(intervals.mean_cells(cells, judged))
-    bounds = intervals.intervals(cells, judged, benchmark.measures, seed)
-    return [_figure(measure, bounds[measure.name]) for measure in measures]
+
+    def measures_of(means: MeanCells) -> list[Measure]:
+        return benchmark.measures(replace(means, compared=manifest.columns.within_row))
+
+    bounds = intervals.intervals(cells, judged, measures_of, seed)
+    return [_figure(measure, bounds[measure.name]) for measure in measures_of(intervals.mean_cells(cells, judged))]
 
 
 def _figure(measure: Measure, bounds: tuple[float, float]) -> Figure:
     value, low, high = (None if math.isnan(number) else number for number in (float(measure.value), *bounds))
     near = measure.chance is not None and low is not None and high is not None and low <= measure.chance <= high
-    return Figure(measure.name, value, low, high, measure.n, measure.convention, near)
+    return Figure(measure.name, value, low, high, measure.n, measure.convention, near, measure.chance, measure.is_share)
 
 
 def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetCounts]:
@@ -175,9 +202,10 @@ def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetC
     }
 
 
-def _data_file(file: InputFile) -> dict[str, Any]:
+def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
     """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
-    return {"name": file.name, "size": file.size, "sha256": _sha256(file)}
+    sha256 = _sha256(file)
+    return {"name": file.name, "size": file.size, "sha256": sha256, "published": known_file(benchmark.name, sha256)}
 
 
 def _sha256(file: InputFile) -> str | None:

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.evaluation.benchmark import Item
-from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, Columns
+from pipelines.run_folder.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, Columns
 from pipelines.run_folder.parts import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
-_OURS = (ROW, RESPONSE, REWARD, STATUS, REASON, SCORES)
+_OURS = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON, SCORES)
 
 
 def read_items(source: ResponsesOf, listing: Sequence[Part], columns: Columns, fields: Sequence[str]) -> Iterator[Item]:
@@ -20,16 +20,17 @@ def read_items(source: ResponsesOf, listing: Sequence[Part], columns: Columns, f
     Raises `SourceError` if a part can't be read.
     """
     carried = [name for name in fields if name in columns.carried.names]
-    names = [*(columns.prefix + name for name in _OURS), *carried]
+    ours = (*_OURS, *((STEPS,) if columns.steps else ()))
+    names = [*(columns.prefix + name for name in ours), *carried]
     for part in listing:
-        responses = (row for table in source.tables(part, names) for row in _rows(table, carried))
+        responses = (row for table in source.tables(part, names) for row in _rows(table, ours, carried))
         for _, group in itertools.groupby(responses, key=lambda response: response[ROW]):
             yield _item(list(group), carried)
 
 
-def _rows(table: pa.Table, carried: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(table: pa.Table, ours: Sequence[str], carried: Sequence[str]) -> list[dict[str, Any]]:
     """The responses, by our names without the prefix. Carried fields have names of their own, under `fields`."""
-    return table.rename_columns([*_OURS, *(f"fields.{name}" for name in carried)]).to_pylist()
+    return table.rename_columns([*ours, *(f"fields.{name}" for name in carried)]).to_pylist()
 
 
 def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
@@ -45,4 +46,6 @@ def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
             if response[REWARD] is None
         },
         {response[RESPONSE]: response[SCORES] or {} for response in scored},
+        {response[RESPONSE]: response[STEPS] or () for response in scored if STEPS in response},
+        first[PROMPT_HASH],
     )
