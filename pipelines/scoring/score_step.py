@@ -26,8 +26,8 @@ from pipelines.corpus.readers import END, FILE, START
 from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.parts import Counts, Part, Parts
-from pipelines.score_store.open_store import OpenStore
 from pipelines.runtime.run_metrics import RunMetrics
+from pipelines.score_store.open_store import OpenStore
 
 _THREADS = 16
 """Stretches of a block that are scored concurrently."""
