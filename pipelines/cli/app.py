@@ -106,7 +106,7 @@ class _Commands(CommandGroup):
 
     command_class = Command
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Score and filter": ("score", "ensemble", "filter", "status"),
+        "Score and filter": ("score", "ensemble", "filter", "report", "status"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
         "Serve": ("serve",),
@@ -121,6 +121,7 @@ class _Commands(CommandGroup):
         "export": "pipelines.cli.sampling_commands:export",
         "evaluate": "pipelines.cli.evaluate_command:evaluate",
         "plan": "pipelines.cli.plan_command:plan",
+        "report": "pipelines.cli.report_command:report",
         "submit": "pipelines.cli.submit_command:submit",
         "serve": "deploy.command:serve",
     }
