@@ -20,7 +20,7 @@ from pipelines.settings.report_settings import ReportSettings
 def report(is_opened: bool, as_json: bool, **options: Any) -> None:
     """Show the run in the folder SCORED, or an evaluation, as one HTML file; of two scored corpora, how they differ.
 
-    The page has the counts and reasons, the distribution of every output, what a cut keeps, what the reward goes along with, and
+    The page has counts and reasons, the distribution of every output, what a cut keeps, what the reward goes along with, and
     examples. It opens from disk and asks no other host. No engine starts.
     """
     from pipelines.html_report.build import build

@@ -24,7 +24,7 @@ _REFUSAL = re.compile(
 
 
 class Features(NamedTuple):
-    """Of a response: lengths and counts; `refusal` and `other_script` are 0 or 1. `script` is that of most of its letters."""
+    """Of a response: lengths and counts; `refusal` and `other_script` are 0 or 1, `script` is that of most letters."""
 
     characters: int
     markdown: int
@@ -56,7 +56,7 @@ def features(context: Sequence[Message], text: str) -> Features:
 
 
 def script_of(text: str) -> str:
-    """The script of most letters at the beginning of a text, by the first word of their Unicode names; "none" without letters."""
+    """The script of most letters at the beginning of a text, by the first word of their names; "none" without letters."""
     counts: Counter[str] = Counter()
     for character, count in Counter(text[:_FOR_SCRIPT]).items():
         if character.isalpha():

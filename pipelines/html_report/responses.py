@@ -24,7 +24,7 @@ from pipelines.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEX
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, open_scored
-from pipelines.scored_corpus.summary import number_columns
+from pipelines.scored_corpus.summary import number_columns, readable
 
 TEXT_MARK = "text_mark"
 """A hash of a candidate's text, by which equal ones are found; only where a policy drew the responses."""
@@ -94,10 +94,9 @@ class Responses:
 
     def rows(self, places: Collection[Place]) -> dict[Place, dict[str, Any]]:
         """The columns of `parts` at some places."""
-        wanted = pa.table({"p": [part for part, _ in places], "r": [row for _, row in places]})
-        self.connection.register("wanted", wanted)
+        self.connection.register("wanted", place_table(places))
         table = self.connection.sql(
-            f"select parts.* from parts join wanted on p = {PART_AT} and r = {ROW_AT}"
+            f"select parts.* from parts join wanted on wanted.p = parts.{PART_AT} and wanted.r = parts.{ROW_AT}"
         ).to_arrow_table()
         return {(row.pop(PART_AT), row.pop(ROW_AT)): row for row in table.to_pylist()}
 
@@ -133,8 +132,15 @@ def opened(folder: str, *, partial: bool, by: Sequence[str], sample: int, seed: 
         connection.register("incoming", in_order(corpus.responses, schema, schema.names))
         candidate = corpus.manifest.columns.prefix + CANDIDATE
         columns = f"* exclude ({quoted(candidate)}), md5_number_lower({quoted(candidate)}) as {TEXT_MARK}"
-        connection.execute(f"create table parts as select {columns if candidate in schema.names else '*'} from incoming")
+        with readable(corpus.responses.parts):
+            connection.execute(f"create table parts as select {columns if candidate in schema.names else '*'} from incoming")
         yield Responses(folder, corpus, connection, _sample(connection, corpus.manifest.columns, sample, seed))
+
+
+def place_table(places: Collection[Place]) -> pa.Table:
+    """Places as a table for SQL, with columns `p` and `r`."""
+    numbers = pa.array([part for part, _ in places], pa.int64()), pa.array([row for _, row in places], pa.int64())
+    return pa.table(numbers, ["p", "r"])
 
 
 def quoted(name: str) -> str:
@@ -145,18 +151,26 @@ def quoted(name: str) -> str:
 def _schema(columns: Columns, by: Sequence[str]) -> pa.Schema:
     left_out = {columns.prefix + name for name in _LEFT_OUT}
     ours = [column for column in columns.ours if column.name not in left_out]
-    return pa.schema([*ours, *(_group_column(columns, name) for name in by if name not in columns.ours.names)])
+    return pa.schema(
+        [*ours, *(_group_column(columns, name) for name in dict.fromkeys(by) if name not in columns.ours.names)]
+    )
 
 
 def _group_column(columns: Columns, name: str) -> pa.Field:
-    flat = [column for column in columns.ours_first if not pa.types.is_nested(column.type)]
-    group = next((column for column in flat if column.name == name and not pa.types.is_large_binary(column.type)), None)
+    if name in (PART_AT, ROW_AT, TEXT_MARK):
+        raise SettingsError(f"--by {name}: the report uses this name itself; rename the column in the input")
+    flat = [column for column in columns.ours_first if not (pa.types.is_nested(column.type) or _is_bytes(column.type))]
+    group = next((column for column in flat if column.name == name), None)
     if group is None:
         names = ", ".join(column.name for column in flat if column.name not in columns.ours.names)
         raise SettingsError(
             f"--by {name}: there is no column of this name with plain values; the input has {names or 'none'}"
         )
     return group
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _sample(connection: duckdb.DuckDBPyConnection, columns: Columns, count: int, seed: int) -> list[Place]:

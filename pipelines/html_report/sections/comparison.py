@@ -39,13 +39,14 @@ def _pairs(first: Responses, second: Responses) -> np.ndarray[Any, np.dtype[np.f
     first.connection.register(
         "others", second.connection.sql(f"select {keys}, {second.name(REWARD)} as other from parts").to_arrow_table()
     )
-    joined = " and ".join(f"{first.name(key)} = key_{key}" for key in _KEYS)
-    reward = first.name(REWARD)
+    joined = " and ".join(f"parts.{first.name(key)} = others.key_{key}" for key in _KEYS)
+    reward = f"parts.{first.name(REWARD)}"
     columns = first.connection.sql(
-        f"select {reward} as reward, other from parts join others on {joined} "
-        f"where {reward} is not null and other is not null order by md5_number_lower(key_{ROW} || key_{RESPONSE}), key_{ROW}"
+        f"select {reward} as first, others.other as second from parts join others on {joined} "
+        f"where {reward} is not null and others.other is not null "
+        f"order by md5_number_lower(others.key_{ROW} || others.key_{RESPONSE}), others.key_{ROW}"
     ).fetchnumpy()
-    return np.stack([np.asarray(columns[name], dtype=np.float64) for name in ("reward", "other")], axis=1)
+    return np.stack([np.asarray(columns[name], dtype=np.float64) for name in ("first", "second")], axis=1)
 
 
 def _contents(responses: Responses) -> set[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Whether the reward is of something else than quality: its rank correlation with length, form, script, refusals and turns."""
+"""Whether the reward is of something else than quality: its rank correlation with length, form, script and turns."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ class _Measure(NamedTuple):
 
 _LABELS = {
     "characters": _Measure("length, in characters", "Longer responses", "Shorter responses"),
-    "markdown": _Measure("Markdown: headings, bold, tables, quotes", "Responses with more Markdown", "Responses with less Markdown"),
+    "markdown": _Measure("Markdown: headings, bold, tables", "Responses with more Markdown", "Responses with less Markdown"),
     "list_items": _Measure("list items", "Responses with more list items", "Responses with fewer list items"),
     "code": _Measure("code: fences and spans", "Responses with more code", "Responses with less code"),
     "refusal": _Measure("refusal, by English phrases", "Refusals", "Responses that aren't refusals"),
     "turns": _Measure("turns before the response", "Responses after more turns", "Responses after fewer turns"),
-    "other_script": _Measure("script other than Latin", "Responses in other scripts than Latin", "Responses in Latin script"),
+    "other_script": _Measure("script other than Latin", "Responses not in Latin script", "Responses in Latin script"),
 }  # fmt: skip
 
 

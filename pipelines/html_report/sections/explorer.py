@@ -1,6 +1,5 @@
 """What each cut would keep: shares and tokens of all responses, lengths and examples of the sample."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Context
@@ -9,9 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.html_report.responses import Place, Responses
+from actors.errors import ExpressionError
+from pipelines.html_report.responses import Place, Responses, place_table
 from pipelines.html_report.shown_text import show
-from pipelines.run_folder.columns import PROMPT_TOKENS, REWARD, SCORES
+from pipelines.run_folder.columns import PROMPT_TOKENS
+from pipelines.scored_corpus.expressions import Condition
 
 EXAMPLES = 300
 """Sampled responses that the page holds to show those next to a cut."""
@@ -24,38 +25,43 @@ _PROMPT_CHARACTERS, _TEXT_CHARACTERS = 200, 500
 def explorer(responses: Responses) -> dict[str, Any]:
     """Cuts of every output, with what they keep, and examples with their values."""
     numbers = list(responses.numbers.items())[:_MOST_OUTPUTS]
-    rows = responses.connection.sql(
-        f"select part_at, row_at, {', '.join(f'{sql} as n{at}' for at, (_, sql) in enumerate(numbers))} from parts"
-    )
-    sampled = {(part, row): values for part, row, *values in _of_sample(responses, rows)}
+    sampled = _values_of_sample(responses, [sql for _, sql in numbers])
     cuts = [
-        {"name": name, "index": at, "condition": _condition(responses, name), **found}
+        {"name": name, "index": at, "command": _command(responses, _condition(responses, name, sql)), **found}
         for at, (name, sql) in enumerate(numbers)
         if (found := _cuts(responses, sql, [(place, values[at]) for place, values in sampled.items()]))
     ]
     return {
         "total": responses.total,
-        "command": f"assay filter {shlex.quote(responses.folder)} kept/ --keep ",
         "outputs": cuts,
         "examples": [_example(responses, place, sampled[place]) for place in responses.sampled[:EXAMPLES]],
     }
 
 
-def _of_sample(responses: Responses, rows: Any) -> list[tuple[Any, ...]]:
-    """The rows of a relation that are in the sample."""
-    places = pa.table({"p": [part for part, _ in responses.sampled], "r": [row for _, row in responses.sampled]})
-    responses.connection.register("sampled", places)
-    fetched: list[tuple[Any, ...]] = rows.query(
-        "numbers", "select numbers.* from numbers join sampled on p = part_at and r = row_at"
-    ).fetchall()
-    return fetched
+def _command(responses: Responses, condition: str) -> tuple[str, str]:
+    """The command that keeps what is above a cut: what stands before the cut, and after it."""
+    quoted = shlex.quote(f"{condition} >= ")
+    return f"assay filter {shlex.quote(responses.folder)} kept/ --keep {quoted[:-1]}", quoted[-1]
 
 
-def _condition(responses: Responses, name: str) -> str:
-    """An output as a condition names it."""
-    prefix, (first, _, score) = responses.columns.prefix, name.partition(".")
-    column = prefix + (SCORES if first == SCORES else REWARD)
-    return ".".join(word if re.fullmatch(r"[a-z_]\w*", word) else f'"{word}"' for word in (column, score) if word)
+def _values_of_sample(responses: Responses, numbers: Sequence[str]) -> dict[Place, list[float | None]]:
+    """The outputs of the sampled responses; None for what a response lacks."""
+    responses.connection.register("sampled", place_table(responses.sampled))
+    values = ", ".join(f"case when isfinite({sql}) then {sql} end" for sql in numbers)
+    rows = responses.query(
+        f"select part_at, row_at, {values} from parts semi join sampled on sampled.p = part_at and sampled.r = row_at"
+    )
+    return {(part, row): list(of_row) for part, row, *of_row in rows}
+
+
+def _condition(responses: Responses, name: str, sql: str) -> str:
+    """An output as a condition names it: plain, or in quotes where SQL needs them."""
+    plain = responses.columns.prefix + name
+    try:
+        Condition.check(f"{plain} >= 0", responses.columns.ours_first)
+    except ExpressionError:
+        return sql
+    return plain
 
 
 def _cuts(responses: Responses, sql: str, sampled: Sequence[tuple[Place, float | None]]) -> dict[str, Any] | None:

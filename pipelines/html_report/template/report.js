@@ -90,7 +90,7 @@ function neighbour(example, value) {
 }
 
 function explore(section) {
-  const { outputs, examples, total, command } = DATA.explorers[Number(section.dataset.run)];
+  const { outputs, examples, total } = DATA.explorers[Number(section.dataset.run)];
   const [select, slider, shown] = ["select", "input", "output"].map((name) => section.querySelector(name));
   const fact = (name, text) => { section.querySelector(`[data-fact="${name}"]`).textContent = text; };
   const place = section.querySelector("[data-explorer]");
@@ -110,7 +110,7 @@ function explore(section) {
     fact("tokens", WHOLE.format(output.tokens[at]));
     const length = output.length[at], error = output.length_error[at];
     fact("length", length === null ? "none sampled" : WHOLE.format(length) + (error ? ` ± ${NUMBER.format(error)}` : ""));
-    section.querySelector(".command code").textContent = `${command}'${output.condition} >= ${output.cuts[at]}'`;
+    section.querySelector(".command code").textContent = output.command.join(output.cuts[at]);
     const pairs = examples.map((example) => [example, example.values[output.index]]).filter(([, value]) => value !== null);
     beside("above", pairs.filter(([, value]) => value >= cut).sort(([, a], [, b]) => a - b));
     beside("below", pairs.filter(([, value]) => value < cut).sort(([, a], [, b]) => b - a));
