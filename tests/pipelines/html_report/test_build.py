@@ -73,6 +73,14 @@ def test_what_each_cut_keeps_is_exact_whatever_is_sampled(tmp_path: Path) -> Non
     assert output["kept"][-1] >= 1
 
 
+def test_a_cut_keeps_what_is_right_on_it(tmp_path: Path) -> None:
+    rewards: list[float | None] = [0.1 * (at % 5) for at in range(100)]
+    with open_all(corpus(tmp_path / "s", rewards)) as responses:
+        (output,) = explorer(read_all(responses))["outputs"]
+    kept = dict(zip(output["cuts"], output["kept"], strict=True))
+    assert [kept[cut] for cut in ("0.0", "0.1", "0.2", "0.3", "0.4")] == [100, 80, 60, 40, 20]
+
+
 def test_the_mean_length_is_within_its_stated_error_of_the_truth(tmp_path: Path) -> None:
     rng = random.Random(2)
     texts = ["x" * rng.randint(1, 500) for _ in range(600)]

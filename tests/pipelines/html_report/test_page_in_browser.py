@@ -1,6 +1,7 @@
 """The page in a real browser, opened from disk without a network."""
 
 import random
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,9 +70,9 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder whose name, and one of whose outputs, must be quoted in a command."""
     rng = random.Random(1)
     rows = [chat(f"q{at}", "word " * rng.randint(1, 50), topic=rng.choice("abc")) for at in range(500)]
-    rewards = [[{"reward": rng.gauss(0, 1), "order": rng.random()}] if at % 9 else [None] for at in range(500)]
+    rewards = [[{"reward": rng.gauss(0, 1), "in order": rng.random()}] if at % 9 else [None] for at in range(500)]
     folder = tmp_path_factory.mktemp("corpora") / "it's scored"
-    return judged_corpus(folder, rows, rewards, MESSAGES, outputs=("reward", "order"), parquet=True, part_rows=100)
+    return judged_corpus(folder, rows, rewards, MESSAGES, outputs=("reward", "in order"), parquet=True, part_rows=100)
 
 
 def drag(slider: Locator, value: int) -> None:
@@ -86,7 +87,7 @@ def test_the_cut_that_is_dragged_to_keeps_what_the_filter_of_its_command_keeps(
     report(scored, "--out", tmp_path / "r.html", "--by", "topic", "--sample", 100)
     page = visit(tmp_path / "r.html")
     slider = page.get_by_role("slider")
-    for output in ("reward", "scores.order"):
+    for output in ("reward", "scores.in order"):
         page.get_by_label("Output").select_option(output)
         for value in (0, 17, 200, int(slider.get_attribute("max") or 0)):
             drag(slider, value)
@@ -137,6 +138,16 @@ def test_a_hostile_corpus_is_shown_as_text(visit: Callable[..., Page], tmp_path:
     assert HOSTILE[0] in page.locator("[data-side=below] pre").all_text_contents()
     assert page.locator("[data-side] script, [data-side] img").count() == 0
     assert page.evaluate("window.hacked") is None
+
+
+def test_no_script_but_its_own_and_no_host_is_allowed(visit: Callable[..., Page], scored: str, tmp_path: Path) -> None:
+    report(scored, "--out", tmp_path / "r.html")
+    page = visit(tmp_path / "r.html")
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content") or ""
+    directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
+    assert directives.keys() == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
+    assert {directives.pop(name) for name in ("default-src", "base-uri", "form-action")} == {"'none'"}
+    assert all(re.fullmatch(r"'sha256-[^' ]+'", source) for source in directives.values())
 
 
 @pytest.mark.parametrize("text", ["\x9b" * 5_000, "<" * 5_000, "\U0001f600" * 5_000, "\x00" * 5_000])
