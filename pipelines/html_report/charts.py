@@ -47,7 +47,7 @@ def _sides(sides: Sequence[Mapping[str, Any]]) -> Chart:
     series = {
         f"{at + 1}: {side['name']}": [count / side["count"] for count in side["counts"]] for at, side in enumerate(sides)
     }
-    return _chart("lines", sides[0]["centres"] if sides else [], series, "reward", "share of the scored responses")
+    return _chart("lines", sides[0]["centres"] if sides else [], series, "reward", "share of scored")
 
 
 def _intervals(benchmark: Mapping[str, Any]) -> Chart:

@@ -61,7 +61,7 @@ def _source(text: str) -> str:
 def _number(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else f"{round(value, 3) + 0.0:,.3f}"
 
 
 def _percent(value: float | None) -> str:

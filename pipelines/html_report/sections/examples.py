@@ -48,8 +48,8 @@ def _spread(responses: Responses) -> str | None:
     columns = responses.columns
     if columns.votes:
         return f"list_aggregate({responses.name(VOTES)}, 'stddev_pop')"
-    name = next((name for name in _SPREADS if name in columns.outputs), None)
-    return name and f'{responses.name(SCORES)}."{name}"'
+    spreads = [f'{responses.name(SCORES)}."{name}"' for name in _SPREADS if name in columns.outputs]
+    return next((sql for sql in spreads if responses.query(f"select bool_or({sql} > 0) from parts") == [(True,)]), None)
 
 
 def _example(responses: Responses, place: Place, row: Mapping[str, Any]) -> dict[str, Any]:

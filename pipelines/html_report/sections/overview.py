@@ -59,7 +59,7 @@ def _facts(responses: Responses, gpu_price: float | None) -> dict[str, str]:
         "model": ", ".join(manifest.identity[MEMBERS])
         if MEMBERS in manifest.identity
         else str(manifest.identity.get("model")),
-        "engine": str(manifest.identity.get("engine") or "vLLM"),
+        "engine": "fake" if is_fake(manifest) else "vLLM",
         **{name: f"{total or 0:,}" for name, total in zip(counted, totals, strict=True)},
         **{name: str(manifest.made_with[name]) for name in ("assay", "vllm", "ray") if manifest.made_with.get(name)},
         **_work_facts((manifest.summary or {}).get("work") or {}, gpu_price),

@@ -11,7 +11,7 @@ function color(name) {
 }
 
 function axis(label) {
-  return { label, labelSize: 22, labelFont: "12px system-ui", font: "11px system-ui", stroke: color("--faint"),
+  return { label, labelSize: 22, labelGap: 0, labelFont: "12px system-ui", font: "11px system-ui", stroke: color("--faint"),
     grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
 }
 
@@ -41,15 +41,31 @@ function drawIntervals(plot, spec) {
   ctx.restore();
 }
 
+function drawMark(plot, spec) {
+  if (spec.mark === undefined) return;
+  const { ctx, bbox } = plot, x = plot.valToPos(spec.mark, "x", true);
+  ctx.save();
+  ctx.strokeStyle = color("--ink");
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.restore();
+}
+
 function intervalOptions(spec) {
   const bounds = spec.series.flatMap((line) => [...line.values, ...line.lows, ...line.highs]).filter((value) => value !== null);
   const low = Math.min(...bounds, 1), high = Math.max(...bounds, 0), margin = (high - low || 1) * 0.05;
-  return { range: [low - margin, high + margin], hooks: { draw: [(plot) => drawIntervals(plot, spec)] } };
+  return { range: [low - margin, high + margin], around: 0.2, hooks: { draw: [(plot) => drawIntervals(plot, spec)] } };
 }
 
 function draw(element, spec) {
   drawn.get(element)?.plot.destroy();
-  const { range, hooks } = spec.kind === "intervals" ? intervalOptions(spec) : {};
+  const bar = spec.kind === "bars" ? (spec.x[1] - spec.x[0]) / 2 : 0; // half of one, beside the outermost centres
+  const { range, around, hooks } = spec.kind === "intervals" ? intervalOptions(spec)
+    : { around: bar, hooks: { draw: [(plot) => drawMark(plot, spec)] } };
   const x = axis(spec.xLabel);
   if (spec.kind === "intervals") {
     x.splits = (_, __, from, to) => Array.from({ length: Math.ceil(to) }, (___, at) => at + 1).filter((at) => at >= from && at <= to);
@@ -58,8 +74,8 @@ function draw(element, spec) {
     width: Math.max(200, element.clientWidth), height: 220, hooks,
     legend: { show: spec.series.length > 1, live: spec.kind === "lines" },
     cursor: { drag: { x: false, y: false }, points: { show: spec.kind === "lines" } },
-    scales: { x: { time: false }, y: range ? { range } : spec.kind === "bars" ? { range: (_, __, most) => [0, most * 1.05 || 1] } : {} },
-    axes: [x, { ...axis(spec.yLabel), size: 60 }],
+    scales: { x: { time: false, ...(around && { range: [spec.x[0] - around, spec.x.at(-1) + around] }) }, y: range ? { range } : spec.kind === "bars" ? { range: (_, __, most) => [0, most * 1.05 || 1] } : {} },
+    axes: [{ ...x, size: 32 }, { ...axis(spec.yLabel), size: 60 }],
     series: [{ label: spec.xLabel }, ...spec.series.map((line, at) => series(spec.kind, line, at))],
   };
   const plot = new uPlot(options, [spec.x, ...spec.series.map((line) => line.values)], element);
@@ -94,7 +110,6 @@ function explore(section) {
   const [select, slider, shown] = ["select", "input", "output"].map((name) => section.querySelector(name));
   const fact = (name, text) => { section.querySelector(`[data-fact="${name}"]`).textContent = text; };
   const place = section.querySelector("[data-explorer]");
-  let plot;
 
   function beside(side, pairs) {
     section.querySelector(`[data-side="${side}"]`).replaceChildren(...pairs.slice(0, 3).flatMap(([example, value]) => neighbour(example, value)));
@@ -114,14 +129,15 @@ function explore(section) {
     const pairs = examples.map((example) => [example, example.values[output.index]]).filter(([, value]) => value !== null);
     beside("above", pairs.filter(([, value]) => value >= cut).sort(([, a], [, b]) => a - b));
     beside("below", pairs.filter(([, value]) => value < cut).sort(([, a], [, b]) => b - a));
-    plot.setCursor({ left: plot.valToPos(cut, "x"), top: plot.valToPos(output.kept[at] / total, "y") });
+    drawn.get(place).spec.mark = cut;
+    drawn.get(place).plot.redraw(false);
   }
 
   function choose() {
     const output = outputs.find(({ name }) => name === select.value);
     slider.max = output.cuts.length - 1;
     slider.value = Math.floor((output.cuts.length - 1) / 2);
-    plot = draw(place, { kind: "lines", x: output.cuts.map(Number), xLabel: output.name, yLabel: "share kept",
+    draw(place, { kind: "lines", x: output.cuts.map(Number), xLabel: output.name, yLabel: "share kept",
       series: [{ label: "share kept", values: output.kept.map((count) => count / total) }] });
     move();
   }
@@ -140,7 +156,6 @@ function explore(section) {
     }
   });
   choose();
-  return () => { plot = drawn.get(place).plot; move(); };
 }
 
 function correlate(section) {
@@ -157,11 +172,10 @@ for (const element of document.querySelectorAll("[data-chart]")) {
   else draw(element, spec);
 }
 document.querySelectorAll(".correlations").forEach(correlate);
-const moves = [...document.querySelectorAll(".explorer")].map(explore);
+document.querySelectorAll(".explorer").forEach(explore);
 
 function redraw() {
   for (const [element, { spec }] of [...drawn]) draw(element, spec);
-  moves.forEach((move) => move());
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
