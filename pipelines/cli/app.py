@@ -106,7 +106,7 @@ class _Commands(CommandGroup):
 
     command_class = Command
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Score and filter": ("score", "ensemble", "filter", "status"),
+        "Score and filter": ("score", "ensemble", "filter", "report", "status"),
         "Check and mend what is scored": ("verify", "retry"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
@@ -124,6 +124,7 @@ class _Commands(CommandGroup):
         "verify": "pipelines.cli.verify_command:verify",
         "retry": "pipelines.cli.retry_command:retry",
         "plan": "pipelines.cli.plan_command:plan",
+        "report": "pipelines.cli.report_command:report",
         "submit": "pipelines.cli.submit_command:submit",
         "status": "pipelines.cli.status_command:status",
         "serve": "deploy.command:serve",

@@ -121,14 +121,11 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
             f'select "{columns.prefix}{REASON}", count(*) as n from parts where "{columns.prefix}{REASON}" is not null '
             "group by 1 order by n desc, 1"
         ).fetchall()
-        numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
-        if len(columns.outputs) > 1:
-            shown = (name for name in columns.outputs if name not in _COUNTS)
-            numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
+        numbers = number_columns(columns)
         flags = {name: _aggregates(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
         written = _aggregates(connection, f'sum("{columns.prefix}{COMPLETION_TOKENS}")')[0] if columns.votes else 0
         labels = label_agreement(connection, columns, "quantile_cont" if counts.scored <= _EXACT else "approx_quantile")
-        orders = _orders(connection, columns) if BOTH_ORDERS in columns.outputs else {}
+        orders = order_counts(connection, columns) if BOTH_ORDERS in columns.outputs else {}
         all_quantiles = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
         quantiles = {name: values for name, values in all_quantiles.items() if values is not None}
     return Summary(
@@ -136,6 +133,15 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
         truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders,
         count_shapes(parts, columns) if columns.mixed else {}, labels,
     )  # fmt: skip
+
+
+def number_columns(columns: Columns) -> dict[str, str]:
+    """The outputs that have quantiles, by name, each as SQL: the reward, and the named scores if there are several."""
+    numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
+    if len(columns.outputs) > 1:
+        shown = (name for name in columns.outputs if name not in _COUNTS)
+        numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
+    return numbers
 
 
 @contextmanager
@@ -160,7 +166,7 @@ def readable(parts: Parts) -> Iterator[None]:
         raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
 
 
-def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
+def order_counts(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
     """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair."""
     scores = f'"{columns.prefix}{SCORES}"'
     counts = _aggregates(connection, ", ".join(f"sum({scores}.{name})" for name in _COUNTS))
