@@ -63,7 +63,8 @@ def _shown(name: str, log: Path, start: int) -> int:
     requests = _LINE.findall(log.read_bytes()[start:].decode(errors="replace"))
     methods = collections.Counter(method for method, _ in requests)
     kinds = collections.Counter(f"{method} {_kind(path)}" for method, path in requests)
-    print(f"{name}: {len(requests):,} requests ({', '.join(f'{count:,} {method}' for method, count in methods.most_common())})")
+    by_method = ", ".join(f"{count:,} {method}" for method, count in methods.most_common())
+    print(f"{name}: {len(requests):,} requests ({by_method})")
     for kind, count in kinds.most_common(_SHOWN):
         print(f"    {count:>6,}  {kind}")
     return len(requests)
