@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.ensembles.score_ensemble import ensemble
+from pipelines.filtering.filter_corpus import keep
 from pipelines.html_report import build as html_report
 from pipelines.html_report.responses import opened
 from pipelines.html_report.sections.examples import example_places
@@ -17,7 +18,7 @@ from pipelines.html_report.sections.overview import overview
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
-from pipelines.settings.run_settings import EnsembleSettings
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
 from tests.support.corpora import chat, lines, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -75,6 +76,22 @@ def test_an_ensemble_says_who_made_its_numbers_up_and_what_its_models_dispute(tm
     assert "made up" in shown["notes"][0]
     assert places["Most disputed"]
     assert "tiny_scalar" in _page(tmp_path)
+
+
+def test_what_a_filter_kept_is_shown_alone_with_its_texts(tmp_path: Path) -> None:
+    score(settings(write(tmp_path / "c.jsonl", lines(PAIRS)), tmp_path / "scored"))
+    median = sorted(row["reward"] for row in scored(tmp_path / "scored"))[12]
+    choice = {"scored": str(tmp_path / "scored"), "output": str(tmp_path / "s"), "keep": f"reward >= {median!r}"}
+    kept = keep(build(FilterSettings, choice)).kept
+    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
+        responses.read_texts(responses.sampled)
+        shown = {(row["row"], row["response_name"]) for row in responses.rows(responses.sampled).values()}
+        texts = {read.text for read in responses.texts.values()}
+    expected = [row for row in scored(tmp_path / "scored") if row["reward"] >= median]
+    assert len(shown) == kept == len(expected)
+    assert shown == {(row["row"], row["response_name"]) for row in expected}
+    assert texts == {row["response_text"] for row in expected}
+    assert f"These are the responses that a filter kept: keep: reward &gt;= {median!r}" in _page(tmp_path)
 
 
 @pytest.mark.long
