@@ -43,6 +43,7 @@ RUN_BY = {
     "filter": "tests/end_to_end/test_real_engine.py",
     "ensemble": "tests/pipelines/ensembles/test_score_ensemble.py",
     "run": "tests/end_to_end/test_command_line.py",
+    "report": "tests/pipelines/html_report/test_page_in_browser.py",
     "status": "tests/end_to_end/test_long_work.py",
     "models": "tests/end_to_end/test_command_line.py",
     "check": "tests/end_to_end/test_command_line.py",

@@ -73,8 +73,10 @@ def _work_facts(work: Mapping[str, Any], gpu_price: float | None) -> dict[str, s
         facts["time"] = f"unknown: {work['why']}"
     if work.get("engines"):
         facts["engines"] = f"{work['engines']:,}"
-    if gpu_hours := work.get("gpu_hours"):
+    gpu_hours = work.get("gpu_hours")
+    if gpu_hours is not None:
         facts["GPU-hours"] = f"{gpu_hours:,.2f}"
     if gpu_price is not None:
-        facts["cost"] = f"{gpu_hours * gpu_price:,.2f}" if gpu_hours else "unknown: the GPU-hours of the run aren't known"
+        known = gpu_hours is not None
+        facts["cost"] = f"{gpu_hours * gpu_price:,.2f}" if known else "unknown: the GPU-hours of the run aren't known"
     return facts

@@ -22,6 +22,7 @@ from pipelines.html_report.sections.explorer import explorer
 from pipelines.html_report.sections.groups import groups
 from pipelines.html_report.sections.judging import labels
 from pipelines.html_report.sections.outputs import outputs
+from pipelines.html_report.sections.overview import overview
 from pipelines.html_report.sections.sampling import sampling
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
@@ -218,6 +219,23 @@ def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
     assert "of 3 pairs of chosen and rejected, 2 (66.7%)" in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("work", "facts"),
+    [
+        ({"seconds": 7200, "gpu_hours": 4.5, "engines": 2}, {"time": "2:00:00", "GPU-hours": "4.50", "cost": "9.00"}),
+        ({"seconds": 60, "gpu_hours": 0.0}, {"time": "0:01:00", "cost": "0.00"}),
+        ({"seconds": None, "why": "a session was killed"}, {"time": "unknown: a session was killed"}),
+        ({}, {"cost": "unknown: the GPU-hours of the run aren't known"}),
+    ],
+)
+def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path, work: dict[str, Any], facts: dict[str, str]) -> None:
+    folder = corpus(tmp_path / "s", [1.0])
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    (tmp_path / "s" / "manifest.json").write_text(json.dumps({**manifest, "summary": {"work": work}}))
+    with open_all(folder) as responses:
+        assert facts.items() <= overview(responses, 2.0)["facts"].items()
+
+
 def test_two_folders_are_compared_over_the_responses_that_both_scored(tmp_path: Path) -> None:
     rewards: list[float | None] = [float(at) for at in range(120)]
     first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [None, *(-at / 2 for at in range(1, 120))])
@@ -307,6 +325,17 @@ def test_a_page_is_written_over_and_nothing_else_is(tmp_path: Path) -> None:
     assert (tmp_path / "mine.html").read_text() == "mine"
     first = html_report.build(settings(tmp_path / "r.html", folder))
     assert html_report.build(settings(tmp_path / "r.html", folder)).size == first.size
+
+
+def test_a_part_that_is_damaged_is_named(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(at) for at in range(50)])
+    (part,) = (tmp_path / "s" / "parts").glob("*.parquet")
+    content = bytearray(part.read_bytes())
+    content[100:140] = bytes(40)
+    part.write_bytes(content)
+    with pytest.raises(SourceError, match=part.name):
+        html_report.build(settings(tmp_path / "r.html", folder))
+    assert not (tmp_path / "r.html").exists()
 
 
 def test_a_folder_that_is_nothing_of_assay_is_refused(tmp_path: Path) -> None:
