@@ -1,6 +1,6 @@
 """Requests to an object store: how many does a run make, and how many the same command when nothing is left to do?
 
-Puts 60 JSONL objects of 300 rows into a real S3 server on loopback (moto's), scores them on the fake engine into the same
+Puts 60 JSONL objects of 60 rows into a real S3 server on loopback (moto's), scores them on the fake engine into the same
 server, and counts what its access log holds: by method, and the most frequent paths. `requests OBJECTS OBJECTS ...` takes
 several numbers of objects and fits the exponent: requests = constant x objects^exponent.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import fsspec
 
-ROWS = 300
+ROWS = 60
 _LINE = re.compile(r'"([A-Z]+) (\S+) HTTP')
 _SHOWN = 12
 

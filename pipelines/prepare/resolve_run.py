@@ -285,7 +285,7 @@ def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
 
 
 def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
-    with open_read(file.path) as stream, pq.ParquetFile(stream) as parquet:
+    with open_read(file.path, file.size) as stream, pq.ParquetFile(stream) as parquet:
         groups = (group for group in range(parquet.num_row_groups) if parquet.metadata.row_group(group).num_rows)
         if (first := next(groups, None)) is None:
             return []

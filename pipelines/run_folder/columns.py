@@ -278,7 +278,7 @@ def _fits_into(kind: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _parquet_columns(file: InputFile) -> pa.Schema:
-    with open_read(file.path) as stream:
+    with open_read(file.path, file.size) as stream:
         schema = pq.read_schema(stream).remove_metadata()
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")

@@ -189,6 +189,10 @@ class Parts:
         run, entries = self._run(), self.parts_folder.entries()
         return [(part, entry) for entry in entries if (part := Part.parse(entry.name)) is not None and part.run == run]
 
+    def sizes(self) -> dict[Part, int]:
+        """The size in bytes of each part, sorted by file and position."""
+        return dict(sorted((part, entry.size) for part, entry in self.entries()))
+
     def strays(self) -> list[str]:
         """The names of Parquet files in the folder that aren't parts of this run: parts of other runs, copies, others."""
         run, names = self._run(), (entry.name for entry in self.parts_folder.entries())
@@ -262,10 +266,13 @@ def read_table(path: str) -> pa.Table:
 
 
 @contextmanager
-def open_part(path: str) -> Iterator[pq.ParquetFile]:
-    """Open a part; the checksum of every page read is verified. Raises `SourceError` if it can't be read."""
+def open_part(path: str, size: int | None = None) -> Iterator[pq.ParquetFile]:
+    """Open a part; the checksum of every page read is verified. Raises `SourceError` if it can't be read.
+
+    `size` is its size in bytes if a listing has told it, which spares a request to a store.
+    """
     try:
-        with open_read(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
+        with open_read(path, size) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
             yield parquet
     except (OSError, pa.ArrowException, KeyError) as error:
         raise unreadable(path, error) from error
