@@ -73,10 +73,10 @@ def _work_facts(work: Mapping[str, Any], gpu_price: float | None) -> dict[str, s
         facts["time"] = f"unknown: {work['why']}"
     if work.get("engines"):
         facts["engines"] = f"{work['engines']:,}"
-    gpu_hours = work.get("gpu_hours")
+    gpu_hours: float | None = work.get("gpu_hours")
     if gpu_hours is not None:
         facts["GPU-hours"] = f"{gpu_hours:,.2f}"
     if gpu_price is not None:
-        known = gpu_hours is not None
-        facts["cost"] = f"{gpu_hours * gpu_price:,.2f}" if known else "unknown: the GPU-hours of the run aren't known"
+        unknown = "unknown: the GPU-hours of the run aren't known"
+        facts["cost"] = unknown if gpu_hours is None else f"{gpu_hours * gpu_price:,.2f}"
     return facts
