@@ -168,7 +168,6 @@ class RunSettings(Settings):
     log: tuple[str, ...] = Field(
         default=(),
         description="show the run's throughput, and its summary at the end, in wandb, mlflow or tensorboard, too",
-        json_schema_extra=MATTERS,
     )
 
 
