@@ -35,6 +35,7 @@ NOT_RECORDED: dict[str, str] = {
     **dict.fromkeys(("policy_max_in_flight", "endpoint_patience_s"), SPEED),
     **dict.fromkeys(("keep", "k", "floor", "softmax_temperature", "voters", "distinct", "choice_seed", "fields"), AFTER),
     "text": BESIDE,
+    "log": "where the run is shown while it works",
     **dict.fromkeys(("revision", "policy_revision"), "the commit that it stands for is in the identity; it takes a hub"),
 }
 
