@@ -10,15 +10,15 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import fsspec
+
+from tests.support.object_store import serving_s3
 
 ROWS = 60
 _LINE = re.compile(r'"([A-Z]+) (\S+) HTTP')
@@ -36,7 +36,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _measure(objects: int) -> tuple[int, int]:
-    with tempfile.TemporaryDirectory() as folder, _server(Path(folder) / "access.log") as log:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        (Path(folder) / "access.log").open("wb") as log,
+        serving_s3(log) as environment,
+    ):
+        os.environ.update(environment)
         system = fsspec.filesystem("s3", use_listings_cache=False)
         system.mkdir("s3://corpora")
         for number in range(objects):
@@ -46,9 +51,9 @@ def _measure(objects: int) -> tuple[int, int]:
         command += ["--model", "tiny-attributes", "--engine", "fake"]
         counts = []
         for name in ("a run", "again"):
-            before = log.stat().st_size
+            before = os.fstat(log.fileno()).st_size
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            counts.append(_shown(f"{objects} objects, {name}", log, before))
+            counts.append(_shown(f"{objects} objects, {name}", Path(log.name), before))
         parts = len(system.ls("s3://corpora/out/parts"))
         print(f"{objects} objects: {parts} parts")
     return counts[0], counts[1]
@@ -74,34 +79,3 @@ def _kind(path: str) -> str:
     """A path with every run of digits and hashes as `#`, so that requests of one kind are counted together."""
     path = re.sub(r"continuation-token=[^&]*|start-after=[^&]*", "", path)
     return re.sub(r"[0-9a-f]{8,}|\d+(?:-\d+)*", "#", path)
-
-
-@contextmanager
-def _server(log: Path) -> Iterator[Path]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    names = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "anybody",
-        "AWS_SECRET_ACCESS_KEY": "anything",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    os.environ.update(names)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with log.open("wb") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as process:
-        try:
-            while not _answers(port):
-                if process.poll() is not None:
-                    sys.exit(f"the S3 server ended: {log.read_text()}")
-            yield log
-        finally:
-            process.terminate()
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=0.1).close()
-    except OSError:
-        return False
-    return True

@@ -289,7 +289,8 @@ def _expand(text: str) -> _Expansion:
     if matches is None:
         raise SourceError(f"no file, folder or pattern match for {text}")
     paths = [file.path for file in matches.files]
-    statuses = {file.path: file for file in matches.files if is_remote(file.path)}
+    # Without a tag a listing may leave out the time of writing, too, by which the file will be compared.
+    statuses = {file.path: file for file in matches.files if file.tag is not None}
     if matches.folders is not None:
         shown_folders = [
             folder for folder in matches.folders if not _is_hidden(Path(folder).name) or _is_hidden(Path(text).name)

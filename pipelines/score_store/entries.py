@@ -21,7 +21,7 @@ KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class StoredUnit:
     """Responses of a request, by their positions in it, that are scored and stored together; alone they are `request`."""
 
     request: RenderedRequest
@@ -33,7 +33,7 @@ class Unit:
         return tuple(response.name for response in self.request.responses)
 
 
-def units_of(request: RenderedRequest, *, compares: bool) -> list[Unit]:
+def units_of(request: RenderedRequest, *, compares: bool) -> list[StoredUnit]:
     """Cut a request into what can be scored by itself; responses that were rejected before any prompt are in no unit.
 
     `compares`: outputs of a response depend on the others of the request (`Family.compares`).
@@ -44,16 +44,16 @@ def units_of(request: RenderedRequest, *, compares: bool) -> list[Unit]:
     judged = {position for position, response in enumerate(request.responses) if response.reason is None}
     is_apart = not compares and all(len(prompt.judges) == 1 for prompt in request.prompts) and by_position.keys() == judged
     if not is_apart:
-        return [Unit(request, tuple(range(len(request.responses))))]
+        return [StoredUnit(request, tuple(range(len(request.responses))))]
     return [_unit_of(request, position, prompts) for position, prompts in sorted(by_position.items())]
 
 
-def _unit_of(request: RenderedRequest, position: int, prompts: Sequence[Prompt]) -> Unit:
+def _unit_of(request: RenderedRequest, position: int, prompts: Sequence[Prompt]) -> StoredUnit:
     alone = tuple(replace(prompt, judges=(0,)) for prompt in prompts)
-    return Unit(replace(request, responses=(request.responses[position],), prompts=alone), (position,))
+    return StoredUnit(replace(request, responses=(request.responses[position],), prompts=alone), (position,))
 
 
-def key_of(identity: str, unit: Unit) -> bytes:
+def key_of(identity: str, unit: StoredUnit) -> bytes:
     """The key of a unit: SHA-256 over the identity's digest and everything that its scores depend on.
 
     The names of the responses aren't in it: no number depends on them.
@@ -64,7 +64,15 @@ def key_of(identity: str, unit: Unit) -> bytes:
             identity,
             [[response.reason, response.truncated, response.reasoned] for response in request.responses],
             [
-                [prompt.judges, prompt.at, prompt.times, prompt.opening, prompt.principle, len(prompt.ids)]
+                [
+                    prompt.judges,
+                    prompt.at,
+                    prompt.times,
+                    prompt.opening,
+                    prompt.principle,
+                    prompt.redraw,
+                    len(prompt.ids),
+                ]
                 for prompt in request.prompts
             ],
         ]
@@ -81,7 +89,7 @@ def is_lasting(scores: Scores) -> bool:
     return all(score.status is not Status.FAILED for score in scores)
 
 
-def encode(unit: Unit, scores: Scores) -> bytes:
+def encode(unit: StoredUnit, scores: Scores) -> bytes:
     """The scores of a unit as JSON, whose numbers read back to the last bit.
 
     In a judge's texts the names of responses become positions, as another row may have other names for equal responses.
@@ -89,7 +97,7 @@ def encode(unit: Unit, scores: Scores) -> bytes:
     return json.dumps([_plain(score, unit.names) for score in scores], allow_nan=False).encode()
 
 
-def decode(unit: Unit, value: bytes, *, from_store: bool = True) -> Scores:
+def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores:
     """The scores that `encode` wrote, with the names of this unit's responses.
 
     Raises `ValueError`, `KeyError`, `TypeError` or `IndexError` for anything else.

@@ -22,7 +22,7 @@ from actors.errors import SourceError
 from actors.launch.start_engine import Report
 from actors.records import RenderedRequest
 from actors.scorers.head_scorer import ScoreBlock, Scores
-from pipelines.score_store.entries import Unit, decode, encode, is_lasting, key_of, units_of
+from pipelines.score_store.entries import StoredUnit, decode, encode, is_lasting, key_of, units_of
 from pipelines.score_store.key_index import KeyIndex, Place
 from pipelines.score_store.segments import entries_at, keys_in, read_content, segment_names, write_segment
 from pipelines.storage import Folder, error_text
@@ -36,7 +36,7 @@ _LOOK_SHARE = 20  # and a look that takes long comes so many times more rarely
 _READERS = 8
 
 
-class Outcome(NamedTuple):
+class UnitOutcome(NamedTuple):
     """What a unit came to, as it is stored; `lasts` if it may be."""
 
     value: bytes
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class _AskedUnit:
-    unit: Unit
+    unit: StoredUnit
     key: bytes
 
 
@@ -70,7 +70,7 @@ class StoredScores:
         self._compares = compares
         self._lock = threading.Lock()  # of all that follows
         self._index = index or KeyIndex()
-        self._asked: dict[bytes, Future[Outcome]] = {}
+        self._asked: dict[bytes, Future[UnitOutcome]] = {}
         self._unwritten: dict[bytes, bytes] = {}
         self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
@@ -86,7 +86,7 @@ class StoredScores:
                 [_AskedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
                 for request in requests
             ]
-            first = dict[bytes, Unit]()  # in the order of the requests: neighbours may share a forward pass
+            first = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
             for asked in itertools.chain.from_iterable(by_request):
                 first.setdefault(asked.key, asked.unit)
             ready, outcomes = self._find(first)
@@ -161,7 +161,7 @@ class StoredScores:
         except OSError as error:
             self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
 
-    def _find(self, units: Mapping[bytes, Unit]) -> tuple[dict[bytes, Scores], dict[bytes, Outcome]]:
+    def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
         """The scores of those units that are stored, and their outcomes."""
         with self._lock:
             values = {key: value for key in units if (value := self._recent(key)) is not None}
@@ -180,7 +180,7 @@ class StoredScores:
                 self._report(
                     f"{self._folder.path} holds scores of a form that can't be read, and they are left out: {error}"
                 )
-        return scores, {key: Outcome(values[key], True) for key in scores}
+        return scores, {key: UnitOutcome(values[key], True) for key in scores}
 
     def _places(self, keys: Sequence[bytes]) -> Mapping[bytes, Place]:
         try:
@@ -195,16 +195,16 @@ class StoredScores:
 
     # Scoring.
 
-    def _claim(self, units: Mapping[bytes, Unit]) -> tuple[dict[bytes, "_Claim"], dict[bytes, "Future[Outcome]"]]:
+    def _claim(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, "_Claim"], dict[bytes, "Future[UnitOutcome]"]]:
         """Divide units into those to be scored here, and those that other threads are scoring or have just scored."""
-        ours, theirs = dict[bytes, _Claim](), dict[bytes, Future[Outcome]]()
+        ours, theirs = dict[bytes, _Claim](), dict[bytes, Future[UnitOutcome]]()
         with self._lock:
             for key, unit in units.items():
                 if key in self._asked:
                     theirs[key] = self._asked[key]
                 elif (value := self._recent(key)) is not None:
                     theirs[key] = Future()
-                    theirs[key].set_result(Outcome(value, True))
+                    theirs[key].set_result(UnitOutcome(value, True))
                 else:
                     ours[key] = self._asked[key] = _Claim(unit)
         return ours, theirs
@@ -216,7 +216,9 @@ class StoredScores:
         try:
             scored = self._score_block([claim.unit.request for claim in claims.values()])
             fresh = dict(zip(claims, scored, strict=True))
-            outcomes = {key: Outcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()}
+            outcomes = {
+                key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()
+            }
         except BaseException as error:
             with self._lock:
                 for key, claim in claims.items():
@@ -254,16 +256,16 @@ class StoredScores:
                 self._being_written.pop(key, None)
 
 
-class _Claim(Future[Outcome]):
+class _Claim(Future[UnitOutcome]):
     """A unit that one thread scores, and others may wait for."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: StoredUnit) -> None:
         super().__init__()
         self.unit = unit
 
 
 def _assemble(
-    request: RenderedRequest, units: Sequence[_AskedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, Outcome]
+    request: RenderedRequest, units: Sequence[_AskedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
 ) -> Scores:
     """The scores of a request. `ready` scores are taken out: they are those of the first unit with their key."""
     scores = [response.refusal for response in request.responses]

@@ -4,7 +4,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import IO, Any
 
 import fsspec
 import pytest
@@ -12,22 +13,31 @@ import pytest
 BUCKET = "s3://corpora"
 
 
-@pytest.fixture(scope="session")
-def _server() -> Iterator[dict[str, str]]:
+@contextmanager
+def serving_s3(log: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[dict[str, str]]:
+    """Starts the server; the environment variables by which clients reach it. A line of `log` is a request."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not _answers(port):
-            assert process.poll() is None, "the server ended"
-        yield {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "anybody",
-            "AWS_SECRET_ACCESS_KEY": "anything",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }
-        process.terminate()
+    with subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            while not _answers(port):
+                assert process.poll() is None, "the server ended"
+            yield {
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+                "AWS_ACCESS_KEY_ID": "anybody",
+                "AWS_SECRET_ACCESS_KEY": "anything",
+                "AWS_DEFAULT_REGION": "us-east-1",
+            }
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[dict[str, str]]:
+    with serving_s3() as environment:
+        yield environment
 
 
 def _answers(port: int) -> bool:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.errors import SourceError
+from pipelines import storage
 from pipelines.corpus.corpus_files import (
     FileKind,
     InputFile,
@@ -27,7 +28,8 @@ from pipelines.corpus.corpus_files import (
     find_corpus,
     limit_files,
 )
-from pipelines.storage import fingerprints
+from pipelines.storage import FileStatus, fingerprints
+from pipelines.storage.protocol import Matches
 
 any_speed = settings(deadline=None)
 LINES = b'{"a": 1}\n{"a": 2}\n'
@@ -387,3 +389,15 @@ def test_files_are_cut_off_where_a_limit_says() -> None:
 def test_positions_are_bytes_or_rows(kind: FileKind) -> None:
     assert kind.by_ordinal == (kind in {FileKind.ARRAY, FileKind.PARQUET})
     assert (kind.compression is not None) == (kind in {FileKind.JSONL_GZIP, FileKind.JSONL_ZSTD})
+
+
+def test_a_listing_that_gives_no_tag_isnt_taken_for_the_state_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some stores list files without the time of writing: compared with the time itself, a file would count as rewritten."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    listed = FileStatus(str(path), len(LINES), None, None)
+    monkeypatch.setattr(storage, "find", lambda text: Matches([listed]))
+    (file,) = find([str(tmp_path)])
+    assert file.modified == storage.file_status(str(path)).modified is not None

@@ -1,6 +1,6 @@
 """What is an entry of its own, what is in its key, and that its scores come back to the last bit."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from actors.models.mean_variance import FAMILY as MEAN_VARIANCE
 from actors.models.scalar import FAMILY as SCALAR
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score
-from pipelines.score_store.entries import Unit, decode, encode, is_lasting, key_of, units_of
+from pipelines.score_store.entries import StoredUnit, decode, encode, is_lasting, key_of, units_of
 from tests.support.stores import CountingScorer, pair, request
 
 
@@ -44,9 +44,23 @@ def test_what_was_rejected_before_a_prompt_is_in_no_unit() -> None:
 PROMPT = Prompt((1, 2, 3), (0,))
 
 
-@pytest.mark.parametrize(
-    "change", [{"ids": (1, 2)}, {"ids": (1, 2, 4)}, {"at": (1,)}, {"times": 2}, {"opening": "<think>"}, {"principle": "x"}]
-)
+CHANGES: list[dict[str, Any]] = [
+    *({"ids": ids} for ids in ((1, 2), (1, 2, 4))),
+    {"judges": (0, 0)},
+    {"at": (1,)},
+    {"times": 2},
+    {"opening": "<think>"},
+    {"principle": "x"},
+    {"redraw": 1},
+]
+
+
+def test_every_field_of_a_prompt_is_changed_below() -> None:
+    """A new field that decides a score and isn't in the key would replay the scores of another request."""
+    assert {name for change in CHANGES for name in change} == {field.name for field in fields(Prompt)}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_all_that_a_scorer_is_given_is_in_the_key(change: dict[str, Any]) -> None:
     whole = RenderedRequest("hash", (RenderedResponse("A"),), (PROMPT,))
     assert key(replace(whole, prompts=(replace(PROMPT, **change),))) != key(whole)
@@ -83,6 +97,6 @@ def test_only_what_would_come_again_lasts() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"[{}]", b"{", b"[1]", b'[{"status": "great"}]'])
 def test_another_form_is_no_score(value: bytes) -> None:
-    unit = Unit(request([1]), (0,))
+    unit = StoredUnit(request([1]), (0,))
     with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
         decode(unit, value)

@@ -1,8 +1,11 @@
 """What can go wrong with a store is an `OSError`, and a file that is written shows nothing else in the meantime."""
 
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
+from s3fs import S3FileSystem
 
 from pipelines import storage
 from tests.support.object_store import BUCKET
@@ -25,3 +28,52 @@ def test_a_stream_leaves_nothing_in_the_store_before_its_end(s3: Any) -> None:
         stream.flush()
         assert s3.find(BUCKET) == []
     assert s3.find(BUCKET) == ["corpora/a/one"]
+
+
+@pytest.fixture
+def requests(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The requests to the store so far, by the name of the operation."""
+    counted, send = Counter[str](), S3FileSystem._call_s3
+
+    async def count(system: S3FileSystem, method: str, *arguments: Any, **named: Any) -> Any:
+        counted[method] += 1
+        return await send(system, method, *arguments, **named)
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", count)
+    return counted
+
+
+def test_an_object_of_known_size_is_read_from_anywhere_in_it_by_ranges(s3: Any) -> None:
+    content = Random(0).randbytes(300_000)
+    s3.pipe_file(f"{BUCKET}/a", content)
+    random = Random(1)
+    with storage.open_read(f"{BUCKET}/a", len(content), block_bytes=10_000) as stream:
+        for _ in range(200):
+            start, length = random.randrange(len(content) + 10), random.choice([0, 1, 9_999, 10_000, 10_001, 50_000])
+            stream.seek(start)
+            assert stream.read(length) == content[start : start + length]
+        stream.seek(-7, 2)
+        assert stream.read() == content[-7:]
+
+
+def test_an_object_of_known_size_that_fits_in_a_block_is_one_request(s3: Any, requests: Counter[str]) -> None:
+    s3.pipe_file(f"{BUCKET}/a", bytes(100_000))
+    requests.clear()
+    with storage.open_read(f"{BUCKET}/a", 100_000) as stream:
+        assert stream.seek(0, 2) == 100_000
+        stream.seek(50)
+        assert len(stream.read(7)) == 7
+    assert len(storage.folder(BUCKET).read("a")) == 100_000
+    assert requests == {"get_object": 2}
+
+
+def test_an_object_that_is_shorter_than_its_listing_said_is_an_error(s3: Any) -> None:
+    s3.pipe_file(f"{BUCKET}/a", b"short")
+    with pytest.raises(OSError, match=r"a is shorter than it was when it was listed \(100 bytes\)"):
+        storage.open_read(f"{BUCKET}/a", 100)
+
+
+def test_an_empty_object_is_read_as_such(s3: Any) -> None:
+    s3.pipe_file(f"{BUCKET}/a", b"")
+    assert storage.open_read(f"{BUCKET}/a", 0).read() == b""
+    assert storage.folder(BUCKET).read("a") == b""
