@@ -246,5 +246,5 @@ def _layout(settings: PlanSettings, size: Size | None, context: int, longest: in
     shorter = layout_for(size, settings.card, longest)
     if shorter.layout.gpus == need.layout.gpus:
         return need, None
-    seen = "is" if settings.look.full else "that was seen is"
-    return need, f"the longest prompt {seen} {longest:,} tokens with its answer: for these {shorter.layout} would do"
+    verb = "is" if settings.look.full else "that was seen is"
+    return need, f"the longest prompt {verb} {longest:,} tokens with its answer: for these {shorter.layout} would do"

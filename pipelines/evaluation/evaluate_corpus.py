@@ -26,7 +26,7 @@ from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.latex import latex
-from pipelines.evaluation.peer_files import Judge, peer_files
+from pipelines.evaluation.peer_files import EvaluatedModel, peer_files
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
@@ -93,7 +93,9 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
 
 def _peer_files(scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings) -> Mapping[str, bytes]:
     corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
-    return peer_files(benchmarks()[evaluation.benchmark], corpus, Judge(evaluation.model, _is_judge(corpus.manifest)))
+    return peer_files(
+        benchmarks()[evaluation.benchmark], corpus, EvaluatedModel(evaluation.model, _is_judge(corpus.manifest))
+    )
 
 
 def _put(folder: str, name: str, content: bytes) -> None:

@@ -186,12 +186,12 @@ def _sizes(
 ) -> Iterator[float]:
     """About how many bytes each group will write to the fuller of the folders, in bytes of the scored parts."""
     for index, group in enumerate(groups):
-        whole = sum(sizes[numbered.part] for numbered in group.parts)
+        scored_bytes = sum(sizes[numbered.part] for numbered in group.parts)
         if counts is None or not counts[index].responses:
-            yield whole
+            yield scored_bytes
             continue
         share = counts[index].kept / counts[index].responses
-        yield whole * max(share if step.kept else 0.0, 1 - share if step.rest else 0.0)
+        yield scored_bytes * max(share if step.kept else 0.0, 1 - share if step.rest else 0.0)
 
 
 def check(settings: ChoiceSettings) -> None:

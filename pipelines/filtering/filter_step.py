@@ -300,8 +300,8 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
                     rest.write(split.rest.append_column(rest.target.why, split.why))
             # Counted as it is read: a part that was cut or swapped since its commit would otherwise lose rows in silence.
             if part_summary.responses != expected:
-                part, seen = numbered.part, part_summary.responses
-                raise AuditError(f"{part.name} holds {seen} responses, and there should be {expected}")
+                part, held = numbered.part, part_summary.responses
+                raise AuditError(f"{part.name} holds {held} responses, and there should be {expected}")
             note.add(numbered.part, np.concatenate(masks), responses, kept_responses)
             held = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
             summary += replace(part_summary, held=held)

@@ -34,10 +34,10 @@ def wrap(record: bytes | None, fields: Mapping[str, Any]) -> bytes:
     """
     # The record's text as a string, not as JSON: it may be broken, or hold numbers that would be rounded.
     try:
-        whole = {"record": None if record is None else record.decode()}
+        record_field = {"record": None if record is None else record.decode()}
     except UnicodeDecodeError:
-        whole = {"record_base64": base64.b64encode(record or b"").decode()}
-    return encode(whole | dict(fields))
+        record_field = {"record_base64": base64.b64encode(record or b"").decode()}
+    return encode(record_field | dict(fields))
 
 
 def one_line(record: bytes) -> bytes:

@@ -31,8 +31,8 @@ class ResponseRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        own = [self.reader.columns.carried.field(name) for name in self.reader.carried]
-        return pa.schema([*own, (PROMPT, _MESSAGES), (TEXT, pa.string()), *self._ours])
+        input_fields = [self.reader.columns.carried.field(name) for name in self.reader.carried]
+        return pa.schema([*input_fields, (PROMPT, _MESSAGES), (TEXT, pa.string()), *self._ours])
 
     @property
     def reads(self) -> set[str]:

@@ -55,7 +55,7 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
     if all(results):
         if settings.by:
             raise SettingsError("--by shows groups of a scored corpus; an evaluation has its subsets already")
-        saved = [one for folder in settings.scored for one in read_results(folder)]
+        saved = [result for folder in settings.scored for result in read_results(folder)]
         return {"folders": settings.scored, "evaluation": evaluation(saved)}
     if any(results):
         raise SettingsError(

@@ -30,7 +30,7 @@ class Redraws(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RequestWork:
+class RequestAgain:
     """A request that is scored again. `texts` are the judged texts by response, as the part has them."""
 
     row: str
@@ -47,7 +47,7 @@ class RequestWork:
         """The row and the first response, which no other request has."""
         return f"{self.row} {self.names[0]}"
 
-    def drawn(self, redraw: int) -> "RequestWork":
+    def drawn(self, redraw: int) -> "RequestAgain":
         """The same with prompts that are drawn again for the `redraw`-th time."""
         prompts = tuple(replace(prompt, redraw=redraw) for prompt in self.request.prompts)
         return replace(self, request=replace(self.request, prompts=prompts))
@@ -62,7 +62,7 @@ class PartWork:
     """Requests of a part that are scored again. Pickled from the worker that prepares them to the one with the engine."""
 
     part: Part
-    requests: tuple[RequestWork, ...]
+    requests: tuple[RequestAgain, ...]
 
 
 def read_redraws(table: pa.Table) -> dict[str, Redraws]:
@@ -73,7 +73,7 @@ def read_redraws(table: pa.Table) -> dict[str, Redraws]:
 
 def prepare_requests(
     part: Part, table: pa.Table, wanted: Mapping[str, Collection[str]], preparation: Preparation
-) -> list[RequestWork]:
+) -> list[RequestAgain]:
     """Requests of a part's table, parsed and rendered as they were the first time.
 
     `wanted` has names of responses by row: a request is taken if any of its responses is among them.
@@ -83,7 +83,7 @@ def prepare_requests(
     names = sorted(first, key=lambda row: first[row])
     raw = _raw_rows(table.take(pa.array([first[row] for row in names], pa.int64())), names, part.file, preparation.columns)
     return [
-        RequestWork(name, request, {response.name: row.texts[response.name] for response in request.responses if row.texts})
+        RequestAgain(name, request, {response.name: row.texts[response.name] for response in request.responses if row.texts})
         for name, row in zip(names, prepared_rows(prepare(raw, preparation)), strict=True)
         if row is not None
         for request in row.requests

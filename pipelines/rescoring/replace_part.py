@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from actors.errors import SourceError
 from actors.records import Reason, Status
 from pipelines.prepare.score_requests import Outcome
-from pipelines.rescoring.part_rows import REDRAWS_KEY, PartWork, Redraws, RequestWork, prepare_requests, read_redraws
+from pipelines.rescoring.part_rows import REDRAWS_KEY, PartWork, Redraws, RequestAgain, prepare_requests, read_redraws
 from pipelines.rescoring.rescore_step import report
 from pipelines.run_folder.columns import PROMPT_TOKENS, REASON, RESPONSE, ROW, STATUS, Columns
 from pipelines.run_folder.parts import Counts, Part, Parts, read_table
@@ -64,7 +64,11 @@ class Retrying:
         return held.report()
 
     def _replace(
-        self, settings: StepSettings, held: "_HeldPart", scored: Sequence[tuple[RequestWork, Sequence[Outcome]]], runner: str
+        self,
+        settings: StepSettings,
+        held: "_HeldPart",
+        scored: Sequence[tuple[RequestAgain, Sequence[Outcome]]],
+        runner: str,
     ) -> "_HeldPart":
         taken = [(work, outcomes) for work, outcomes in scored if held.is_better(work, outcomes)]
         table = held.merged(taken)
@@ -110,29 +114,29 @@ class _HeldPart:
                 raise
             return cls(others[0], read_table(parts.path(others[0])), columns)
 
-    def _of(self, work: RequestWork) -> list[int]:
+    def _of(self, work: RequestAgain) -> list[int]:
         return [self.places[work.row, name] for name in work.names]
 
-    def next_draw(self, work: RequestWork) -> int:
+    def next_draw(self, work: RequestAgain) -> int:
         """The draw that a request is scored with: that of its outcomes if only the engine failed, else one that is new."""
         earlier = self.redraws.get(work.id, Redraws())
         failures = {self.reasons[at] for at in self._of(work) if self.statuses[at] == Status.FAILED}
         return earlier.kept if failures <= _SAME_SEEDS else earlier.tried + 1
 
-    def redraws_after(self, work: RequestWork, is_taken: bool) -> Redraws:
+    def redraws_after(self, work: RequestAgain, is_taken: bool) -> Redraws:
         """The redraws of a request after the one that it was scored with."""
         draw = max((prompt.redraw for prompt in work.request.prompts), default=0)
         earlier = self.redraws.get(work.id, Redraws())
         return Redraws(max(draw, earlier.tried), draw if is_taken else earlier.kept)
 
-    def is_better(self, work: RequestWork, outcomes: Sequence[Outcome]) -> bool:
+    def is_better(self, work: RequestAgain, outcomes: Sequence[Outcome]) -> bool:
         """Whether fewer responses of a request have failed than before; or as many, and none had or has a reward."""
         before = Counter(self.statuses[at] for at in self._of(work))
         now = Counter(outcome.score.status for outcome in outcomes)
         failed = now[Status.FAILED] - before[Status.FAILED]
         return failed < 0 or (failed == 0 and not before[Status.SCORED] and not now[Status.SCORED])
 
-    def merged(self, taken: Sequence[tuple[RequestWork, Sequence[Outcome]]]) -> pa.Table:
+    def merged(self, taken: Sequence[tuple[RequestAgain, Sequence[Outcome]]]) -> pa.Table:
         """The table with the new outcomes of requests; all other values are those that are there."""
         places = [at for work, _ in taken for at in self._of(work)]
         repeated = self.table.select(self.columns.repeated.names).take(pa.array(places, pa.int64()))

@@ -61,7 +61,7 @@ class RescoreStep:
         part = work.part
         name = f"again-{part.file}-{part.range.start}-{part.range.end}"
         scores = self._actor.score(name, [request.request for request in work.requests])
-        outcomes = [request.outcomes(found) for request, found in zip(work.requests, scores, strict=True)]
+        outcomes = [request.outcomes(results) for request, results in zip(work.requests, scores, strict=True)]
         return self._rescoring.finish(self._settings, work, outcomes, self._actor.runner)
 
 

@@ -104,16 +104,16 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
     summary = _summary(checked, dropped)
     if opened is None or not summary.is_sound:
         return summary
-    sample = _compare(opened, [one.part for one in checked.parts], settings, progress)
+    sample = _compare(opened, [part.part for part in checked.parts], settings, progress)
     return VerifySummary(**{**vars(summary), "sample": sample})
 
 
 def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
     return VerifySummary(
         len(checked.parts),
-        sum(one.size for one in checked.parts),
-        {one.part.name: one.problem for one in checked.parts if one.problem is not None},
-        [one.part.name for one in checked.parts if not one.has_checksums and one.problem is None],
+        sum(part.size for part in checked.parts),
+        {part.part.name: part.problem for part in checked.parts if part.problem is not None},
+        [part.part.name for part in checked.parts if not part.has_checksums and part.problem is None],
         checked.strays,
         checked.gaps,
         dropped,
@@ -121,11 +121,11 @@ def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
 
 
 def _drop(parts: Parts, bad: Sequence[CheckedPart]) -> list[str]:
-    for one in bad:
+    for checked in bad:
         if parts.ticket is not None:
             parts.ticket.check()
-        parts.parts_folder.delete(one.part.name)
-    return [one.part.name for one in bad]
+        parts.parts_folder.delete(checked.part.name)
+    return [checked.part.name for checked in bad]
 
 
 def sample_rows(parts: Sequence[Part], count: int, seed: int) -> dict[Part, tuple[int, ...]]:
@@ -169,17 +169,17 @@ def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, 
 
 
 def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool) -> SampleComparison:
-    both = [one for one in responses if one["difference"] is not None]
-    largest = max(both, key=lambda one: float(one["difference"]), default=None)
+    compared = [response for response in responses if response["difference"] is not None]
+    largest = max(compared, key=lambda response: float(response["difference"]), default=None)
     return SampleComparison(
         rows,
         len(responses),
-        len(both),
+        len(compared),
         largest["difference"] if largest else 0.0,
-        sum(one["difference"] for one in both) / len(both) if both else 0.0,
-        max((one["scores_difference"] for one in both), default=0.0),
+        sum(response["difference"] for response in compared) / len(compared) if compared else 0.0,
+        max((response["scores_difference"] for response in compared), default=0.0),
         f"{largest['row']} ({largest['response']})" if largest else None,
-        [{name: one[name] for name in _SHOWN} for one in responses if one["before"] != one["now"]],
+        [{name: response[name] for name in _SHOWN} for response in responses if response["before"] != response["now"]],
         is_made_up,
     )
 

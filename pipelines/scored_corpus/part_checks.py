@@ -59,7 +59,7 @@ def check_parts(parts: Parts, manifest: Manifest) -> CheckedParts:
     except OSError as error:
         raise SourceError(f"{parts.folder} can't be read: {error_text(error)}") from error
     try:
-        audit(manifest.files, extents, [one.part for one in checked if one.problem is None])
+        audit(manifest.files, extents, [part.part for part in checked if part.problem is None])
     except AuditError as error:
         return CheckedParts(checked, strays, str(error))
     return CheckedParts(checked, strays, None)

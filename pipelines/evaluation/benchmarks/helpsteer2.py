@@ -57,15 +57,13 @@ def _labelled_pair(item: Item) -> GradedItem:
 
 def _pair_of_rows(first: Item, second: Item) -> GradedItem:
     row = f"{first.row} {second.row}"
-    rewards = {
-        f"{side}.{name}": value for side, item in (("1", first), ("2", second)) for name, value in item.rewards.items()
-    }
+    named = {f"{side}.{name}": value for side, item in (("1", first), ("2", second)) for name, value in item.rewards.items()}
     try:
-        both = reward(first, ONLY_RESPONSE), reward(second, ONLY_RESPONSE)
+        rewards = reward(first, ONLY_RESPONSE), reward(second, ONLY_RESPONSE)
         strength = _label(second, "helpfulness") - _label(first, "helpfulness")
     except Ungraded as ungraded:
-        return GradedItem(row, _PAIRS, rewards, None, reason=str(ungraded))
-    return _pair(row, _PAIRS, rewards, both, strength)
+        return GradedItem(row, _PAIRS, named, None, reason=str(ungraded))
+    return _pair(row, _PAIRS, named, rewards, strength)
 
 
 def _pair(row: str, subset: str, named: Mapping[str, float], rewards: tuple[float, float], strength: float) -> GradedItem:

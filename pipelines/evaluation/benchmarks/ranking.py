@@ -34,9 +34,8 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
     if len(ranked) < 2:
         raise Ungraded("the row doesn't rank two responses or more")
     rewards = [reward(item, name) for _, name in ranked]
-    best, *others = rewards
     is_tied = len(set(rewards)) < len(rewards)
-    return (*taus(rewards), float(best > max(others))), is_tied
+    return (*taus(rewards), float(rewards[0] > max(rewards[1:]))), is_tied
 
 
 def _measures(means: MeanCells) -> list[Measure]:

@@ -50,7 +50,7 @@ class PublishedTable(_Data):
         return None if values is None else dict(zip(self.columns, values, strict=True))
 
 
-class Published(_Data):
+class PublishedData(_Data):
     """The whole file."""
 
     files: tuple[PublishedFile, ...]
@@ -103,10 +103,10 @@ class PublishedComparison:
 
 
 @functools.cache
-def published() -> Published:
+def published() -> PublishedData:
     """What is known. Raises pydantic's `ValidationError` if the file of this package is damaged."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    return Published.model_validate(yaml.safe_load(text))
+    return PublishedData.model_validate(yaml.safe_load(text))
 
 
 def known_file(benchmark: str, sha256: str | None) -> str | None:

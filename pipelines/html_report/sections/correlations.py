@@ -36,7 +36,7 @@ _LABELS = {
 def correlations(responses: Responses) -> dict[str, Any]:
     """Spearman's correlation of the reward with each feature over the sample, warnings, points to draw, and scripts."""
     rewards, measured = _scored_sample(responses)
-    rows = [_row(name, rewards, np.array([getattr(one, name) for one in measured])) for name in MEASURES]
+    rows = [_row(name, rewards, np.array([getattr(response, name) for response in measured])) for name in MEASURES]
     return {
         "count": len(rewards),
         "rows": rows,
@@ -45,7 +45,7 @@ def correlations(responses: Responses) -> dict[str, Any]:
         "enough": ENOUGH,
         "points": {
             "reward": rewards[:_POINTS].tolist(),
-            **{name: [getattr(one, name) for one in measured[:_POINTS]] for name in MEASURES},
+            **{name: [getattr(response, name) for response in measured[:_POINTS]] for name in MEASURES},
         },
         "scripts": _scripts(rewards, measured),
     }

@@ -13,18 +13,18 @@ _CHARACTERS = 200
 
 def evaluation(saved: Sequence[SavedEvaluation]) -> list[dict[str, Any]]:
     """For each benchmark its models, and for each measure a figure of every model; None where a model lacks it."""
-    ordered = sorted(saved, key=lambda one: one.benchmark)
-    return [_benchmark(name, list(group)) for name, group in groupby(ordered, key=lambda one: one.benchmark)]
+    ordered = sorted(saved, key=lambda result: result.benchmark)
+    return [_benchmark(name, list(group)) for name, group in groupby(ordered, key=lambda result: result.benchmark)]
 
 
 def _benchmark(name: str, evaluations: Sequence[SavedEvaluation]) -> dict[str, Any]:
-    by_model = [{figure["name"]: dict(figure) for figure in one.figures} for one in evaluations]
+    by_model = [{figure["name"]: dict(figure) for figure in result.figures} for result in evaluations]
     measures = list(dict.fromkeys(measure for figures in by_model for measure in figures))
     conventions = {measure: figures[measure]["convention"] for figures in by_model for measure in figures}
     return {
         "name": name,
-        "models": [show(one.model, _CHARACTERS) for one in evaluations],
-        "note": MADE_UP if any(one.is_made_up for one in evaluations) else None,
+        "models": [show(result.model, _CHARACTERS) for result in evaluations],
+        "note": MADE_UP if any(result.is_made_up for result in evaluations) else None,
         "rows": [
             {
                 "measure": show(measure, _CHARACTERS),
