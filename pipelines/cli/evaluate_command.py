@@ -17,7 +17,8 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 if TYPE_CHECKING:
     from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
     from pipelines.evaluation.gate import BaselineComparison
-    from pipelines.evaluation.results import Evaluation
+    from pipelines.evaluation.results import Results
+    from pipelines.evaluation.sections import Section
 
 _SHOWN_FLIPS = 20
 
@@ -55,16 +56,15 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.evaluation.evaluate_corpus import evaluate as run
-    from pipelines.evaluation.results import document
 
-    evaluations = _score_and_evaluate(settings) if settings.model else run(settings)
+    results = _score_and_evaluate(settings) if settings.model else run(settings)
     if as_json:
-        click.echo(json.dumps(document(evaluations, settings.model_dump(mode="json"))))
+        click.echo(json.dumps(results.document(settings.model_dump(mode="json"))))
     elif not quiet:
-        _show(evaluations)
+        _show(results)
 
 
-def _score_and_evaluate(settings: EvaluateSettings) -> "list[Evaluation]":
+def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
     """Score every benchmark file with every model, and evaluate all of it. A run that was killed is resumed."""
     from pipelines.evaluation.evaluate_corpus import evaluate_into
 
@@ -166,14 +166,25 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(MADE_UP, soft_wrap=True)
 
 
-def _show(evaluations: "Sequence[Evaluation]") -> None:
+def _show_section(section: "Section") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, table = Console(), Table(*section.columns, title=section.title, title_justify="left")
+    for row in section.rows:
+        table.add_row(*row)
+    console.print(table)
+    console.print(section.note, soft_wrap=True)
+
+
+def _show(results: "Results") -> None:
     from rich.console import Console
     from rich.table import Table
 
     from pipelines.evaluation.results import MADE_UP
 
     console = Console()
-    for evaluation in evaluations:
+    for evaluation in results:
         table = Table("measure", "value", "95 % interval", "items", "convention", title_justify="left")
         table.title = f"{evaluation.model} on {evaluation.benchmark}"
         for figure in evaluation.figures:
@@ -189,3 +200,7 @@ def _show(evaluations: "Sequence[Evaluation]") -> None:
                 console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True, markup=False)
             if counts.expected is not None and counts.items != counts.expected:
                 console.print(f"{subset}: {counts.items:,} items, and the published file has {counts.expected:,}")
+        for section in evaluation.sections:
+            _show_section(section)
+    for section in results.sections:
+        _show_section(section)

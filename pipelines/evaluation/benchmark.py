@@ -28,6 +28,8 @@ class Item:
     missing: Mapping[str, str] = field(default_factory=dict)
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The model's named outputs for each response that has a reward."""
+    votes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The rewards by each text of a judge, for each response that has a reward."""
 
 
 class GradedItem(NamedTuple):

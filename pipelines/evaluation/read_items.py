@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.evaluation.benchmark import Item
-from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, Columns
+from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, VOTES, Columns
 from pipelines.run_folder.parts import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
@@ -20,16 +20,17 @@ def read_items(source: ResponsesOf, listing: Sequence[Part], columns: Columns, f
     Raises `SourceError` if a part can't be read.
     """
     carried = [name for name in fields if name in columns.carried.names]
-    names = [*(columns.prefix + name for name in _OURS), *carried]
+    ours = (*_OURS, *([VOTES] if columns.votes else []))
+    names = [*(columns.prefix + name for name in ours), *carried]
     for part in listing:
-        responses = (row for table in source.tables(part, names) for row in _rows(table, carried))
+        responses = (row for table in source.tables(part, names) for row in _rows(table, ours, carried))
         for _, group in itertools.groupby(responses, key=lambda response: response[ROW]):
             yield _item(list(group), carried)
 
 
-def _rows(table: pa.Table, carried: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(table: pa.Table, ours: Sequence[str], carried: Sequence[str]) -> list[dict[str, Any]]:
     """The responses, by our names without the prefix. Carried fields have names of their own, under `fields`."""
-    return table.rename_columns([*_OURS, *(f"fields.{name}" for name in carried)]).to_pylist()
+    return table.rename_columns([*ours, *(f"fields.{name}" for name in carried)]).to_pylist()
 
 
 def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
@@ -45,4 +46,5 @@ def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
             if response[REWARD] is None
         },
         {response[RESPONSE]: response[SCORES] or {} for response in scored},
+        {response[RESPONSE]: response.get(VOTES) or () for response in scored},
     )

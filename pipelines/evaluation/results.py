@@ -2,7 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, overload
+
+from pipelines.evaluation.margins import MarginReport
+from pipelines.evaluation.paired import PairedComparison
+from pipelines.evaluation.sections import Section, margin_section, paired_section, vote_section
+from pipelines.evaluation.votes import VoteReport
 
 VERSION = 1
 """Of the form of `results.json`."""
@@ -14,7 +19,7 @@ class Figure:
     """A measure of one model on one benchmark.
 
     `value` and the interval `low` to `high` (95 %) are shares from 0 to 1, or a correlation; null without graded items.
-    `near_chance`: the interval includes what guessing gets.
+    `near_chance`: the interval includes what guessing gets. `method` is how the interval was made.
     """
 
     name: str
@@ -24,6 +29,7 @@ class Figure:
     n: int
     convention: str
     near_chance: bool
+    method: str
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,10 @@ class Evaluation:
     figures: Sequence[Figure]
     subsets: Mapping[str, SubsetCounts]
     work: Mapping[str, Any]
+    margins: MarginReport | None = None
+    """Accuracy by the difference of rewards; None without items of right and wrong responses."""
+    votes: VoteReport | None = None
+    """What a judge's votes say of it; None of a reward head."""
 
     @property
     def coverage(self) -> float:
@@ -71,21 +81,53 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """For `results.json`."""
-        return {**asdict(self), "coverage": self.coverage, "tie_rate": self.tie_rate}
+        judge = {
+            "margins": self.margins.as_json() if self.margins else None,
+            "votes": self.votes.as_json() if self.votes else None,
+        }
+        return {**asdict(self), **judge, "coverage": self.coverage, "tie_rate": self.tie_rate}
+
+    @property
+    def sections(self) -> list[Section]:
+        """The tables beside the figures."""
+        margins = [margin_section(self.margins)] if self.margins else []
+        return margins + ([vote_section(self.votes)] if self.votes else [])
 
 
-def document(evaluations: Sequence[Evaluation], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole of `results.json`."""
-    return {
-        "assay_results": VERSION,
-        "settings": dict(settings),
-        "evaluations": [evaluation.as_json() for evaluation in evaluations],
-    }
+@dataclass(frozen=True)
+class Results(Sequence[Evaluation]):
+    """The evaluations, as a sequence, and what every two models of one benchmark come to beside each other."""
 
+    evaluations: Sequence[Evaluation]
+    paired: Sequence[PairedComparison] = ()
 
-def markdown(evaluations: Sequence[Evaluation]) -> str:
-    """A section for each evaluation: its headline, measures with intervals, coverage, ties and conventions."""
-    return "\n".join(_section(evaluation) for evaluation in evaluations)
+    @overload
+    def __getitem__(self, index: int) -> Evaluation: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Evaluation]: ...
+    def __getitem__(self, index: int | slice) -> Evaluation | Sequence[Evaluation]:
+        return self.evaluations[index]
+
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    @property
+    def sections(self) -> list[Section]:
+        """A table for every two models."""
+        return [paired_section(comparison) for comparison in self.paired]
+
+    def document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole of `results.json`."""
+        return {
+            "assay_results": VERSION,
+            "settings": dict(settings),
+            "evaluations": [evaluation.as_json() for evaluation in self],
+            "paired": [comparison.as_json() for comparison in self.paired],
+        }
+
+    def markdown(self) -> str:
+        """A section for each evaluation: its headline, measures with intervals, coverage, ties and conventions."""
+        return "\n".join([*map(_section, self), *(section.markdown() for section in self.sections)])
 
 
 def _section(evaluation: Evaluation) -> str:
@@ -104,7 +146,7 @@ def _section(evaluation: Evaluation) -> str:
         lines += ["Items without a grade:", ""]
         lines += [f"- {subset}: {count:,} {reason}" for subset, by in reasons.items() for reason, count in by.items()]
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(section.markdown() for section in evaluation.sections)])
 
 
 def _line(figure: Figure) -> str:
