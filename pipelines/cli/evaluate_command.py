@@ -1,21 +1,17 @@
 """The command `evaluate`."""
 
-import functools
 import json
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from actors.errors import GateFailed, OutputError, SettingsError
-from actors.settings.replica import ModelSettings
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
     from pipelines.evaluation.gate import BaselineComparison
     from pipelines.evaluation.results import Results
     from pipelines.evaluation.sections import Section
@@ -35,6 +31,8 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
     unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
+
+    With --endpoint, --model is a model of an endpoint of `assay serve`, which scores the files: what is deployed is measured.
 
     With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
     """
@@ -57,7 +55,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.evaluation.evaluate_corpus import evaluate as run
 
-    results = _score_and_evaluate(settings) if settings.model else run(settings)
+    results = _score_and_evaluate(settings) if settings.model or settings.endpoint else run(settings)
     if as_json:
         click.echo(json.dumps(results.document(settings.model_dump(mode="json"))))
     elif not quiet:
@@ -65,49 +63,11 @@ def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False)
 
 
 def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
-    """Score every benchmark file with every model, and evaluate all of it. A run that was killed is resumed."""
-    from pipelines.evaluation.evaluate_corpus import evaluate_into
-
-    if settings.output is None:
-        raise SettingsError("--model scores files, and needs a folder for that: give --out")
-    files = [_benchmark_file(text) for text in settings.scored]
-    return evaluate_into(settings, settings.output, functools.partial(_score_benchmarks, settings, files))
-
-
-def _benchmark_file(text: str) -> tuple[str, str]:
-    """The benchmark and the file of `BENCHMARK=FILE`."""
-    from pipelines.evaluation.benchmarks import benchmarks
-
-    name, joint, file = text.partition("=")
-    if not joint or name not in benchmarks():
-        raise SettingsError(f"{text}: with --model, give BENCHMARK=FILE; benchmarks are {', '.join(benchmarks())}")
-    return name, file
-
-
-def _score_benchmarks(settings: EvaluateSettings, files: "Sequence[tuple[str, str]]") -> "list[ScoredBenchmark]":
-    from pipelines import storage
-    from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
+    from pipelines.benchmarking.score_benchmarks import score_and_evaluate
     from pipelines.runtime.progress import Lines
-    from pipelines.scoring import score_corpus
-    from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 
-    corpora = []
-    for model in settings.model:
-        for benchmark, file in files:
-            output = (
-                storage.folder(str(settings.output)).sub("scored").sub(benchmark).sub(model.strip("/").replace("/", "--"))
-            )
-            run = ScoreSettings(
-                corpus=CorpusSettings(inputs=(file,)),
-                output=output.path,
-                model=ModelSettings(model=model),
-                render=settings.render,
-                engine=settings.engine,
-            )
-            with silence_ray():
-                score_corpus.score(run, Lines())
-            corpora.append(ScoredBenchmark(output.path, benchmark))
-    return corpora
+    with silence_ray():
+        return score_and_evaluate(settings, Lines())
 
 
 def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:
