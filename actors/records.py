@@ -135,7 +135,8 @@ class Prompt:
     """One prompt for the engine: its token ids, and the positions in the request of the responses it shows, in that order.
 
     A head's outputs are read at the positions `at` of the ids, in this order, or at the last one if it is empty. A judge
-    generates `times` texts; `opening` is the beginning of its answer that the template has written.
+    generates `times` texts; `opening` is the beginning of its answer that the template has written. `redraw` is how often
+    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds.
     """
 
     ids: Sequence[int]
@@ -144,6 +145,7 @@ class Prompt:
     times: int = 1
     opening: str = ""
     principle: str | None = None
+    redraw: int = 0
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -237,6 +239,8 @@ class Score:
     trace: tuple[JudgeAnswer, ...] = ()
     cached_tokens: int | None = field(default=None, compare=False)
     """Prompt tokens from the engine's prefix cache. Not compared: it depends on the other requests of the time."""
+    from_store: bool = field(default=False, compare=False)
+    """Whether it is that of an earlier, equal request. Not compared: it says where the numbers are from."""
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:

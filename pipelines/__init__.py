@@ -14,10 +14,12 @@ if TYPE_CHECKING:
         pairs,
         read_scored,
         refine,
+        retry,
         sample,
         score,
         top_fraction,
         top_k,
+        verify,
     )
 
 __all__ = [
@@ -28,10 +30,12 @@ __all__ = [
     "pairs",
     "read_scored",
     "refine",
+    "retry",
     "sample",
     "score",
     "top_fraction",
     "top_k",
+    "verify",
 ]
 
 

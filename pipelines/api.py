@@ -18,6 +18,9 @@ from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary
+from pipelines.rescoring import retry_rows, verify_folder
+from pipelines.rescoring.retry_rows import RetrySummary
+from pipelines.rescoring.verify_folder import VerifySummary
 from pipelines.runtime.progress import watched
 from pipelines.runtime.session import quiet_implicit_ray
 from pipelines.sampling import refine_prompts, sample_prompts
@@ -27,6 +30,7 @@ from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring import score_corpus
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.settings.setting_names import setting_names
 
@@ -38,10 +42,12 @@ __all__ = [
     "pairs",
     "read_scored",
     "refine",
+    "retry",
     "sample",
     "score",
     "top_fraction",
     "top_k",
+    "verify",
 ]
 
 read_scored = setting_names()(score_datasets.read_scored)
@@ -196,6 +202,24 @@ def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
     if isinstance(scored, Dataset):
         return sample_datasets.export(scored, *arguments, **options)
     return _export_folder(scored, *arguments, **options)
+
+
+@setting_names()
+def retry(scored: str, **options: Any) -> RetrySummary:
+    """Score failed responses again, in place: `retry("scored/", reasons="engine_timeout,no_verdict")`.
+
+    Raises what `pipelines.rescoring.retry_rows.retry` raises.
+    """
+    return retry_rows.retry(build(RetrySettings, {"scored": scored, **options}), watched())
+
+
+@setting_names()
+def verify(scored: str, **options: Any) -> VerifySummary:
+    """Check every part, and score a sample of rows again: `verify("scored/", sample=200)`; 0 starts no engine.
+
+    What is found is in the summary, and raises nothing. Raises what `pipelines.rescoring.verify_folder.verify` raises.
+    """
+    return verify_folder.verify(build(VerifySettings, {"scored": scored, **options}), watched())
 
 
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:

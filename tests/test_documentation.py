@@ -30,6 +30,7 @@ from pipelines.formats import SHAPES
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build, validate
 from pipelines.settings.recipe import Recipe
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from tests.conftest import REPOSITORY
 from tests.support.pages import DOCS, GENERATED, Block, Shown, anchors, blocks, commands, inline, links, pages, words_of
@@ -42,6 +43,7 @@ RUN_BY = {
     "filter": "tests/end_to_end/test_real_engine.py",
     "ensemble": "tests/pipelines/ensembles/test_score_ensemble.py",
     "run": "tests/end_to_end/test_command_line.py",
+    "report": "tests/pipelines/html_report/test_page_in_browser.py",
     "status": "tests/end_to_end/test_long_work.py",
     "models": "tests/end_to_end/test_command_line.py",
     "check": "tests/end_to_end/test_command_line.py",
@@ -55,6 +57,8 @@ RUN_BY = {
     "submit": "tests/end_to_end/test_job_submit.py",
     "serve": "tests/support/endpoints.py",
     "completion": "tests/pipelines/cli/test_help.py",
+    "retry": "tests/pipelines/rescoring/test_retry_rows.py",
+    "verify": "tests/pipelines/rescoring/test_verify_folder.py",
 }
 """A test that runs each of the commands of `assay` that are shown."""
 
@@ -76,11 +80,13 @@ SETTINGS: dict[str, type[Settings]] = {
     "choose": ChooseSettings,
     "pairs": PairSettings,
     "export": ExportSettings,
+    "retry": RetrySettings,
+    "verify": VerifySettings,
 }
 """What a command's options are made into, where that is all they are."""
 
 FUNCTIONS = {
-    **{name: name for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export")},
+    **{name: name for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export", "retry", "verify")},
     **dict.fromkeys(("keep", "top_k", "top_fraction"), "filter"),
 }
 """The commands whose options functions of `pipelines` take."""

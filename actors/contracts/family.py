@@ -286,6 +286,11 @@ class Family(ABC):
         """Outputs that compare the responses of a request, to be added to each; `scores` is empty without a reward."""
         return [{} for _ in scores]
 
+    @property
+    def compares(self) -> bool:
+        """Whether a response's outputs depend on the others of its request, also where each has a prompt of its own."""
+        return type(self).compared is not Family.compared
+
 
 class OneLogit(Family):
     """A family with the checkpoint's chat template as prompt, and one output of its head as reward.

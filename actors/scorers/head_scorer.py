@@ -6,7 +6,7 @@
 import asyncio
 import itertools
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 Scores = tuple[Score, ...]
 """One score per response of a request, in its order."""
+
+ScoreBlock = Callable[[Sequence[RenderedRequest]], list[Scores]]
+"""Scores many requests: the method of a scorer, or what remembers its scores around it."""
 
 
 class Scorer(Protocol):

@@ -136,7 +136,8 @@ class JudgeScorer:
     async def _run_vote(self, prompt: Prompt, vote: int) -> tuple[_Attempt, ...]:
         """The attempts at a vote, up to the first with a verdict, or to one that the engine refused."""
         attempts: list[_Attempt] = []
-        for attempt in range(1 + self._judge.asks.reask):
+        count = 1 + self._judge.asks.reask
+        for attempt in range(prompt.redraw * count, (prompt.redraw + 1) * count):
             attempts.append(await self._run_attempt(prompt, vote, attempt))
             if attempts[-1].verdict is not None or attempts[-1].finish_reason is None:
                 break  # what the engine refused, or timed out on, would only take its deadline again

@@ -1,6 +1,6 @@
 """A scorer in a Ray actor: starts the engine, runs the self-test, and scores blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,18 +9,24 @@ from actors.launch.start_engine import Report, start_engine
 from actors.records import Reason, RenderedRequest, Score
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
-from actors.scorers.head_scorer import Scores
+from actors.scorers.head_scorer import ScoreBlock, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings
 from actors.workers.engine_process import EngineProcess
+
+Remember = Callable[[ScoreBlock, Report], ScoreBlock]
+"""Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
 
 
 class BatchActor:
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
-    def __init__(self, model: RewardModel, settings: EngineSettings, ledger: Any) -> None:
+    def __init__(self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: Remember | None = None) -> None:
         self._process = EngineProcess(ledger, lambda report: _start_tested(model, settings, report))
-        self._scorer = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake")
+        score_block = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake").score_block
+        # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it: what
+        # is remembered may have grown in between.
+        self._score_block = remember(score_block, self._process.warn) if remember is not None else score_block
 
     @property
     def runner(self) -> str:
@@ -34,7 +40,7 @@ class BatchActor:
 
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block of work. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, requests, self._scorer.score_block, _fail_killer)
+        return self._process.run(work, requests, self._score_block, _fail_killer)
 
 
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:

@@ -18,6 +18,7 @@ from actors.errors import CrashLoop
 SUSPECT = 2
 """Deaths that make work a suspect. A single one may be the machine's fault."""
 
+_MAX_WARNINGS = 100
 _WORDLESS = "their processes ended without an error message; the system may have killed them (out of memory?)"
 
 
@@ -56,6 +57,7 @@ class Ledger:
         self._deaths_in_row = 0
         self._restarts = 0
         self._last_error = ""
+        self._warnings: dict[str, None] = {}  # as an ordered set
 
     def starting(self, holder: str, node: str, alive: Collection[str]) -> bool:
         """Note that an engine's process starts on a node; returns whether it is a restart, after a death.
@@ -132,6 +134,15 @@ class Ledger:
     def died(self, error: str) -> None:
         """Note the error of which an engine's process dies."""
         self._last_error = error
+
+    def warn(self, text: str) -> None:
+        """Keep a warning for the user; of more than `_MAX_WARNINGS` different ones the first."""
+        if len(self._warnings) < _MAX_WARNINGS:
+            self._warnings[text] = None
+
+    def warnings(self) -> list[str]:
+        """All warnings so far, each once, in their order."""
+        return list(self._warnings)
 
     def restarts(self) -> tuple[int, str]:
         """How many engines were restarted after a death, and the last cause."""

@@ -64,6 +64,10 @@ class EngineProcess:
         with self._gate.alone():
             return self._one_by_one(work, items, do, killer)
 
+    def warn(self, text: str) -> None:
+        """Have the driver tell the user something, once however often it is said."""
+        self._call("warn", text)
+
     def _one_by_one(
         self,
         work: str,

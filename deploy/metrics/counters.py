@@ -5,31 +5,14 @@ Names begin with `assay_`, to which Ray's agent adds `ray_`. Nothing here holds 
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cache
-
-from ray.util.metrics import Counter, Gauge, Histogram
 
 from actors.records import Score
+from pipelines.runtime.ray_meters import counter, gauge, histogram
 
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0]
 _EDGES = [-50, -20, -10, -5, -3, -2, -1, -0.5, 0, 0.25, 0.5, 0.75, 1, 2, 3, 4, 5, 10, 20, 50]
 """Edges of the buckets in which scores are counted, by a counter: Ray's histograms accept positive edges alone."""
 _SIZES = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]
-
-
-@cache
-def _counter(name: str, text: str, *tags: str) -> Counter:
-    return Counter(name, text, tags)
-
-
-@cache
-def _histogram(name: str, text: str, edges: tuple[float, ...], *tags: str) -> Histogram:
-    return Histogram(name, text, list(edges), tags)
-
-
-@cache
-def _gauge(name: str, text: str, *tags: str) -> Gauge:
-    return Gauge(name, text, tags)
 
 
 def tokens_of(scores: Sequence[Score]) -> tuple[int, int]:
@@ -42,26 +25,26 @@ class Meters:
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request, and observe its seconds."""
-        _counter("assay_requests_total", "requests by route and HTTP status", "route", "status").inc(
+        counter("assay_requests_total", "requests by route and HTTP status", "route", "status").inc(
             1, {"route": route, "status": str(status)}
         )
-        _histogram("assay_request_seconds", "how long a request took", tuple(_SECONDS), "route").observe(
+        histogram("assay_request_seconds", "how long a request took", tuple(_SECONDS), "route").observe(
             max(seconds, 1e-9),
             {"route": route},  # Ray's histograms take positive values alone
         )
 
     def under_way(self, requests: int) -> None:
         """Set the number of requests that this ingress holds."""
-        _gauge("assay_requests_under_way", "requests that an ingress holds").set(requests)
+        gauge("assay_requests_under_way", "requests that an ingress holds").set(requests)
 
     def scored(self, model: str, scores: Sequence[Score]) -> None:
         """Count responses by outcome, their tokens, and their scores by bucket."""
         if scores:
-            _histogram("assay_batch_responses", "responses in one request", tuple(_SIZES), "model").observe(
+            histogram("assay_batch_responses", "responses in one request", tuple(_SIZES), "model").observe(
                 len(scores), {"model": model}
             )
         for score in scores:
-            _counter("assay_responses_total", "responses by outcome", "model", "status", "reason").inc(
+            counter("assay_responses_total", "responses by outcome", "model", "status", "reason").inc(
                 1, {"model": model, "status": score.status.value, "reason": score.reason or ""}
             )
             if score.reward is not None:
@@ -74,13 +57,13 @@ class Meters:
         """Count prompt and completion tokens."""
         for kind, tokens in (("prompt", prompt_tokens), ("completion", completion_tokens)):
             if tokens:
-                _counter("assay_tokens_total", "tokens read and written", "model", "kind").inc(
+                counter("assay_tokens_total", "tokens read and written", "model", "kind").inc(
                     tokens, {"model": model, "kind": kind}
                 )
 
     def _number(self, model: str, output: str, value: float) -> None:
         bucket = bisect_right(_EDGES, value)
         lowest = f"{_EDGES[bucket - 1]:g}" if bucket else "-Inf"
-        _counter("assay_scores_total", "scores by the bucket's lower edge", "model", "output", "bucket").inc(
+        counter("assay_scores_total", "scores by the bucket's lower edge", "model", "output", "bucket").inc(
             1, {"model": model, "output": output, "bucket": lowest}
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from docs.generate.markdown import Page, code, document, heading, table, text
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
-from pipelines.run_folder.columns import REASONED, SUSPECT, Columns
+from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT, Columns
 from pipelines.run_folder.manifest import NAME
 from pipelines.scored_corpus.summary import Summary
 from pipelines.settings.options import build
@@ -31,7 +31,7 @@ EVERYTHING = Columns(
     drawn=True,
     refined=True,
     mixed=True,
-    flags=(REASONED, SUSPECT),
+    flags=(REASONED, FROM_STORE, SUSPECT),
 )
 
 COLUMNS: Mapping[str, str] = {
@@ -57,6 +57,7 @@ COLUMNS: Mapping[str, str] = {
     "completion_tokens": "of a judge that writes: what it wrote about the response, in tokens",
     "trace": "with `--trace`: what it wrote, about which responses as shown, and what was read in it or why nothing",
     REASONED: "where reasoning is stripped or kept: whether there was some, in the response or in turns before it",
+    FROM_STORE: "with `--store`: whether the score was taken from the store, or is that of an equal request of this run",
     SUSPECT: "of `ensemble`: high reward and high disagreement; null where there are no z-scores",
 }
 

@@ -57,6 +57,8 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
                 model=ModelSettings(model=model),
                 render=settings.render,
                 engine=settings.engine,
+                store=settings.store,
+                prefix=benchmarks()[benchmark].prefix,
             )
             if settings.endpoint is None:
                 score_corpus.score(run, progress)

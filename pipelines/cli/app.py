@@ -106,7 +106,8 @@ class _Commands(CommandGroup):
 
     command_class = Command
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Score and filter": ("score", "ensemble", "filter", "status"),
+        "Score and filter": ("score", "ensemble", "filter", "report", "status"),
+        "Check and mend what is scored": ("verify", "retry"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
         "Serve": ("serve",),
@@ -120,8 +121,12 @@ class _Commands(CommandGroup):
         "pairs": "pipelines.cli.sampling_commands:pairs",
         "export": "pipelines.cli.sampling_commands:export",
         "evaluate": "pipelines.cli.evaluate_command:evaluate",
+        "verify": "pipelines.cli.verify_command:verify",
+        "retry": "pipelines.cli.retry_command:retry",
         "plan": "pipelines.cli.plan_command:plan",
+        "report": "pipelines.cli.report_command:report",
         "submit": "pipelines.cli.submit_command:submit",
+        "status": "pipelines.cli.status_command:status",
         "serve": "deploy.command:serve",
     }
 
@@ -317,24 +322,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click has one for each of the choices
     click.echo(kind(cli, {}, PROGRAM, "_ASSAY_COMPLETE").source())
-
-
-@cli.command()
-@argument("scored", "folder of a scored corpus, whose run may be under way")
-@json_option
-def status(scored: str, as_json: bool) -> None:
-    """Show the progress of the run that writes to the folder SCORED, and the age of its last part.
-
-    Reads the folder alone.
-    """
-    from pipelines.cli.report import show_status
-    from pipelines.cli.status import status as read_status
-
-    progress = read_status(scored)
-    if as_json:
-        click.echo(json.dumps(progress.as_json()))
-    else:
-        show_status(progress)
 
 
 def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
     unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
 
-    With --endpoint, --model is a model of an endpoint of `assay serve`, which scores the files: what is deployed is measured.
+    With --endpoint, --model is a model of an endpoint of `assay serve`, which scores the files.
 
     With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
     """
@@ -126,15 +127,17 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(MADE_UP, soft_wrap=True)
 
 
-def _show_section(section: "Section") -> None:
+def _show_sections(sections: "Sequence[Section]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, table = Console(), Table(*section.columns, title=section.title, title_justify="left")
-    for row in section.rows:
-        table.add_row(*row)
-    console.print(table)
-    console.print(section.note, soft_wrap=True)
+    console = Console()
+    for section in sections:
+        table = Table(*section.columns, title=section.title, title_justify="left")
+        for row in section.rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print(section.note, soft_wrap=True)
 
 
 def _show(results: "Results") -> None:
@@ -145,13 +148,20 @@ def _show(results: "Results") -> None:
 
     console = Console()
     for evaluation in results:
-        table = Table("measure", "value", "95 % interval", "items", "convention", title_justify="left")
+        table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
         table.title = f"{evaluation.model} on {evaluation.benchmark}"
         for figure in evaluation.figures:
-            value = "" if figure.value is None else f"{figure.value:.2%}" + (" near chance" if figure.near_chance else "")
-            interval = "" if figure.low is None or figure.high is None else f"{figure.low:.1%} to {figure.high:.1%}"
-            table.add_row(figure.name, value, interval, f"{figure.n:,}", figure.convention)
+            chance = "near " * figure.near_chance + figure.shown(figure.chance, 0 if figure.is_share else 1)
+            table.add_row(figure.name, figure.shown(figure.value), figure.interval, chance, f"{figure.n:,}")
         console.print(table)
+        for convention, names in evaluation.conventions.items():
+            console.print(f"{convention}: {', '.join(names)}", soft_wrap=True, markup=False, style="dim")
+        for comparison in evaluation.published:
+            for line in comparison.lines():
+                console.print(line, soft_wrap=True, markup=False)
+        for file in evaluation.files:
+            if file["published"]:
+                console.print(f"{file['name']} is {file['published']}", soft_wrap=True, markup=False)
         if evaluation.is_made_up:
             console.print(MADE_UP, soft_wrap=True)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
@@ -160,7 +170,5 @@ def _show(results: "Results") -> None:
                 console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True, markup=False)
             if counts.expected is not None and counts.items != counts.expected:
                 console.print(f"{subset}: {counts.items:,} items, and the published file has {counts.expected:,}")
-        for section in evaluation.sections:
-            _show_section(section)
-    for section in results.sections:
-        _show_section(section)
+        _show_sections(evaluation.sections)
+    _show_sections(results.sections)

@@ -1,9 +1,6 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
-import math
-import shlex
 from collections.abc import Iterator
-from datetime import datetime
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,14 +8,12 @@ from rich.table import Table
 
 from actors.records import Reason, Reasoning
 from pipelines.cli.plan_report import show_facts
-from pipelines.cli.status import RunHolder, RunState, RunStatus
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering.filter_corpus import KeepSummary
-from pipelines.run_folder.columns import REASONED, SUSPECT
+from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
 from pipelines.run_folder.parts import Parts, strays_message
-from pipelines.runtime.progress import duration
 from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
 from pipelines.sampling.sample_step import Usage
@@ -27,7 +22,7 @@ from pipelines.scored_corpus.summary import QUANTILES, Summary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.storage import absolute
 
-_MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
+MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
 _RPO_SETTING = "gt_reward_scale"  # NeMo-Aligner's own name, to be copied as it is
 _REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
 
@@ -39,7 +34,7 @@ def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     if summary.plan:
         show_facts(console, summary.plan)
     if settings.engine.engine == "fake":
-        console.print(_MADE_UP)
+        console.print(MADE_UP)
     _show_place(console, settings.output)
 
 
@@ -47,6 +42,9 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
     """Print the closing tables of an ensemble: those of the combined corpus, and how far its members agree."""
     console = Console(highlight=False)
     _show_summary(console, summary.combined)
+    for name, member in summary.members.items():
+        if FROM_STORE in member.flags:
+            console.print(f"{name}: {_from_store(member)}")
     agreement = summary.agreement
     if Reason.NO_BASELINE in summary.combined.reasons:
         console.print(
@@ -75,8 +73,12 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
             soft_wrap=True,
         )
     if any((model.engine or settings.engine).engine == "fake" for model in settings.models):
-        console.print(_MADE_UP)
+        console.print(MADE_UP)
     _show_place(console, settings.output)
+
+
+def _from_store(summary: Summary) -> str:
+    return f"{summary.flags[FROM_STORE]:,} of {summary.responses:,} responses came from the store"
 
 
 def _show_place(console: Console, output: str) -> None:
@@ -104,6 +106,8 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
             f"{_REASONED[reasoning or Reasoning.STRIP]}",
             soft_wrap=True,
         )
+    if FROM_STORE in summary.flags:
+        console.print(_from_store(summary))
     if pairs := summary.labels.get("pairs"):
         agree, against, equal, left = (summary.labels[name] for name in ("agree", "disagree", "equal", "left_out"))
         console.print(
@@ -170,7 +174,7 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
             shares = f"{total - cached:,} computed, {cached:,} ({cached / total:.0%}) cached"
             console.print(f"Prompt tokens of the {name}, this time: {shares}", soft_wrap=True)
     if settings.engine.engine == "fake":
-        console.print(_MADE_UP)
+        console.print(MADE_UP)
     _show_place(console, settings.output)
 
 
@@ -202,7 +206,7 @@ def show_exported(output: str, summary: ExportSummary, noun: str) -> None:
         shown = name if name == _RPO_SETTING else name.replace("_", " ")
         console.print(f"{shown}: {value}", soft_wrap=True)
     if summary.made_up:
-        console.print(_MADE_UP)
+        console.print(MADE_UP)
     console.print(f"Written to {output}", soft_wrap=True)
 
 
@@ -216,7 +220,7 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
     for line in _selection_lines(summary):
         console.print(line, soft_wrap=True)
     if summary.made_up:
-        console.print(_MADE_UP)
+        console.print(MADE_UP)
     if settings.output is not None:
         for line in _written_lines(summary, settings):
             console.print(line, soft_wrap=True)
@@ -227,57 +231,6 @@ def show_strays(scored: str) -> None:
     """Print to standard error the files among the parts of a scored folder that aren't parts, if there are any."""
     if strays := Parts(absolute(scored)).strays():
         Console(stderr=True, highlight=False).print(strays_message(strays), soft_wrap=True)
-
-
-def show_status(run: RunStatus) -> None:
-    """Print the progress of a run."""
-    console = Console(highlight=False)
-    done = "" if run.complete else f", {math.floor(run.share * 1000) / 10:.1f}% done"
-    files, parts = (f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in ((run.files, "file"), (run.parts, "part")))
-    console.print(f"{run.state}{done}: {files} by {run.model}, {parts}", soft_wrap=True)
-    if run.holder is not None:
-        console.print(_holder_text(run.holder), soft_wrap=True)
-    console.print(
-        f"{run.rows:,} rows, {run.responses:,} responses: "
-        f"{run.scored:,} scored, {run.rejected:,} rejected, {run.failed:,} failed"
-    )
-    if run.reasons:
-        console.print(_reasons_text(run), soft_wrap=True)
-    if run.made_up:
-        console.print(_MADE_UP)
-    if run.last_part_ago is not None:
-        facts = [f"last part {duration(run.last_part_ago)} ago"]
-        if run.responses_per_s is not None:
-            facts.append(f"{run.responses_per_s:,.1f} responses/s over the last parts")
-        if run.eta is not None:
-            facts.append(f"{duration(run.eta)} to go at that rate")
-        console.print(", ".join(facts), soft_wrap=True)
-    if run.strays:
-        console.print(strays_message(run.strays), soft_wrap=True)
-    if run.empty:
-        console.print(f"Parts that are empty: {', '.join(run.empty[:3])}; the same command scores them again")
-    if run.state in (RunState.STOPPED, RunState.DEAD):
-        console.print(_resume_text(run), soft_wrap=True)
-
-
-def _holder_text(holder: RunHolder) -> str:
-    since = datetime.fromtimestamp(holder.since).astimezone().isoformat(" ", "seconds")
-    end = "; that process is gone" if holder.is_gone else ""
-    return (
-        f"Held by process {holder.pid} on {holder.host} since {since}, last sign of life "
-        f"{duration(holder.last_sign_ago)} ago{end}"
-    )
-
-
-def _reasons_text(run: RunStatus) -> str:
-    read, there = run.reasons_of_parts
-    of_parts = f" (in the newest {read:,} of {there:,} parts that have any)" if read < there else ""
-    return "Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in run.reasons.items()) + of_parts
-
-
-def _resume_text(run: RunStatus) -> str:
-    again = "To resume, run the same command again"
-    return again if run.recipe is None else f"{again}, or, from the same working folder: assay run {shlex.quote(run.recipe)}"
 
 
 def _written_lines(summary: KeepSummary, settings: FilterSettings) -> Iterator[str]:

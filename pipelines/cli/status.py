@@ -104,12 +104,12 @@ def status(folder: str) -> RunStatus:
     if manifest is None:
         raise SourceError(
             f"{folder} {describe(folder)}, and `status` reads a scored corpus (the output folder of `score`, `ensemble`, "
-            "`sample` or `refine`)"
+            "`sample` or `refine`), or the result of `filter`, `choose`, `pairs`, `export` or `evaluate`"
         )
     run = Parts(folder, manifest.run)
     try:
         entries, extents, strays = run.entries(), run.extents(manifest.files), run.strays()
-        holding, recipe_path = read_holding(folder), _recipe_path(folder)
+        holding, recipe_path = read_holding(folder), read_recipe_path(folder)
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     now = time.time()
@@ -127,7 +127,7 @@ def status(folder: str) -> RunStatus:
     before = Meter(manifest.files, _before(parts, recent), now).share()
     took = recent[-1][1].written - recent[0][1].written if recent else 0.0
     responses = sum(part.counts.responses for part, _ in recent[1:])
-    state = _state(complete, holding)
+    state = state_of(complete, holding)
     going = took > 0 and not complete
     reasons, reasons_of_parts = _reasons(run, manifest, complete, [part for part, _ in entries])
     return RunStatus(
@@ -152,7 +152,8 @@ def status(folder: str) -> RunStatus:
     )
 
 
-def _state(complete: bool, holding: Holding | None) -> RunState:
+def state_of(complete: bool, holding: Holding | None) -> RunState:
+    """What became of a run or a command, from whether all is there, and from its lease."""
     if holding is not None and holding.is_alive:
         return RunState.RUNNING
     if complete:
@@ -186,7 +187,8 @@ def _part_reasons(path: str, column: str) -> Counter[str]:
     return Counter(reason for table in tables for reason in table.column(0).to_pylist() if reason is not None)
 
 
-def _recipe_path(folder: str) -> str | None:
+def read_recipe_path(folder: str) -> str | None:
+    """The path of the recipe in a folder; None if there is none, as in one of an older version."""
     names = {entry.name for entry in storage.folder(folder).entries()}
     return f"{folder.rstrip('/')}/{recipe.NAME}" if recipe.NAME in names else None
 

@@ -8,11 +8,12 @@ import datetime
 import itertools
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -136,11 +137,13 @@ def find_corpus(inputs: Sequence[str], first_index: int = 0) -> Corpus:
     Files of a folder whose names begin with `.` or `_`, such as `_SUCCESS`, are skipped and not reported.
     """
     expanded = [_expand(text) for text in inputs]
+    statuses = {path: status for expansion in expanded for path, status in expansion.statuses.items()}
     paths = sorted(_unique_paths([expansion.files for expansion in expanded]))
     unread_files = {path for expansion in expanded for path in expansion.left_out} - set(paths)
     left_out = sorted(unread_files | set(_unread_folders(expanded, paths)))
     with ThreadPoolExecutor(_THREADS) as threads:
-        return Corpus(list(threads.map(_inspect, paths, itertools.count(first_index), _names(paths))), left_out)
+        listed = map(statuses.get, paths)
+        return Corpus(list(threads.map(_inspect, paths, itertools.count(first_index), _names(paths), listed)), left_out)
 
 
 def _unique_paths(inputs: Sequence[Sequence[str]]) -> set[str]:
@@ -273,6 +276,8 @@ class _Expansion(NamedTuple):
     files: list[str]
     left_out: Sequence[str] = ()
     folders: Sequence[str] = ()
+    statuses: Mapping[str, FileStatus] = MappingProxyType({})
+    """What a store's listing says of the files: it spares a request for each of them."""
 
 
 def _expand(text: str) -> _Expansion:
@@ -284,20 +289,21 @@ def _expand(text: str) -> _Expansion:
     if matches is None:
         raise SourceError(f"no file, folder or pattern match for {text}")
     paths = [file.path for file in matches.files]
+    statuses = {file.path: file for file in matches.files if is_remote(file.path)}
     if matches.folders is not None:
         shown_folders = [
             folder for folder in matches.folders if not _is_hidden(Path(folder).name) or _is_hidden(Path(text).name)
         ]
-        return _Expansion(paths, folders=shown_folders)
+        return _Expansion(paths, folders=shown_folders, statuses=statuses)
     if paths == [storage.absolute(text)]:
-        return _Expansion(paths)
+        return _Expansion(paths, statuses=statuses)
     if (rows := rows_of_result(text, paths)) is not None:
-        return _Expansion(rows)
+        return _Expansion(rows, statuses=statuses)
     shown = [path for path in paths if not _is_hidden(storage.below(path, text))]
     readable = [path for path in shown if _kind_of(path)]
     if not readable:
         raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable_suffixes()}")
-    return _Expansion(readable, [path for path in shown if not _kind_of(path)])
+    return _Expansion(readable, [path for path in shown if not _kind_of(path)], statuses=statuses)
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -319,16 +325,17 @@ def _readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
 
-def _inspect(path: str, index: int, name: str) -> InputFile:
+def _inspect(path: str, index: int, name: str, listed: FileStatus | None = None) -> InputFile:
+    """Look at a file. `listed` is its status if a store's listing has just told it."""
     kind = _kind_of(path)
     if kind is None:
         raise SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}")
     try:
-        status = storage.file_status(path)
+        status = listed or storage.file_status(path)
         mark, size = fingerprint(status), status.size
-        if kind is FileKind.ARRAY and not _first_bytes(path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        if kind is FileKind.ARRAY and not _first_bytes(status).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)
-        extent = {FileKind.JSONL: size, FileKind.PARQUET: _parquet_rows(path) if kind is FileKind.PARQUET else None}.get(
+        extent = {FileKind.JSONL: size, FileKind.PARQUET: _parquet_rows(status) if kind is FileKind.PARQUET else None}.get(
             kind
         )
     except OSError as error:
@@ -357,20 +364,20 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _first_bytes(path: str) -> bytes:
-    with storage.open_read(path) as stream:
+def _first_bytes(status: FileStatus) -> bytes:
+    with storage.open_read(status.path, status.size, _START_BYTES) as stream:
         return stream.read(_START_BYTES)
 
 
-def _parquet_rows(path: str) -> int:
+def _parquet_rows(status: FileStatus) -> int:
     try:
-        return int(_metadata(path).num_rows)
+        return int(_metadata(status.path, status.size).num_rows)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
-        raise SourceError(f"{path} isn't a valid Parquet file: {error}") from error
+        raise SourceError(f"{status.path} isn't a valid Parquet file: {error}") from error
 
 
-def _metadata(path: str) -> pq.FileMetaData:
-    with storage.open_read(path) as stream:
+def _metadata(path: str, size: int) -> pq.FileMetaData:
+    with storage.open_read(path, size, _START_BYTES) as stream:
         return pq.read_metadata(stream)
 
 
@@ -380,7 +387,7 @@ def _pieces(gap: Range, size: int) -> Iterable[Range]:
 
 
 def _row_groups(file: InputFile, gap: Range) -> Iterable[Range]:
-    metadata = _metadata(file.path)
+    metadata = _metadata(file.path, file.size)
     start = 0
     for group in range(metadata.num_row_groups):
         end = start + metadata.row_group(group).num_rows

@@ -84,7 +84,7 @@ def _unchanged(table: pa.Table, before: FileStatus) -> pa.Table:
 
 def bytes_per_position(file: InputFile) -> float:
     """Approximate bytes on disk per position, measured at the start of the file: per element, or per decompressed byte."""
-    with open_read(file.path) as stream:
+    with open_read(file.path, file.size) as stream:
         if file.kind is FileKind.ARRAY:
             elements = itertools.islice(_cut_array(stream, _BLOCK_BYTES), _MEASURED_ELEMENTS)
             sizes = [len(element or b"") + 2 for element in elements]
@@ -101,7 +101,7 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
     """All rows of a JSON unit in order, also those in `unit.done`. Raises `SourceError` if the file can't be read."""
     file = unit.file
     try:
-        with open_read(file.path) as stream:
+        with open_read(file.path, file.size) as stream:
             if file.kind is FileKind.ARRAY:
                 yield from _array_elements(stream, max_record_bytes, file.extent)
             elif file.kind is FileKind.JSONL:
@@ -248,7 +248,7 @@ def _parquet_tables(unit: Unit) -> Iterator[pa.Table]:
     if unit.range is None:  # never from `cut`, since the extent of a Parquet file is known
         return
     start = unit.range.start
-    with open_read(unit.file.path) as stream, pq.ParquetFile(stream) as parquet:
+    with open_read(unit.file.path, unit.file.size) as stream, pq.ParquetFile(stream) as parquet:
         for batch in _batches(parquet, unit.range):
             starts = pa.array(range(start, start + batch.num_rows), pa.int64())
             ends = pa.array(range(start + 1, start + batch.num_rows + 1), pa.int64())

@@ -54,7 +54,14 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     _check_room(settings)
     reasoning = model.reasoning_by(settings.render)
     columns = resolve_run.columns_of(
-        schema, model, settings.prefix, drawn=True, mixed=row_shape.is_mixed, reasoning=reasoning, text=settings.text
+        schema,
+        model,
+        settings.prefix,
+        drawn=True,
+        mixed=row_shape.is_mixed,
+        reasoning=reasoning,
+        text=settings.text,
+        stored=settings.store is not None,
     )
     columns.check(())
     preparation = Preparation(model, settings.render, row_shape, columns)

@@ -11,6 +11,7 @@ import ray
 
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.score_rows import ROW_ID, conform, row_id
+from pipelines.prepare.identity import open_score_store
 from pipelines.prepare.policy_prompts import PromptPreparation, read_prompt_rows
 from pipelines.prepare.score_requests import with_shapes
 from pipelines.sampling import policies
@@ -41,7 +42,8 @@ class RowSampleStep(CandidateSampler):
         self._stack = ExitStack()  # never closed, but kept: Ray ends an actor's actors when it ends the actor
         engines = Engines(self._stack, settings, logging.getLogger(__name__).warning)
         self._source = engines.source(settings.policy, prompt_preparation.policy, writers)
-        pool = engines.judges(prompt_preparation.preparation.model, judges)
+        model = prompt_preparation.preparation.model
+        pool = engines.judges(model, judges, open_score_store(settings.store, model, settings.engine))
         super().__init__(prompt_preparation.preparation, CandidateBudget(settings.draw), settings.policy.policy_seed, pool)
         self._holder = ray.get_runtime_context().get_actor_id()
 

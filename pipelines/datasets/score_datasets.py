@@ -30,6 +30,7 @@ from pipelines.datasets.score_rows import ROW_ID, RowStep, conform, prepare_rows
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run
+from pipelines.prepare.identity import open_score_store
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.run_folder.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.runtime.engine_pool import engine_pool, ledger
@@ -62,7 +63,13 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     )
     reasoning = resolved.reasoning_by(settings.render)
     columns = resolve_run.columns_of(
-        schema, resolved, settings.prefix, mixed=row_shape.is_mixed, reasoning=reasoning, text=settings.text
+        schema,
+        resolved,
+        settings.prefix,
+        mixed=row_shape.is_mixed,
+        reasoning=reasoning,
+        text=settings.text,
+        stored=settings.store is not None,
     )
     columns.check(())
     preparation = Preparation(resolved, settings.render, row_shape, columns)
@@ -73,7 +80,12 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         functools.partial(prepare_rows, preparation=preparation), batch_size=settings.batch_rows, batch_format="pyarrow"
     ).map_batches(
         RowStep,
-        fn_constructor_args=(preparation, settings.engine, ledger(settings.pool)),
+        fn_constructor_args=(
+            preparation,
+            settings.engine,
+            ledger(settings.pool),
+            open_score_store(settings.store, resolved, settings.engine),
+        ),
         batch_size=settings.batch_rows,
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),

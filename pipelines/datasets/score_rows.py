@@ -12,6 +12,7 @@ from actors.settings.replica import EngineSettings
 from actors.workers.batch_actor import BatchActor
 from pipelines.corpus.readers import PREPARED
 from pipelines.prepare.score_requests import Preparation, prepared_rows, render_table, with_shapes
+from pipelines.score_store.open_store import OpenStore
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table
 
 ROW_ID = "_row"
@@ -65,9 +66,11 @@ def _plain(value: Any) -> Any:
 class RowStep:
     """Ray Data's actor class: scores blocks that `prepare_rows` prepared."""
 
-    def __init__(self, preparation: Preparation, engine: EngineSettings, ledger: Any) -> None:
+    def __init__(
+        self, preparation: Preparation, engine: EngineSettings, ledger: Any, store: OpenStore | None = None
+    ) -> None:
         self._columns = preparation.columns
-        self._actor = BatchActor(preparation.model, engine, ledger)
+        self._actor = BatchActor(preparation.model, engine, ledger, store)
         # Part of the id of each block's work. Ray restarts a dead actor under the same id and retries its block: that is the
         # same work. A dataset that is executed again has new actors, so its blocks are new work.
         self._holder = ray.get_runtime_context().get_actor_id()

@@ -99,7 +99,9 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         work=settings.work,
         prefix=settings.prefix,
         text=text,
+        store=settings.store,
         append=settings.append,
+        log=settings.log,
     )
 
 

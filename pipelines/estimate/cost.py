@@ -15,6 +15,7 @@ from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_th
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
 from pipelines.estimate.intervals import Estimate
+from pipelines.run_folder.columns import FROM_STORE
 from pipelines.run_folder.manifest import Manifest, differences, read_manifest
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
 
@@ -195,6 +196,11 @@ def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpe
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "its engines' working time wasn't recorded"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
+    if from_store := summary.get("flags", {}).get(FROM_STORE):
+        raise SettingsError(
+            f"--like {folder} doesn't tell how fast an engine was: {from_store:,} of its responses came from a store; give "
+            "--tokens-per-s"
+        )
     # A judge's writing is inside these seconds, so `written` is None below: reading alone stands for both.
     tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
     if not tokens or seconds <= 0:

@@ -28,6 +28,10 @@ class Item:
     missing: Mapping[str, str] = field(default_factory=dict)
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The model's named outputs for each response that has a reward."""
+    steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The reward of each step of such a response, if the model judges steps."""
+    prompt: str | None = None
+    """The hash of the prompt of its first response; None if that couldn't be read."""
     votes: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The rewards by each text of a judge, for each response that has a reward."""
 
@@ -55,12 +59,14 @@ class MeanCells:
     """The mean cells of each subset, of shape (..., cells), and how many graded items each has.
 
     `...` is nothing for the value, and the number of draws where items are resampled. `judged`: the model is a judge that
-    writes, for which some benchmarks have another convention than for a reward head.
+    writes, for which some benchmarks have another convention than for a reward head; `compared`: it was shown the responses
+    of an item together.
     """
 
     by_subset: Mapping[str, Array]
     counts: Mapping[str, int]
     judged: bool = False
+    compared: bool = False
 
     def pooled(self, subsets: Iterable[str]) -> Array:
         """The mean cells over the items of several subsets together. At least one of them must be there."""
@@ -81,7 +87,8 @@ class MeanCells:
 class Measure(NamedTuple):
     """A figure of a benchmark: a value for each draw, over `n` items, by `convention`.
 
-    `chance` is what a model without knowledge gets; None where there is no such number.
+    `chance` is what a model without knowledge gets; None where there is no such number. `is_share`: the value is a share
+    from 0 to 1, else a correlation from -1 to 1.
     """
 
     name: str
@@ -89,6 +96,7 @@ class Measure(NamedTuple):
     n: int
     convention: str
     chance: float | None = 0.5
+    is_share: bool = True
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,15 @@ class Benchmark:
     measures: Callable[[MeanCells], list[Measure]]
     expected: Mapping[str, int] = field(default_factory=dict)
     required: tuple[str, ...] = ()
+    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Items by subset of each file that its authors published, where there are several."""
+    prefix: str = ""
+    """Of Assay's columns where it scores the file itself: for rows that have a field of the same name as one of these."""
+
+    def split_of(self, items: Mapping[str, int]) -> str | None:
+        """The published split with as many items in each subset, `published` if there is only one; None if none has."""
+        splits = self.splits or ({"published": self.expected} if self.expected else {})
+        return next((name for name, counts in splits.items() if dict(counts) == dict(items)), None)
 
 
 def grade_each(

@@ -3,7 +3,8 @@
 e/
   scored/BENCHMARK/MODEL/    what `evaluate BENCHMARK=FILE --model MODEL` scored: scored corpora like any other
   results.json               every figure with its interval, counts, conventions and identities
-  table.md                   the same for people
+  table.md, table.tex        the same for people
+  peers/00000-*              of the first evaluation, the result files of the benchmark's own code, where it has a form
   items-00000.parquet        of the first evaluation, a line for each item: its grade, or why it has none
   disagreements.parquet      of several models on one benchmark, the items for which one has more credit than another
 """
@@ -14,6 +15,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +24,14 @@ from pipelines import storage
 from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.evaluation import intervals
-from pipelines.evaluation.benchmark import ALL, Benchmark, Measure
+from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.intervals import Interval
+from pipelines.evaluation.latex import latex
 from pipelines.evaluation.paired import EvaluatedModel, PairedComparison, compare_models, disagreement_writer
+from pipelines.evaluation.peer_files import Judge, peer_files
+from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.evaluation.votes import Votes, vote_rules
@@ -37,7 +42,8 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.storage import error_text
 from pipelines.storage.lease import lease
 
-RESULTS, TABLE, DISAGREEMENTS = "results.json", "table.md", "disagreements.parquet"
+RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
+DISAGREEMENTS = "disagreements.parquet"
 _BLOCK = 1 << 20
 
 
@@ -71,12 +77,19 @@ def evaluate_into(settings: EvaluateSettings, output: str, corpora: Callable[[],
 def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
     request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
     output_folder.start(output, request, EVALUATED)
+    peers = storage.folder(output).sub(PEERS)
+    peers.delete_all()
     with tempfile.TemporaryDirectory() as local:
-        results = _evaluate_all(settings, corpora(), Path(local))
+        scored = corpora()
+        results = _evaluate_all(settings, scored, Path(local))
         for file in sorted(Path(local).iterdir()):
             _put(output, file.name, file.read_bytes())
+    for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True)):
+        for name, content in _peer_files(corpus, evaluation, settings).items():
+            _put(peers.path, f"{output_folder.result_name(number)}-{name}", content)
     _put(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
     _put(output, TABLE, results.markdown().encode())
+    _put(output, TEX, latex(results.evaluations).encode())
     output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
     return results
 
@@ -97,7 +110,7 @@ def _paired(
     for number, (evaluation, path) in enumerate(zip(evaluations, items, strict=True), start=1):
         several = uses[evaluation.benchmark, evaluation.model] > 1  # two runs of a model, in two precisions for example
         name = f"{evaluation.model} (no. {number})" if several else evaluation.model
-        model = EvaluatedModel(name, path, evaluation.identity.get("judge") is not None)
+        model = EvaluatedModel(name, path, evaluation.identity.get("judge") is not None, evaluation.compared)
         by_benchmark.setdefault(evaluation.benchmark, []).append(model)
     compared = {name: models for name, models in by_benchmark.items() if len(models) > 1}
     if not compared:
@@ -108,6 +121,11 @@ def _paired(
             for name, models in compared.items()
             for comparison in compare_models(benchmarks()[name], models, seed, writer)
         ]
+
+
+def _peer_files(scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings) -> Mapping[str, bytes]:
+    corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
+    return peer_files(benchmarks()[evaluation.benchmark], corpus, Judge(evaluation.model, _is_judge(corpus.manifest)))
 
 
 def _put(folder: str, name: str, content: bytes) -> None:
@@ -127,19 +145,29 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
     grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)
-    return Evaluation(
+    evaluation = Evaluation(
         benchmark.name,
         benchmark.title,
         benchmark.source,
         str(manifest.identity["model"]),
         manifest.identity,
         manifest.made_with,
-        [_data_file(file) for file in manifest.files],
-        _figures(benchmark, grades, _is_judge(manifest), settings.seed),
+        [_data_file(benchmark, file) for file in manifest.files],
+        _figures(benchmark, grades, manifest, settings.seed),
         _subset_counts(benchmark, grades),
         (manifest.summary or {}).get("work", {}),
-        grades.margins.report(),
-        votes.report() if votes is not None else None,
+        benchmark.split_of(grades.items),
+        margins=grades.margins.report(),
+        votes=votes.report() if votes is not None else None,
+        compared=manifest.columns.within_row,
+    )
+    return evaluation if evaluation.is_made_up else replace(evaluation, published=_beside_published(evaluation))
+
+
+def _beside_published(evaluation: Evaluation) -> list[PublishedComparison]:
+    values = {figure.name: figure.value for figure in evaluation.figures}
+    return compare_published(
+        OurFigures(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)
     )
 
 
@@ -180,20 +208,34 @@ def _is_judge(manifest: Manifest) -> bool:
     return manifest.identity.get("judge") is not None
 
 
-def _figures(benchmark: Benchmark, grades: Grades, judged: bool, seed: int) -> list[Figure]:
-    cells = grades.cells
+def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int) -> list[Figure]:
+    cells, judged = grades.cells, _is_judge(manifest)
     if not cells:
         return []
-    measures = benchmark.measures(intervals.mean_cells(cells, judged))
-    bounds = intervals.intervals(cells, judged, benchmark.measures, seed)
-    return [_figure(measure, bounds[measure.name]) for measure in measures]
+
+    def measures_of(means: MeanCells) -> list[Measure]:
+        return benchmark.measures(replace(means, compared=manifest.columns.within_row))
+
+    bounds = intervals.intervals(cells, judged, measures_of, seed)
+    return [_figure(measure, bounds[measure.name]) for measure in measures_of(intervals.mean_cells(cells, judged))]
 
 
 def _figure(measure: Measure, bounds: Interval) -> Figure:
     numbers = (float(measure.value), bounds.low, bounds.high)
     value, low, high = (None if math.isnan(number) else number for number in numbers)
     near = intervals.near_chance(low, high, measure.chance)
-    return Figure(measure.name, value, low, high, measure.n, measure.convention, near, bounds.method)
+    return Figure(
+        measure.name,
+        value,
+        low,
+        high,
+        measure.n,
+        measure.convention,
+        near,
+        measure.chance,
+        measure.is_share,
+        bounds.method,
+    )
 
 
 def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetCounts]:
@@ -209,9 +251,10 @@ def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetC
     }
 
 
-def _data_file(file: InputFile) -> dict[str, Any]:
+def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
     """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
-    return {"name": file.name, "size": file.size, "sha256": _sha256(file)}
+    sha256 = _sha256(file)
+    return {"name": file.name, "size": file.size, "sha256": sha256, "published": known_file(benchmark.name, sha256)}
 
 
 def _sha256(file: InputFile) -> str | None:

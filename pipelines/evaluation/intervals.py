@@ -12,6 +12,7 @@ central limit theorem gives, as a thousand resamplings of a million items would 
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +105,9 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
     )
     probes = {subset: basis[:, at] for at, subset in enumerate(subsets)}
     weights = {}
-    for measure, probe in zip(measures(means), measures(MeanCells(probes, means.counts, means.judged)), strict=True):
+    with np.errstate(all="ignore"):  # of a measure that isn't such a sum, a probe may be 0 / 0
+        probed = measures(replace(means, by_subset=probes))
+    for measure, probe in zip(measures(means), probed, strict=True):
         slopes = (probe.value[1:] - probe.value[0]).reshape(len(subsets), width)
         by_subset = dict(zip(subsets, slopes, strict=True))
         total = probe.value[0] + sum(np.nansum(weight * means.by_subset[subset]) for subset, weight in by_subset.items())
@@ -120,20 +123,27 @@ def _interval(
     bootstrap = f"bootstrap of {DRAWS} draws, seed {seed}"
     if math.isnan(value) or weights is None:
         return Interval(*percentiles(draws), bootstrap)
-    influences = [_influence(cells[subset], weight) for subset, weight in weights.items() if np.abs(weight).max() > _CLOSE]
-    if _is_share(influences):
+    least = 0.0 if measure.is_share else -1.0
+    influences = [
+        _influence(cells[subset], weight, least) for subset, weight in weights.items() if np.abs(weight).max() > _CLOSE
+    ]
+    if measure.is_share and _is_share(influences):
         return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
     if any(influence.is_constant for influence in influences):
         return Interval(*_combined(value, influences), "Wilson bounds of the subsets, combined (MOVER)")
     return Interval(*percentiles(draws), bootstrap)
 
 
-def _influence(values: Array, weights: Array) -> _Influence:
-    """What each item of a subset adds, times the number of items; cells that an item lacks count as the subset's mean."""
-    with np.errstate(invalid="ignore"):
-        means = _nan_means(values, np.ones((1, len(values))))[0]
+def _influence(values: Array, weights: Array, least: float) -> _Influence:
+    """What each item of a subset adds, times the number of items; cells that an item lacks count as the subset's mean.
+
+    Items that lack all of the measure's cells are none of its. `least`: of a cell, 0 of a credit, -1 of a correlation.
+    """
+    used = np.abs(weights) > _CLOSE
+    values, weights = values[~np.isnan(values[:, used]).all(1)][:, used], weights[used]
+    means = _nan_means(values, np.ones((1, len(values))))[0]
     filled = np.nan_to_num(np.where(np.isnan(values), means, values))
-    lowest = np.where((filled < 0).any(0), -1.0, 0.0)  # cells are credits from 0 to 1, or margins from -1 to 1
+    lowest = np.where((filled < 0).any(0), -1.0, least)  # RewardBench 2 has a margin from -1 to 1 among credits
     ends = np.stack([weights * lowest, weights])
     return _Influence(filled @ weights, float(ends.min(0).sum()), float(ends.max(0).sum()))
 

@@ -31,11 +31,12 @@ _SCHEMA = pa.schema(
 
 
 class EvaluatedModel(NamedTuple):
-    """A model's name, which no other one has, its items as `items.parquet` has them, and whether it is a judge."""
+    """A model's name, which no other one has, its items as `items.parquet` has them, and what kind of judge it is."""
 
     name: str
     items: Path
     judged: bool
+    compared: bool
 
 
 class Split(NamedTuple):
@@ -116,9 +117,9 @@ def _compare(
     sides = [_figures(benchmark, mean_cells(cells, False), model, at) for at, model in enumerate((first, second))]
     spreads = [_figures(benchmark, draws, model, at) for at, model in enumerate((first, second))]
     differences = tuple(
-        _difference(ours, float(ours.value - theirs.value), our_draws.value - their_draws.value)
-        for ours, theirs, our_draws, their_draws in zip(*sides, *spreads, strict=True)
-        if np.isfinite(ours.value - theirs.value)
+        _difference(ours, float(ours.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
+        for name, ours in sides[0].items()
+        if name in sides[1] and np.isfinite(ours.value - sides[1][name].value)
     )
     return PairedComparison(
         benchmark.name,
@@ -126,7 +127,7 @@ def _compare(
         second.name,
         sum(map(len, cells.values())),
         differences,
-        _splits(benchmark, of_first, of_second, first.judged),
+        _splits(benchmark, of_first, of_second),
         f"differences: paired bootstrap of {DRAWS} draws within subsets, seed {seed}, or Wilson's bound where no item "
         "differs; p: exact McNemar (sign test), not corrected for the number of comparisons",
     )
@@ -150,11 +151,12 @@ def _common_cells(
     return dict(zip(map(str, subsets), np.split(values, starts[1:]), strict=True))
 
 
-def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, place: int) -> list[Measure]:
+def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, place: int) -> dict[str, Measure]:
     """The figures of the first model (`place` 0) or of the second, of cells that stand side by side."""
     width = len(benchmark.cells)
     by_subset = {subset: cells[..., place * width : (place + 1) * width] for subset, cells in means.by_subset.items()}
-    return benchmark.measures(MeanCells(by_subset, means.counts, model.judged))
+    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared))
+    return {figure.name: figure for figure in figures}
 
 
 def _difference(measure: Measure, value: float, draws: Array) -> Difference:
@@ -164,12 +166,12 @@ def _difference(measure: Measure, value: float, draws: Array) -> Difference:
     return Difference(measure.name, value, low - least, high + least)
 
 
-def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], judged: bool) -> dict[str, Array]:
-    """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1.
+def item_credits(benchmark: Benchmark, cells: Mapping[str, Array]) -> dict[str, Array]:
+    """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1; NaN without these cells.
 
     Subsets that the headline doesn't count are graded by their first cell.
     """
-    means = mean_cells(cells, judged)
+    means = mean_cells(cells, judged=False)
     headline = benchmark.measures(means)[0].name
     weights = measure_weights(means, benchmark.measures).get(headline, {})
     return {subset: _credit(values, weights.get(subset)) for subset, values in cells.items()}
@@ -177,16 +179,17 @@ def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], judged: bool)
 
 def _credit(values: Array, weights: Array | None) -> Array:
     if weights is None or np.abs(weights).sum() == 0:
-        return np.nan_to_num(values[:, 0])
-    return np.asarray(np.nan_to_num(values) @ (weights / np.abs(weights).sum()))
+        return values[:, 0]
+    used = np.abs(weights) > 0
+    credit = np.nan_to_num(values[:, used]) @ (weights[used] / np.abs(weights).sum())
+    return np.where(np.isnan(values[:, used]).all(1), np.nan, credit)
 
 
-def _splits(
-    benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array], judged: bool
-) -> tuple[Split, ...]:
-    ours, theirs = item_credits(benchmark, first, judged), item_credits(benchmark, second, judged)
-    ahead = {subset: np.sign(np.round(ours[subset] - theirs[subset], 9)) for subset in ours}
-    by_subset = [_split(subset, leads) for subset, leads in ahead.items()]
+def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[Split, ...]:
+    ours, theirs = item_credits(benchmark, first), item_credits(benchmark, second)
+    leads = {subset: np.sign(np.round(ours[subset] - theirs[subset], 9)) for subset in ours}
+    ahead = {subset: signs[~np.isnan(signs)] for subset, signs in leads.items()}
+    by_subset = [_split(subset, signs) for subset, signs in ahead.items() if len(signs)]
     everything = _split(EVERY_SUBSET, np.concatenate(list(ahead.values())))
     return (everything, *(by_subset if len(by_subset) > 1 else []))
 
@@ -227,6 +230,7 @@ def _credits_table(benchmark: Benchmark, model: EvaluatedModel) -> pa.Table:
     values = np.stack([table.column(cell).to_numpy(zero_copy_only=False) for cell in benchmark.cells], axis=1).astype(float)
     names, starts = np.unique(subsets, return_index=True)
     cells = dict(zip(map(str, names), np.split(values, starts[1:]), strict=True)) if len(names) else {}
-    credit = item_credits(benchmark, cells, model.judged) if cells else {}
+    credit = item_credits(benchmark, cells) if cells else {}
     credits_in_order = np.concatenate([credit[name] for name in cells]) if cells else np.zeros(0)
-    return table.select(["row", "subset"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
+    table = table.select(["row", "subset"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
+    return table.filter(pa.array(~np.isnan(credits_in_order)))

@@ -6,6 +6,7 @@ from typing import Any, overload
 
 from pipelines.evaluation.margins import MarginReport
 from pipelines.evaluation.paired import PairedComparison
+from pipelines.evaluation.published.figures import PublishedComparison
 from pipelines.evaluation.sections import Section, margin_section, paired_section, vote_section
 from pipelines.evaluation.votes import VoteReport
 
@@ -18,8 +19,9 @@ MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out
 class Figure:
     """A measure of one model on one benchmark.
 
-    `value` and the interval `low` to `high` (95 %) are shares from 0 to 1, or a correlation; null without graded items.
-    `near_chance`: the interval includes what guessing gets. `method` is how the interval was made.
+    `value` and the interval `low` to `high` (95 %) are shares from 0 to 1, or a correlation unless `is_share`; null without
+    graded items. `chance` is what guessing gets, null where it isn't known; `near_chance`: the interval includes it.
+    `method` is how the interval was made.
     """
 
     name: str
@@ -29,7 +31,22 @@ class Figure:
     n: int
     convention: str
     near_chance: bool
-    method: str
+    chance: float | None = None
+    is_share: bool = True
+    method: str = ""
+
+    def shown(self, value: float | None, digits: int = 2) -> str:
+        """A value of this figure for people: a share in percent, a correlation as it is; never -0."""
+        if value is None:
+            return ""
+        if self.is_share:
+            return f"{round(100 * value, digits) + 0.0:.{digits}f}%"
+        return f"{round(value, digits + 1) + 0.0:.{digits + 1}f}"
+
+    @property
+    def interval(self) -> str:
+        """The interval for people; empty if there is none."""
+        return "" if self.low is None else f"{self.shown(self.low, 1)} to {self.shown(self.high, 1)}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +62,10 @@ class SubsetCounts:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model on one benchmark: the headline first among `figures`. `files` has name, rows and SHA-256 of the data."""
+    """One model on one benchmark: the headline first among `figures`.
+
+    `files` has name, size and SHA-256 of the data, and the name of the published file that it is, if it is known.
+    """
 
     benchmark: str
     title: str
@@ -57,10 +77,15 @@ class Evaluation:
     figures: Sequence[Figure]
     subsets: Mapping[str, SubsetCounts]
     work: Mapping[str, Any]
+    split: str | None = None
+    """The published split that these items are by their numbers; None if they are none."""
+    published: Sequence[PublishedComparison] = ()
     margins: MarginReport | None = None
     """Accuracy by the difference of rewards; None without items of right and wrong responses."""
     votes: VoteReport | None = None
     """What a judge's votes say of it; None of a reward head."""
+    compared: bool = False
+    """Whether rewards only compare the responses of a row, and not those of different rows."""
 
     @property
     def coverage(self) -> float:
@@ -73,6 +98,14 @@ class Evaluation:
         """The share of graded items with equal rewards where the grade compares them."""
         graded = sum(counts.graded for counts in self.subsets.values())
         return sum(counts.tied for counts in self.subsets.values()) / graded if graded else 0.0
+
+    @property
+    def conventions(self) -> dict[str, list[str]]:
+        """The names of the figures by the convention that they follow."""
+        by_convention: dict[str, list[str]] = {}
+        for figure in self.figures:
+            by_convention.setdefault(figure.convention, []).append(figure.name)
+        return by_convention
 
     @property
     def is_made_up(self) -> bool:
@@ -137,11 +170,12 @@ def _section(evaluation: Evaluation) -> str:
         f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}. {evaluation.source}.",
         "",
         *([MADE_UP, ""] if evaluation.is_made_up else []),
-        "| measure | value | 95 % interval | items | convention |",
-        "|---|---|---|---|---|",
+        "| measure | value | 95 % interval | chance | items | convention |",
+        "|---|---|---|---|---|---|",
         *(_line(figure) for figure in evaluation.figures),
         "",
     ]
+    lines += [line for comparison in evaluation.published for line in (*comparison.lines(), "")]
     if reasons := {subset: counts.reasons for subset, counts in evaluation.subsets.items() if counts.reasons}:
         lines += ["Items without a grade:", ""]
         lines += [f"- {subset}: {count:,} {reason}" for subset, by in reasons.items() for reason, count in by.items()]
@@ -150,7 +184,6 @@ def _section(evaluation: Evaluation) -> str:
 
 
 def _line(figure: Figure) -> str:
-    interval = "" if figure.low is None or figure.high is None else f"{figure.low:.2%} to {figure.high:.2%}"
-    near = ", near chance" if figure.near_chance else ""
-    value = "" if figure.value is None else f"{figure.value:.2%}{near}"
-    return f"| {figure.name} | {value} | {interval} | {figure.n:,} | {figure.convention} |"
+    value = figure.shown(figure.value) + (", near chance" if figure.near_chance else "")
+    chance = figure.shown(figure.chance, 0 if figure.is_share else 1)
+    return f"| {figure.name} | {value} | {figure.interval} | {chance} | {figure.n:,} | {figure.convention} |"

@@ -119,12 +119,15 @@ class Votes:
             self._items[name] += 1
 
     def _first_is_right(self, item: Item) -> bool | None:
-        """Whether the benchmark calls an item right if its first response is ahead; None if it doesn't grade it alone."""
+        """Whether the benchmark gives an item more credit if its first response is ahead; None if it doesn't matter."""
         first, second = item.rewards
-        graded = next(self._benchmark.grade([replace(item, rewards={first: 1.0, second: 0.0})]), None)
-        if graded is None or graded.cells is None or math.isnan(graded.cells[0]):
-            return None
-        return graded.cells[0] > 0.5
+        ahead, behind = self._credit(item, {first: 1.0, second: 0.0}), self._credit(item, {first: 0.0, second: 1.0})
+        return None if ahead == behind or math.isnan(ahead + behind) else ahead > behind
+
+    def _credit(self, item: Item, rewards: Mapping[str, float]) -> float:
+        """The first cell of an item with other rewards; NaN if the benchmark doesn't grade it alone."""
+        graded = next(iter(self._benchmark.grade([replace(item, rewards=rewards)])), None)
+        return math.nan if graded is None or graded.cells is None else graded.cells[0]
 
     def report(self) -> VoteReport | None:
         """What the votes come to; None without an item all of whose votes could be read."""

@@ -1,4 +1,4 @@
-"""The identity of a run: every setting and model file that decides its numbers."""
+"""The identity of a run, and of the scores in a store: every setting and model file that decides the numbers."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,9 +8,11 @@ from actors.contracts.judge import Judge
 from actors.engine import engine_arguments
 from actors.records import Reasoning
 from actors.reward_model import RewardModel
+from actors.settings.replica import EngineSettings
 from pipelines.formats import PROMPT_READER, PROMPT_SHAPES, ROW_READER, SHAPES
 from pipelines.prepare.resolve_run import ResolvedRun
-from pipelines.run_folder.manifest import Manifest, provenance
+from pipelines.run_folder.manifest import Manifest, provenance, versions
+from pipelines.score_store.open_store import OpenStore, open_store
 from pipelines.settings.run_settings import JudgingSettings
 
 
@@ -24,18 +26,8 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
     identity = {
         "model": model.model,
         "revision": model.revision,
-        "weights": model.fingerprint,
-        "family": model.family_name,
-        "template": model.template_hash,
-        "tokenizer": model.tokenizer_hash,
-        "config": model.config_hash,
-        "dtype": model.dtype,
-        "max_model_len": model.max_model_len,
-        "reward_weights": dict(model.weights),
-        "read": model.read.model_dump(mode="json", exclude_defaults=True),
-        **_judge(model),
-        "engine": settings.engine.engine,
-        **engine_arguments.arguments_identity(settings.engine),
+        **_numbers_of(model, settings.engine),
+        **({"adapter": model.adapter} if model.adapter else {}),
         "shape": rows.name,
         **({"shapes": sorted(PROMPT_SHAPES if rows.unanswered else SHAPES)} if rows.is_mixed else {}),
         "own_columns": rows.own_columns and rows.own_columns.recorded(),
@@ -52,9 +44,48 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
     return Manifest(identity, plan.files, plan.preparation.columns, provenance(settings))
 
 
+def scoring_identity(model: RewardModel, engine: EngineSettings) -> dict[str, Any]:
+    """All that decides the scores of a rendered request, wherever the model lies and whatever the corpus: for a store.
+
+    With the versions of Assay and vLLM, as what a new version mends must not come back from a store.
+    """
+    return {
+        **_numbers_of(model, engine),
+        "task": model.task.value,  # of the engine, which `--turns all` changes
+        "one_pass": model.one_pass,
+        **{name: version for name, version in versions().items() if name != "ray"},
+    }
+
+
+def open_score_store(
+    path: str | None, model: RewardModel, engine: EngineSettings, output: str | None = None
+) -> OpenStore | None:
+    """The store of `--store`, opened for a model; None without. Raises as `open_store`."""
+    if path is None:
+        return None
+    return open_store(path, scoring_identity(model, engine), compares=model.family.compares, apart_from=output)
+
+
+def _numbers_of(model: RewardModel, engine: EngineSettings) -> dict[str, Any]:
+    """What decides the numbers of a model on its engine. An adapter's weights are in the fingerprint."""
+    return {
+        "weights": model.fingerprint,
+        "family": model.family_name,
+        "template": model.template_hash,
+        "tokenizer": model.tokenizer_hash,
+        "config": model.config_hash,
+        "dtype": model.dtype,
+        "max_model_len": model.max_model_len,
+        "reward_weights": dict(model.weights),
+        "read": model.read.model_dump(mode="json", exclude_defaults=True),
+        **_judge(model),
+        "engine": engine.engine,
+        **engine_arguments.arguments_identity(engine),
+    }
+
+
 def _judge(model: RewardModel) -> dict[str, Any]:
-    """How a judge is prompted and its text read, and its adapter; empty for a reward head."""
+    """How a judge is prompted and its text read; empty for a reward head."""
     if model.task.pools or not isinstance(model.family, Judge):
         return {}
-    adapter = {"adapter": model.adapter} if model.adapter else {}
-    return {"judge": model.family.recorded(model.answer_tokens), **adapter}
+    return {"judge": model.family.recorded(model.answer_tokens)}

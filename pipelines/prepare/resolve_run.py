@@ -31,7 +31,7 @@ from pipelines.formats import (
     parse,
 )
 from pipelines.prepare.score_requests import Preparation
-from pipelines.run_folder.columns import REASONED, Columns, carried_columns
+from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.storage import open_read
@@ -93,6 +93,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
         mixed=row_shape.is_mixed,
         reasoning=reasoning,
         text=_keeps_text(settings),
+        stored=settings.store is not None,
     )
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
@@ -124,11 +125,12 @@ def columns_of(
     mixed: bool = False,
     reasoning: Reasoning | None = None,
     text: bool = True,
+    stored: bool = False,
 ) -> Columns:
     """The columns of a run.
 
     `drawn`: a policy generates the responses; `mixed`: each row has a shape of its own; `reasoning`: how reasoning is
-    treated; `text`: parts hold responses' texts.
+    treated; `text`: parts hold responses' texts; `stored`: there is a score store.
     """
     family = model.family
     is_judge = isinstance(family, Judge)
@@ -144,7 +146,10 @@ def columns_of(
         text=text,
         mixed=mixed,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
-        flags=(REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else (),
+        flags=(
+            *((REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else ()),
+            *((FROM_STORE,) if stored else ()),
+        ),
     )
 
 
@@ -285,7 +290,7 @@ def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
 
 
 def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
-    with open_read(file.path) as stream, pq.ParquetFile(stream) as parquet:
+    with open_read(file.path, file.size) as stream, pq.ParquetFile(stream) as parquet:
         groups = (group for group in range(parquet.num_row_groups) if parquet.metadata.row_group(group).num_rows)
         if (first := next(groups, None)) is None:
             return []

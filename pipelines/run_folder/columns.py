@@ -24,6 +24,8 @@ VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
 SUSPECT = "suspect"
 REASONED = "reasoned"
 """Whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning."""
+FROM_STORE = "from_store"
+"""Whether the score of a response was taken from a store, or is that of an equal request; only in runs with `--store`."""
 TEXT = "response_text"
 """The text of a response as it was judged: without reasoning that was stripped; null where it couldn't be read."""
 CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "candidate_tokens"
@@ -168,12 +170,14 @@ class Columns:
             [score.truncated for score in scores],
             *(_judge_columns(scores) if self.votes else []),
             *([[list(map(_trace_entry, score.trace)) for score in scores]] if self.trace else []),
-            *([[score.reasoned for score in scores]] if REASONED in self.flags else []),
+            *([getattr(score, _SCORE_FLAGS[name]) for score in scores] for name in self.flags),
         ]
         ours = [pa.array(column, field.type) for column, field in zip(values, self._of_response, strict=True)]
         return pa.table([*repeated.columns, *ours], self.schema)
 
 
+_SCORE_FLAGS = {REASONED: "reasoned", FROM_STORE: "from_store"}
+"""The flags that say something of a score, each with its attribute."""
 _DRAWN = [(CANDIDATE, pa.string()), (FINISH_REASON, pa.string()), (CANDIDATE_TOKENS, pa.int32())]
 _LINEAGE = [(PARENT, pa.string()), (FEEDBACK, pa.string())]
 
@@ -274,7 +278,7 @@ def _fits_into(kind: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _parquet_columns(file: InputFile) -> pa.Schema:
-    with open_read(file.path) as stream:
+    with open_read(file.path, file.size) as stream:
         schema = pq.read_schema(stream).remove_metadata()
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")

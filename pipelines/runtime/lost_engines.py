@@ -30,7 +30,7 @@ class EngineWatch(ExecutionCallback):
     """Called by Ray Data at every step of a dataset's execution; an exception ends the execution."""
 
     def __init__(self, ledgers: Sequence[Any], gpus: int, notify: Callable[[str], None]) -> None:
-        """`notify` is called with what the first engines wait for and do, each step once, and with restarts.
+        """`notify` is called with what the first engines wait for and do, each step once, with restarts and warnings.
 
         `gpus` is how many an engine takes.
         """
@@ -39,6 +39,7 @@ class EngineWatch(ExecutionCallback):
         self._notify = notify
         self._reported_steps: set[str] = set()
         self._reported_restarts = 0
+        self._reported_warnings: set[str] = set()
         self._are_ready = not ledgers  # there is none where endpoints generate and judge
         self._reported_at = 0.0
         self._began_at = self._checked_at = self._complete_at = time.monotonic()
@@ -61,17 +62,17 @@ class EngineWatch(ExecutionCallback):
 
     def after_execution_succeeds(self, executor: Any) -> None:
         """Report what happened since the last report."""
-        self._report_restarts()
+        self._report_events()
 
     def after_execution_fails(self, executor: Any, error: Exception) -> None:
         """Report what happened since the last report, unless the ledgers are gone as well."""
         with contextlib.suppress(ray.exceptions.RayError):
-            self._report_restarts()
+            self._report_events()
 
     def _report(self, now: float) -> None:
         if not self._are_ready:
             self._report_start(now)
-        self._report_restarts()
+        self._report_events()
 
     def _report_start(self, now: float) -> None:
         for step, node in itertools.chain.from_iterable(ray.get([ledger.loading.remote() for ledger in self._ledgers])):
@@ -101,6 +102,13 @@ class EngineWatch(ExecutionCallback):
             f"waiting for Ray to start the first engine, which takes {needed}; free are {free.get('GPU', 0):g} GPUs and "
             f"{free.get('CPU', 0):g} CPUs of the cluster"
         )
+
+    def _report_events(self) -> None:
+        self._report_restarts()
+        for text in itertools.chain.from_iterable(ray.get([ledger.warnings.remote() for ledger in self._ledgers])):
+            if text not in self._reported_warnings:
+                self._reported_warnings.add(text)
+                self._notify(text)
 
     def _report_restarts(self) -> None:
         ledger_restarts = ray.get([ledger.restarts.remote() for ledger in self._ledgers])

@@ -104,6 +104,7 @@ class _Speed(NamedTuple):
 
     seconds: float
     bytes: float
+    rows: float
     responses: float
     tokens: float
 
@@ -113,6 +114,7 @@ class _Sample(NamedTuple):
 
     at: float
     bytes: float
+    rows: float
     responses: float
     tokens: float
 
@@ -142,19 +144,21 @@ class Meter:
         self._is_estimate = any(file.extent is None for file in files)
         self._first = self._share_of((part.file, part.range.start, part.range.end) for part in done)
         self._bytes = self._first
+        self.rows = 0
         self.responses = 0
         self.tokens = 0
         self.reasons: Counter[str] = Counter()
-        self._start = _Sample(now, self._bytes, 0, 0)
+        self._start = _Sample(now, self._bytes, 0, 0, 0)
         self._samples: list[_Sample] = []
 
     def add(self, part: Mapping[str, Any], now: float) -> None:
         """Add a part that was committed at `now`."""
         self._bytes += self._share_of([(part["file"], part["start"], part["end"])])
+        self.rows += part["rows"]
         self.responses += part["scored"] + part["rejected"] + part["failed"]
         self.tokens += part["tokens"]
         self.reasons.update(json.loads(part["reasons"]))
-        self._samples.append(_Sample(now, self._bytes, self.responses, self.tokens))
+        self._samples.append(self._now_done(now))
         if len(self._samples) > _MAX_SAMPLES:
             del self._samples[1::2]
 
@@ -174,9 +178,8 @@ class Meter:
 
     def line(self, now: float, over: bool = False) -> str:
         """All figures in one line. With `over`, the mean speed of the whole session, and its duration instead of an ETA."""
-        now_done = _Sample(now, self._bytes, self.responses, self.tokens)
         recent = None if over else self._recent_speed(now)
-        speed = recent or now_done.speed_since(self._start)
+        speed = recent or self._now_done(now).speed_since(self._start)
         pieces = [
             _percent(self.share()),
             f"{self.responses:,} responses",
@@ -187,6 +190,23 @@ class Meter:
         if self.reasons:
             pieces.append(", ".join(f"{count} {reason}" for reason, count in self.reasons.most_common(3)))
         return "  ".join(pieces)
+
+    def figures(self, now: float) -> dict[str, float]:
+        """The figures for a log: the share done, counts of this session, and amounts per second, of late where known."""
+        speed = self._recent_speed(now) or self._now_done(now).speed_since(self._start)
+        return {
+            "done_share": self.share(),
+            "rows": self.rows,
+            "responses": self.responses,
+            "tokens": self.tokens,
+            "without_reward": self.reasons.total(),
+            "rows_per_s": speed.rows,
+            "responses_per_s": speed.responses,
+            "tokens_per_s": speed.tokens,
+        }
+
+    def _now_done(self, now: float) -> _Sample:
+        return _Sample(now, self._bytes, self.rows, self.responses, self.tokens)
 
     def _recent_speed(self, now: float) -> _Speed | None:
         """The recent speed; None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""

@@ -19,6 +19,7 @@ from pipelines.prepare.resolve_run import SAY_REASONING
 from pipelines.runtime.engine_pool import ledger
 from pipelines.sampling.engine_actors import Pool, pool
 from pipelines.sampling.generate import FromEndpoint, FromPool, served_by
+from pipelines.score_store.open_store import OpenStore
 from pipelines.settings.run_settings import (
     DatasetSampleSettings,
     DrawSettings,
@@ -130,14 +131,14 @@ class Engines:
             return FromEndpoint(settings, at_a_time, engine.request_timeout_s or 600.0, patience_s)
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 
-    def judges(self, model: RewardModel, replicas: int) -> Pool:
-        """The judge's pool."""
-        return self._pool(BatchActor, model, self.settings.engine, replicas)
+    def judges(self, model: RewardModel, replicas: int, store: OpenStore | None) -> Pool:
+        """The judge's pool, with a store of scores if there is one."""
+        return self._pool(BatchActor, model, self.settings.engine, replicas, store)
 
-    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int) -> Pool:
+    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, *more: Any) -> Pool:
         wait_for_room(engine, model, self.note)
         self.ledgers.append(ledger(pool_of(self.settings)))
-        arguments = (model, engine, self.ledgers[-1])
+        arguments = (model, engine, self.ledgers[-1], *more)
         return self.stack.enter_context(pool(kind, arguments, size=replicas, options=actor_options(engine)))
 
 

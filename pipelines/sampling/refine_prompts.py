@@ -29,6 +29,7 @@ from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.runtime.progress import Progress, Silent
+from pipelines.runtime.run_logging import check_loggers
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.generate import CandidateSource
@@ -90,6 +91,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
         raise SettingsError("--policy is missing; `refine` edits drafts that it generates, not responses that the rows hold")
     tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
     policies.check(settings, max(tree))
+    check_loggers(settings.log, settings.output)
     work = _Refining(settings, tree, *_prompts(settings), _writers(settings))
     plan = resolve_run.resolve(settings, unanswered=True)
     plan = replace(plan, preparation=replace(plan.preparation, columns=replace(plan.preparation.columns, refined=True)))
@@ -183,7 +185,7 @@ class _Refining:
                 CandidateBudget(DrawSettings()),  # not used: the tree says how many texts a prompt gets
                 self.settings.policy.policy_seed,
                 drafter,
-                engines.judges(run.preparation.model, judges),
+                engines.judges(run.preparation.model, judges, run.store),
             )
             step = RefineStepSettings(
                 sampling,

@@ -36,6 +36,7 @@ from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FIRST_PASS
 from pipelines.run_folder.parts import Parts
 from pipelines.runtime.progress import PassedOn, Progress, Silent
+from pipelines.runtime.run_logging import check_loggers
 from pipelines.runtime.session import ray_session
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
@@ -93,6 +94,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     jobs = [*jobs_of_run(settings), *jobs]
     counting = UsageCounter(progress or Silent())
     check(settings)
+    check_loggers(settings.log, settings.output)
     policy = policies.policy_of(settings.policy)
     plan = resolve_run.resolve(settings, unanswered=True)
     policies.check_judge(plan.preparation.model, settings.draw)
@@ -182,7 +184,7 @@ class _Sampling:
                 if first
                 else engines.source(settings.policy, self.preparation.policy, writers)
             )
-            judge = engines.judges(run.preparation.model, judges)
+            judge = engines.judges(run.preparation.model, judges, run.store)
             yield Flow(self._dataset(run, units, source, judge), engines.ledgers)
 
     @contextmanager

@@ -23,6 +23,7 @@ from pipelines.formats import CANDIDATE
 from pipelines.prepare.policy_prompts import PromptRow, read_prompt_rows
 from pipelines.prepare.score_requests import Preparation, judged_text, renderer
 from pipelines.run_folder.parts import Counts, Part
+from pipelines.runtime.run_metrics import RunMetrics
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
 from pipelines.sampling.generate import CandidateRequest, CandidateSource, FirstPassCandidates, batches, calls_prefix
@@ -165,8 +166,9 @@ class CandidateSampler:
             row.candidates += candidates
             row.scores += [candidate.drawn.unjudged or next(scores) for candidate in candidates]
             added += row.scores[-len(candidates) :] if candidates else []  # [-0:] would be all of them
-        cached = sum(score.cached_tokens or 0 for score in added)
-        return Usage(judge=sum(score.prompt_tokens or 0 for score in added), judge_cached=cached)
+        judged = [score for score in added if not score.from_store]
+        cached = sum(score.cached_tokens or 0 for score in judged)
+        return Usage(judge=sum(score.prompt_tokens or 0 for score in judged), judge_cached=cached)
 
     async def _scores(self, work: str, requests: Sequence[ScoreRequest]) -> Any:
         """An iterator over the requests' scores, a tuple for each."""
@@ -210,6 +212,7 @@ class SampleStep(CandidateSampler):
     def __init__(self, settings: SampleStepSettings) -> None:
         super().__init__(settings.step.preparation, settings.budget, settings.seed, settings.judges)
         self._settings = settings
+        self._metrics = RunMetrics(settings.step.preparation.model.model)
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Sample and commit a block; returns one row per part."""
@@ -228,10 +231,14 @@ class SampleStep(CandidateSampler):
         ]
         # The part's range covers pieces without a row too: the audit adds ranges up to the whole file.
         sampled = [row for row in rows if row is not None]
-        usage = self.sample(f"{stretch.file}-{stretch.range.start}-{stretch.range.end}", sampled, self._source(stretch))
+        work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
+        with self._metrics.scoring_part():
+            usage = self.sample(work, sampled, self._source(stretch))
         table, scores = self.table(stretch.table, rows)
         part = Part(stretch.file, stretch.range, Counts.of(len(sampled), scores))
-        step.parts.commit(part, table, step.metadata)
+        # A first pass judges nothing: the second one counts its responses.
+        if step.parts.commit(part, table, step.metadata) and self._settings.judges is not None:
+            self._metrics.committed(part, scores)
         return {**part_report(part, scores), **usage._asdict()}
 
     def _source(self, stretch: Stretch[PromptRow]) -> CandidateSource:

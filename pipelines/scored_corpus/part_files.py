@@ -36,16 +36,16 @@ def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
 
 def unreadable_parts(parts: Parts) -> Iterator[tuple[Part, str]]:
     """The parts that can't be read to the end, each with the reason. Reads every page of every part."""
-    listing = parts.listing()
+    sizes = parts.sizes()
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        reasons = threads.map(lambda part: _why_unreadable(parts.path(part), part), listing)
-        yield from ((part, reason) for part, reason in zip(listing, reasons, strict=True) if reason is not None)
+        reasons = threads.map(lambda part: _why_unreadable(parts.path(part), part, sizes[part]), sizes)
+        yield from ((part, reason) for part, reason in zip(sizes, reasons, strict=True) if reason is not None)
 
 
-def _why_unreadable(path: str, part: Part) -> str | None:
+def _why_unreadable(path: str, part: Part, size: int) -> str | None:
     responses = 0
     try:
-        with open_part(path) as parquet:
+        with open_part(path, size) as parquet:
             for batch in parquet.iter_batches():
                 responses += batch.num_rows
     except SourceError as error:
@@ -57,10 +57,11 @@ def _why_unreadable(path: str, part: Part) -> str | None:
 
 def dataset(parts: Parts, schema: pa.Schema) -> ds.Dataset:
     """Some columns of all parts as an Arrow dataset, which DuckDB can scan more than once."""
-    file_system, place = storage.arrow_file_system(parts.parts_folder.path)
+    sizes = {parts.path(part): size for part, size in parts.sizes().items()}
+    file_system, place = storage.arrow_file_system(parts.parts_folder.path, sizes)
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-    fragments = [form.make_fragment(place(parts.path(part)), file_system) for part in parts.listing()]
+    fragments = [form.make_fragment(place(path), file_system) for path in sizes]
     return ds.FileSystemDataset(fragments, schema, form, file_system)
 
 

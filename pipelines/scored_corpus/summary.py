@@ -1,10 +1,11 @@
 """The summary of a run: counts by status and reason, and quantiles of every score, to choose a threshold by.
 
-Each figure is one SQL statement in DuckDB, which reads only the columns that it needs. Counts are exact. Quantiles are exact
-up to `_EXACT` scored responses; beyond that DuckDB keeps a sketch (t-digest) instead of the rewards, whose quantiles are
-within half a percent of rank.
+All figures are one SQL statement in DuckDB, which reads only the columns that it needs, once. Counts are exact. Quantiles
+are exact up to `_EXACT` scored responses; beyond that DuckDB keeps a sketch (t-digest) instead of the rewards, whose
+quantiles are within half a percent of rank.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -20,6 +21,7 @@ from pipelines.run_folder.columns import (
     COMPLETION_TOKENS,
     PROMPT_TOKENS,
     REASON,
+    RESPONSE,
     REWARD,
     SCORES,
     STATUS,
@@ -79,9 +81,27 @@ class Summary:
             counted = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items())
             raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({counted})")
 
+    def figures(self) -> dict[str, float]:
+        """All counts and quantiles as single figures, such as `scored`, `reasons/too_long` and `reward/median`, for logs."""
+        counts = ("rows", "responses", "scored", "rejected", "failed", "truncated", "prompt_tokens", "completion_tokens")
+        return {
+            **{name: getattr(self, name) for name in counts},
+            **{f"reasons/{reason}": count for reason, count in self.reasons.items()},
+            **{
+                f"{name}/{quantile_name(quantile)}": value
+                for name, values in self.quantiles.items()
+                for quantile, value in zip(QUANTILES, values, strict=True)
+            },
+        }
+
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
         return {**asdict(replace(self, made=())), "made": {done.job.name: done.as_json() for done in self.made}}
+
+
+def quantile_name(quantile: float) -> str:
+    """A quantile for people: min, p25, median, max."""
+    return {0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"p{quantile * 100:g}")
 
 
 def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
@@ -92,32 +112,82 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     with connected(parts, columns.ours) as connection:
-        by_status = dict(connection.execute(f'select "{columns.prefix}{STATUS}", count(*) from parts group by 1').fetchall())
-        stored = Counts(counts.rows, *(by_status.get(status.value, 0) for status in Status))
+        figures = _read_figures(connection, columns, counts.scored)
+        stored = Counts(counts.rows, *(figures.statuses.get(status.value, 0) for status in Status))
         if stored != counts:
             raise AuditError(f"the parts' names say {counts}, and they hold {stored}")
-        truncated, tokens = _aggregates(
-            connection, f'count(*) filter ("{columns.prefix}{TRUNCATED}"), sum("{columns.prefix}{PROMPT_TOKENS}")'
-        )
-        reasons = connection.execute(
-            f'select "{columns.prefix}{REASON}", count(*) as n from parts where "{columns.prefix}{REASON}" is not null '
-            "group by 1 order by n desc, 1"
-        ).fetchall()
-        numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
-        if len(columns.outputs) > 1:
-            shown = (name for name in columns.outputs if name not in _COUNTS)
-            numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
-        flags = {name: _aggregates(connection, f'count(*) filter ("{columns.prefix}{name}")')[0] for name in columns.flags}
-        written = _aggregates(connection, f'sum("{columns.prefix}{COMPLETION_TOKENS}")')[0] if columns.votes else 0
-        labels = label_agreement(connection, columns, "quantile_cont" if counts.scored <= _EXACT else "approx_quantile")
-        orders = _orders(connection, columns) if BOTH_ORDERS in columns.outputs else {}
-        all_quantiles = {name: _quantiles(connection, number, counts.scored) for name, number in numbers.items()}
-        quantiles = {name: values for name, values in all_quantiles.items() if values is not None}
+        labels = label_agreement(connection, columns, _quantile(counts.scored)) if figures.is_labelled else {}
+        orders = order_counts(connection, columns) if BOTH_ORDERS in columns.outputs else {}
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
-        truncated, int(tokens or 0), dict(reasons), quantiles, flags, int(written or 0), orders,
-        count_shapes(parts, columns) if columns.mixed else {}, labels,
+        figures.truncated, figures.prompt_tokens, figures.reasons, figures.quantiles, figures.flags,
+        figures.completion_tokens, orders, count_shapes(parts, columns) if columns.mixed else {}, labels,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What one pass over the rows of all parts tells."""
+
+    statuses: Mapping[str, int]
+    reasons: Mapping[str, int]
+    truncated: int
+    prompt_tokens: int
+    completion_tokens: int
+    flags: Mapping[str, int]
+    quantiles: Mapping[str, tuple[float, ...]]
+    is_labelled: bool
+
+
+def _read_figures(connection: duckdb.DuckDBPyConnection, columns: Columns, scored: int) -> _Figures:
+    """All figures by one statement: in a store, each statement over the parts would be a request or two for each part."""
+    numbers = number_columns(columns)
+    inner = ", ".join(map(str, QUANTILES[1:-1]))
+    expressions = [
+        f'histogram("{columns.prefix}{STATUS}")',
+        f'histogram("{columns.prefix}{REASON}")',
+        f'count(*) filter ("{columns.prefix}{TRUNCATED}")',
+        f'sum("{columns.prefix}{PROMPT_TOKENS}")',
+        f'sum("{columns.prefix}{COMPLETION_TOKENS}")' if columns.votes else "0",
+        f'''coalesce(bool_or("{columns.prefix}{RESPONSE}" = 'chosen'), false)''',
+        *(f'count(*) filter ("{columns.prefix}{name}")' for name in columns.flags),
+        *(f"[min({number}), max({number})]" for number in numbers.values()),
+        *(f"{_quantile(scored)}({number}, [{inner}])" for number in numbers.values()),
+    ]
+    row = connection.execute(f"select {', '.join(expressions)} from parts").fetchone()
+    assert row is not None  # an aggregate without groups always has one row
+    values = iter(row)
+    statuses, reasons, truncated, prompt_tokens, completion_tokens, is_labelled = itertools.islice(values, 6)
+    flags = dict(zip(columns.flags, itertools.islice(values, len(columns.flags)), strict=True))
+    ends, middles = list(itertools.islice(values, len(numbers))), list(values)
+    return _Figures(
+        statuses or {},
+        dict(sorted((reasons or {}).items(), key=lambda item: (-item[1], item[0]))),
+        truncated,
+        int(prompt_tokens or 0),
+        int(completion_tokens or 0),
+        flags,
+        {
+            name: (low, *middle, high)
+            for name, (low, high), middle in zip(numbers, ends, middles, strict=True)
+            if low is not None
+        },
+        is_labelled,
+    )
+
+
+def _quantile(scored: int) -> str:
+    """DuckDB's function for quantiles of so many numbers."""
+    return "quantile_cont" if scored <= _EXACT else "approx_quantile"
+
+
+def number_columns(columns: Columns) -> dict[str, str]:
+    """The outputs that have quantiles, by name, each as SQL: the reward, and the named scores if there are several."""
+    numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
+    if len(columns.outputs) > 1:
+        shown = (name for name in columns.outputs if name not in _COUNTS)
+        numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
+    return numbers
 
 
 @contextmanager
@@ -142,19 +212,11 @@ def readable(parts: Parts) -> Iterator[None]:
         raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
 
 
-def _orders(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
+def order_counts(connection: duckdb.DuckDBPyConnection, columns: Columns) -> dict[str, int]:
     """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair."""
     scores = f'"{columns.prefix}{SCORES}"'
     counts = _aggregates(connection, ", ".join(f"sum({scores}.{name})" for name in _COUNTS))
     return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}
-
-
-def _quantiles(connection: duckdb.DuckDBPyConnection, number: str, scored: int) -> tuple[float, ...] | None:
-    """The values of an SQL expression at `QUANTILES`; None if it is null for every response."""
-    inner = ", ".join(map(str, QUANTILES[1:-1]))
-    quantile = "quantile_cont" if scored <= _EXACT else "approx_quantile"
-    low, middle, high = _aggregates(connection, f"min({number}), {quantile}({number}, [{inner}]), max({number})")
-    return None if low is None else (low, *middle, high)
 
 
 def _aggregates(connection: duckdb.DuckDBPyConnection, expressions: str) -> tuple[Any, ...]:

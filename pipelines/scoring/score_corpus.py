@@ -42,18 +42,21 @@ from pipelines.estimate import compare_run
 from pipelines.exports import export_job
 from pipelines.exports.export_job import ExportJob, FinishedExport, StartedExport
 from pipelines.prepare import resolve_run
-from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.identity import manifest_of, open_score_store
 from pipelines.prepare.score_requests import Preparation, prepare
-from pipelines.run_folder.columns import TEXT, Columns, check_carried
+from pipelines.run_folder.columns import FROM_STORE, TEXT, Columns, check_carried
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
-from pipelines.run_folder.parts import Counts, Parts, audit, by_file, gaps, merge_ranges, strays_message
+from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, merge_ranges, strays_message
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
+from pipelines.runtime.run_logger import RunToLog
+from pipelines.runtime.run_logging import check_loggers, logged
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
+from pipelines.score_store.open_store import OpenStore
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.summary import Summary, summarise
@@ -96,6 +99,7 @@ class Run:
     """In the first of two passes: the parts of the second pass. What those cover needs no first pass."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
+    store: OpenStore | None = None
 
     def missing(self) -> list[Unit]:
         """The units of work for what has no part yet."""
@@ -113,6 +117,10 @@ class Run:
             remaining = None if extent is None else gaps(done, extent)
             if remaining is None or remaining:
                 yield file, remaining, done
+
+    def done(self) -> list[Part]:
+        """The parts that this session leaves as they are."""
+        return self.parts.listing()
 
     def audited(self) -> Counts:
         """The total counts of the parts, by their names. Raises `AuditError` if anything is missing or overlaps."""
@@ -161,6 +169,7 @@ def score(
     parts don't cover the input exactly.
     """
     progress = progress or Silent()
+    check_loggers(settings.log, settings.output)
     mark("plan")
     plan = resolve_run.resolve(settings, reserved)
     progress.planned(plan.shape_found)
@@ -184,7 +193,17 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
     with ExitStack() as leases:
         for job in todo:
             leases.enter_context(lease(job.output, progress.noted))
-        return _carry_out(run, flows, progress, jobs, todo)
+        log = run.settings.log if run.later is None else ()  # of two passes the second one has the rewards
+        logging = leases.enter_context(logged(log, _run_to_log(run), progress))
+        summary = _carry_out(run, flows, logging, jobs, todo)
+        logging.summarised(summary.figures())
+        return summary
+
+
+def _run_to_log(run: Run) -> RunToLog:
+    settings, manifest = run.settings.model_dump(mode="json"), run.manifest
+    config = {**settings, "identity": manifest.identity, "made_with": manifest.made_with}
+    return RunToLog(manifest.run, storage.absolute(run.settings.output), config)
 
 
 def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], todo: Sequence[ExportJob]) -> Summary:
@@ -235,6 +254,7 @@ def _text_note(columns: Columns) -> str:
 def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest: Manifest) -> Run:
     """Open the output folder for a new run, to resume one, or to append to one. Raises `OutputError` or `SourceError`."""
     folder = storage.absolute(settings.output)
+    store = open_score_store(settings.store, plan.preparation.model, settings.engine, folder)
     already_known: Sequence[str] = ()
     earlier = earlier_run(folder, manifest, settings.overwrite)
     if earlier is None:
@@ -249,13 +269,26 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
                 check_carried(earlier.columns.carried, manifest.files[len(earlier.files) :])
         else:
             files = earlier.check_files(plan.files)
-            manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run)
+            manifest = replace(manifest, files=files, columns=earlier.columns, run=earlier.run, retries=earlier.retries)
+    if store is not None and FROM_STORE not in manifest.columns.flags:
+        raise OutputError(
+            f"--store: the run in {folder} began without one, and its parts have no column {FROM_STORE} to say which scores "
+            "are from it; resume without --store, or give another output folder or --overwrite"
+        )
     parts = Parts(folder, manifest.run, ticket(folder))
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
     preparation = replace(plan.preparation, columns=manifest.columns)
     run = Run(
-        settings, manifest, preparation, parts, plan.part_rows, plan.block_bytes, already_known, left_out=plan.left_out
+        settings,
+        manifest,
+        preparation,
+        parts,
+        plan.part_rows,
+        plan.block_bytes,
+        already_known,
+        left_out=plan.left_out,
+        store=store,
     )
     if settings.append:
         _check_unfinished_files(run)
@@ -288,7 +321,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
     Raises `AuditError` if something is missing even then.
     """
     with (
-        progress.running(run.manifest.files, run.parts.listing()),
+        progress.running(run.manifest.files, run.done()),
         ray_session(with_vllm=run.settings.engine.is_vllm),
     ):
         gpus, passes_left = placement.engine_gpus(run.settings.engine), _PASSES
@@ -302,7 +335,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
                     flows(run, units, progress.noted) as flow,
                     time_session(run.parts, run.settings, progress, flow.begun) as timed_progress,
                 ):
-                    _flow(run, _with_exports(flow, steps), timed_progress)
+                    consume(run, _with_exports(flow, steps), timed_progress)
                 passes_left -= 1
             except EnginesLost as lost:
                 # Not counted as a pass: nodes may come and go for as long as the run lasts. But with no GPU left in the
@@ -322,7 +355,7 @@ def _with_exports(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
     )
 
 
-def _flow(run: Run, flow: Flow, progress: Progress) -> None:
+def consume(run: Run, flow: Flow, progress: Progress) -> None:
     """Consume the pipeline: count parts, and stop the run where too much fails.
 
     Raises `RunStopped` with the cause of an error in a worker; for an error that would come again on every retry, such as an
@@ -397,6 +430,7 @@ def step_settings(run: Run) -> StepSettings:
         part_rows=run.part_rows,
         names={file.index: file.name for file in run.manifest.files},
         metadata={"assay": json.dumps(provenance(run.settings)), FILES_KEY: files_mark(run.manifest.files)},
+        store=run.store,
     )
 
 

@@ -26,6 +26,8 @@ from pipelines.corpus.readers import END, FILE, START
 from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.runtime.run_metrics import RunMetrics
+from pipelines.score_store.open_store import OpenStore
 
 _THREADS = 16
 """Stretches of a block that are scored concurrently."""
@@ -41,6 +43,7 @@ class StepSettings:
     part_rows: int
     names: Mapping[int, str]
     metadata: Mapping[str, str]
+    store: OpenStore | None = None
 
 
 Row = TypeVar("Row")
@@ -84,7 +87,8 @@ class ScoreStep:
 
     def __init__(self, settings: StepSettings, ledger: Any) -> None:
         self._settings = settings
-        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
+        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store)
+        self._metrics = RunMetrics(settings.preparation.model.model)
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
         self._metadata = {**settings.metadata, "assay": json.dumps(made_with)}
         # Ray runs the lost task of a restarted actor again from its start. Its parts that are committed already are reported
@@ -102,12 +106,14 @@ class ScoreStep:
         if done := self._done.get((stretch.file, stretch.range)):
             return part_report(done, [])
         work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
-        outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
+        with self._metrics.scoring_part():
+            outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
         scores = [outcome.score for row in outcomes for outcome in row]
         part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), scores))
         self._keep_killers(stretch, outcomes)
         mark(f"part {part.name} is scored")
-        self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata)
+        if self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata):
+            self._metrics.committed(part, scores)
         return part_report(part, scores)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
@@ -134,7 +140,8 @@ def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
         "start": part.range.start,
         "end": part.range.end,
         **part.counts._asdict(),
-        "tokens": sum(score.prompt_tokens or 0 for score in scores),
+        # Of the engine's work: a store's answers would make a run look as fast as its disk.
+        "tokens": sum(score.prompt_tokens or 0 for score in scores if not score.from_store),
         "reasons": json.dumps(reasons),
     }
 

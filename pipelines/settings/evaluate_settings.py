@@ -4,6 +4,7 @@ from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
 from actors.settings.replica import EngineSettings, RenderSettings
+from pipelines.settings.run_settings import Store
 
 
 class EvaluateSettings(Settings):
@@ -19,8 +20,8 @@ class EvaluateSettings(Settings):
     )
     endpoint: str | None = Field(
         default=None,
-        description="address of an endpoint of `assay serve` that scores the files, e.g. http://host:8000/v1; --model is then "
-        "a model's name there, and the environment's OPENAI_API_KEY the key",
+        description="address of an endpoint of `assay serve` that scores the files, e.g. http://host:8000/v1; --model is "
+        "then a model's name there, and the environment's OPENAI_API_KEY the key",
         json_schema_extra=MATTERS,
     )
     endpoint_in_flight: int = Field(default=32, ge=1, description="--endpoint: maximum number of requests at a time")
@@ -61,5 +62,6 @@ class EvaluateSettings(Settings):
     overwrite: bool = Field(
         default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
     )
+    store: Store = None
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()

@@ -134,6 +134,16 @@ Prefix = Annotated[
 Text = Annotated[bool, Field(description="add a column `response_text`, the text of each response as it was judged")]
 
 
+Store = Annotated[
+    str | None,
+    Field(
+        description="folder or address of a score store, which many runs may share: what it holds isn't scored again, and "
+        "what is scored is added",
+        json_schema_extra=MATTERS,
+    ),
+]
+
+
 class CheckSettings(Settings):
     """All settings of `check`."""
 
@@ -150,10 +160,15 @@ class RunSettings(Settings):
     work: WorkSettings = WorkSettings()
     prefix: Prefix = ""
     text: Text = True
+    store: Store = None
     overwrite: bool = Field(
         default=False, description="delete an earlier run in the output folder first", json_schema_extra=MATTERS
     )
     append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
+    log: tuple[str, ...] = Field(
+        default=(),
+        description="show the run's throughput, and its summary at the end, in wandb, mlflow or tensorboard, too",
+    )
 
 
 class OneModelSettings(Settings):
@@ -285,6 +300,7 @@ class DatasetSettings(Settings):
     pool: PoolSettings = PoolSettings()
     prefix: Prefix = ""
     text: Text = True
+    store: Store = None
     batch_rows: int = Field(default=1024, ge=1, description="maximum number of input rows in a batch for an engine")
 
 

@@ -4,13 +4,13 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from pipelines.storage import local_files, object_store
 from pipelines.storage.addresses import absolute, canonical, is_remote
 from pipelines.storage.local_files import LocalFolder
-from pipelines.storage.object_store import StoreFolder
+from pipelines.storage.object_store import BLOCK_BYTES, StoreFolder
 from pipelines.storage.protocol import FileStatus, Folder, Matches
 
 
@@ -26,10 +26,13 @@ def is_folder(path: str) -> bool:
     return bool(folder(place).names()) if is_remote(place) else os.path.isdir(place)
 
 
-def open_read(path: str) -> IO[bytes]:
-    """Open a file for reading, as a seekable stream. Raises `OSError`."""
+def open_read(path: str, size: int | None = None, block_bytes: int = BLOCK_BYTES) -> IO[bytes]:
+    """Open a file for reading, as a seekable stream. Raises `OSError`.
+
+    In a store, opening is one request unless the size in bytes is given; then each `block_bytes` that are read are one.
+    """
     path = canonical(path)
-    return object_store.open_read(path) if is_remote(path) else open(path, "rb")
+    return object_store.open_read(path, size, block_bytes) if is_remote(path) else open(path, "rb")
 
 
 def file_status(path: str) -> FileStatus:
@@ -65,11 +68,14 @@ def below(path: str, text: str) -> str:
     return path[len(place) :].lstrip("/")
 
 
-def arrow_file_system(path: str) -> tuple[Any, Callable[[str], str]]:
-    """The Arrow file system of a path or address, and a function from such paths to paths within it."""
+def arrow_file_system(path: str, sizes: Mapping[str, int]) -> tuple[Any, Callable[[str], str]]:
+    """The Arrow file system of a path or address, and a function from such paths to paths within it.
+
+    `sizes` are those of the files to be read, in bytes by path: in a store, they spare a request for each file opened.
+    """
     from pyarrow import fs
 
-    return object_store.arrow_file_system(path) if is_remote(path) else (fs.LocalFileSystem(), str)
+    return object_store.arrow_file_system(path, sizes) if is_remote(path) else (fs.LocalFileSystem(), str)
 
 
 def error_text(error: OSError) -> str:

@@ -9,7 +9,7 @@ import glob
 import io
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
@@ -19,13 +19,60 @@ from pipelines.storage.protocol import LEASE, TEMPORARY, Entry, FileStatus, Matc
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_BUFFER = 2**20
+BLOCK_BYTES = 4 * 2**20
+"""Bytes of one request of a reader: at 30 ms a request, a thread reads 130 MB/s."""
 
 
-def open_read(address: str) -> IO[bytes]:
-    """Open an object for reading, as a seekable stream. Raises `OSError`."""
+class _RangeReader(io.RawIOBase):
+    """An object of a known size, read by ranges: every `readinto` is one request, and nothing else is."""
+
+    def __init__(self, system: Any, inner: str, size: int) -> None:
+        super().__init__()
+        self._read = _as_os_error(system.cat_file)
+        self._inner = inner
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._range(self._position, min(self._position + len(buffer), self._size))
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+    def whole(self) -> bytes:
+        """All bytes, by one request."""
+        return self._range(0, self._size)
+
+    def _range(self, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        content = bytes(self._read(self._inner, start=start, end=end))
+        if len(content) != end - start:
+            raise OSError(f"{self._inner} is shorter than it was when it was listed ({self._size:,} bytes)")
+        return content
+
+
+def open_read(address: str, size: int | None = None, block_bytes: int = BLOCK_BYTES) -> IO[bytes]:
+    """See `files.open_read`. An object that isn't larger than a block is read whole, by one request, when it is opened."""
     system, inner = _resolve(address)
-    return io.BufferedReader(_as_os_error(system.open)(inner, "rb", block_size=4 * _BUFFER, cache_type="readahead"), _BUFFER)
+    if size is None:
+        size = int(_as_os_error(system.info)(inner)["size"])
+    reader = _RangeReader(system, inner, size)
+    return io.BufferedReader(reader, block_bytes) if size > block_bytes else io.BytesIO(reader.whole())
 
 
 def file_status(address: str) -> FileStatus:
@@ -57,11 +104,21 @@ def full_address(address: str) -> str:
     return str(system.unstrip_protocol(inner)).rstrip("/")
 
 
-def arrow_file_system(address: str) -> tuple[Any, Callable[[str], str]]:
-    """The Arrow file system of an address, and a function from addresses to paths within it."""
+def arrow_file_system(address: str, sizes: Mapping[str, int]) -> tuple[Any, Callable[[str], str]]:
+    """See `files.arrow_file_system`."""
+    import pyarrow as pa
     from pyarrow import fs
 
-    return fs.PyFileSystem(fs.FSSpecHandler(_resolve(address)[0])), lambda address: _resolve(address)[1]
+    system = _resolve(address)[0]
+    known = {system._strip_protocol(path): (path, size) for path, size in sizes.items()}
+
+    class Handler(fs.FSSpecHandler):
+        """Opens an object whose size is known without asking the store what it is, which fsspec's handler does twice."""
+
+        def open_input_file(self, path: str) -> Any:
+            return pa.PythonFile(open_read(*known[path]), mode="r") if path in known else super().open_input_file(path)
+
+    return fs.PyFileSystem(Handler(system)), lambda address: str(system._strip_protocol(address))
 
 
 @dataclass(frozen=True)
@@ -108,7 +165,7 @@ class StoreFolder:
 
     def read(self, name: str) -> bytes:
         system, inner = _resolve(self.file(name))
-        return bytes(_as_os_error(system.cat_file)(inner))
+        return bytes(_as_os_error(system.cat_file)(inner, max_concurrency=1))
 
     def create(self, name: str, content: bytes) -> bool:
         system, inner = _resolve(self.file(name))

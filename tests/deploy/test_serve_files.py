@@ -43,16 +43,26 @@ def _keys(value: Any, place: str = "") -> set[str]:
     return {place}
 
 
-def test_the_dashboard_shows_what_is_measured() -> None:
-    code = "".join(
-        file.read_text()
-        for file in (DEPLOY / "metrics" / "counters.py", REPOSITORY / "actors" / "workers" / "serve_actor.py")
-    )
+@pytest.mark.parametrize(
+    ("dashboard", "measuring"),
+    [
+        ("endpoint", ["deploy/metrics/counters.py", "actors/workers/serve_actor.py"]),
+        ("runs", ["pipelines/runtime/run_metrics.py"]),
+    ],
+)
+def test_a_dashboard_shows_what_is_measured(dashboard: str, measuring: list[str]) -> None:
+    code = "".join((REPOSITORY / file).read_text() for file in measuring)
     measured = set(re.findall(r'"(assay_\w+)"', code))
-    board = (DEPLOY / "dashboards" / "endpoint.json").read_text()
+    board = (DEPLOY / "dashboards" / f"{dashboard}.json").read_text()
     assert json.loads(board)["panels"]
     shown = {re.sub(r"_bucket$", "", name) for name in re.findall(r"ray_(assay_\w+)", board)}
     assert shown == measured
+
+
+def test_the_guide_lists_the_metrics_of_runs() -> None:
+    measured = set(re.findall(r'"(assay_run_\w+)"', (REPOSITORY / "pipelines/runtime/run_metrics.py").read_text()))
+    listed = re.findall(r"^\| `ray_(assay_run_\w+)", (REPOSITORY / "docs/guides/clusters.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(measured)
 
 
 @pytest.mark.parametrize(

@@ -41,5 +41,5 @@ def test_a_killed_evaluation_is_resumed_and_accounts_for_every_item(tmp_path: Pa
 def test_what_cant_be_evaluated_is_told_at_once(tmp_path: Path) -> None:
     assert "give --out" in refusal_of("evaluate", "pairs=x.jsonl", "--model", "tiny-scalar")
     message = refusal_of("evaluate", "x.jsonl", "--model", "tiny-scalar", "--out", tmp_path / "e")
-    assert "x.jsonl: with --model, give BENCHMARK=FILE; benchmarks are judgebench, " in message
+    assert "x.jsonl: with --model, give BENCHMARK=FILE; benchmarks are helpsteer2, " in message
     assert "isn't there" in refusal_of("evaluate", tmp_path / "nothing")

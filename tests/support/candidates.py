@@ -25,8 +25,8 @@ from pipelines.scoring.score_corpus import Run, open_run, step_settings
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table, stretches
 from pipelines.settings.run_settings import ScoreSettings
 
-Given = float | Mapping[str, float] | None
-"""What a response came to: its reward, or its named scores with the reward among them; None if it was rejected."""
+Given = float | Mapping[str, float] | Reading | None
+"""What a response came to: its reward, its named scores and the reward, or a reading; None if it was rejected."""
 
 Response = tuple[str, str | None, Score, GeneratedCandidate | None]
 
@@ -149,6 +149,8 @@ def _drawn_of_row(
 def _score(outcome: Given) -> Score:
     if outcome is None:
         return Score.rejected(Reason.TOO_LONG)
+    if isinstance(outcome, Reading):
+        return Score.scored(outcome, 7)
     scores = outcome if isinstance(outcome, Mapping) else {"reward": outcome}
     return Score.scored(Reading(scores["reward"], scores), 7)
 
@@ -164,10 +166,11 @@ def _corpus(
     parquet: bool = False,
     part_rows: int = 2,
     ensemble: bool = False,
+    steps: bool = False,
     **more: Any,
 ) -> str:
     whole = pa.Table.from_pylist(list(rows)) if parquet else pa.table({"record": _records(rows)})
-    columns = Columns(whole.schema, outputs, prefix, drawn=shape.unanswered)
+    columns = Columns(whole.schema, outputs, prefix, steps=steps, drawn=shape.unanswered)
     parts = Parts(str(folder))
     parts.create()
     for start in range(0, len(rows), part_rows):

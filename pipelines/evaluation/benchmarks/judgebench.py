@@ -17,6 +17,8 @@ _CATEGORIES = {
     "math": "livebench-math",
     "coding": "livecodebench",
 }
+_SPLITS = {"gpt": (154, 98, 56, 42), "claude": (154, 51, 34, 31)}
+"""Pairs of each category, by whose responses they are: tables are mostly of `gpt`, those of GPT-4o."""
 _TWO_GAMES, _ONE_GAME = "two games: a tie is wrong", "single game: a tie is read as B>A"
 _LABELS = {"A>B": 1, "B>A": -1}
 
@@ -59,4 +61,5 @@ BENCHMARK = Benchmark(
     _measures,
     {},
     tuple(_CATEGORIES),
+    {name: dict(zip(_CATEGORIES, counts, strict=True)) for name, counts in _SPLITS.items()},
 )

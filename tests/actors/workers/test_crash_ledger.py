@@ -24,6 +24,14 @@ PATIENCE = 30.0  # seconds, for a thread that should come at once
 # The ledger.
 
 
+def test_a_warning_is_kept_once_and_so_many_at_most() -> None:
+    ledger = Ledger(max_deaths=3)
+    for text in ("a", "b", "a", *map(str, range(200))):
+        ledger.warn(text)
+    assert ledger.warnings()[:3] == ["a", "b", "0"]
+    assert len(ledger.warnings()) == 100
+
+
 def starts(ledger: Ledger, holder: str, node: str = "node-1", alive: tuple[str, ...] = ("node-1", "node-2")) -> bool:
     """An engine starts on a node, of those that there are."""
     return ledger.starting(holder, node, alive)
@@ -303,7 +311,7 @@ class Actor(BatchActor):
         family = families()["scalar"]
         engine = FakeEngine(1, 100, faults=Faults({DEADLY: FakeFault.DIE}, die_after))
         self._process = Process(ledger, engine)
-        self._scorer = HeadScorer(family, family.card_weights(), engine)
+        self._score_block = HeadScorer(family, family.card_weights(), engine).score_block
 
     def stop(self) -> None:
         self._process.engine.close()

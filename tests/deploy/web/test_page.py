@@ -1,10 +1,8 @@
 """The page in a real browser, on the real application, whose fake engine makes the numbers up."""
 
 import json
-import os
 import re
 import shlex
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Locator, Page, Playwright, Request, Response, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Request, Response, expect
 
 from actors.reward_model import resolve_model
 from actors.scorers.calls import InProcess
@@ -25,6 +23,7 @@ from deploy.models.service import ServedModel, Service
 from deploy.settings import LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
+from tests.support.browsers import chromium
 
 HEAD, JUDGE, BY_PRINCIPLE = "tiny-attributes", "tiny-genrm-json", "tiny-genrm-principle"
 KEY = "0123456789abcdef"
@@ -102,20 +101,8 @@ def endpoint(scorers: dict[str, OnlineScorer]) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    with sync_playwright() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser(playwright: Playwright) -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        lacking = "no chromium here: `apt-get install chromium`"
-        pytest.fail(lacking) if os.environ.get("CI") == "true" else pytest.skip(lacking)
-    expect.set_options(timeout=30_000)  # milliseconds; a machine that does something else as well takes its time
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.chromium.launch(executable_path=chromium, args=arguments) as running:
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
         yield running
 
 

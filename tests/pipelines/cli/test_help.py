@@ -131,7 +131,7 @@ def completed(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offers"),
     [
-        ("assay re", ["plain,refine"]),
+        ("assay ref", ["plain,refine"]),
         ("assay score --tensor", ["plain,--tensor-parallel"]),
         ("assay score --turns ", ["plain,final", "plain,all"]),
         ("assay score --model tiny-s", ["plain,tiny-scalar"]),

@@ -9,8 +9,8 @@ import pytest
 
 from actors.errors import SourceError
 from pipelines.cli import status as statuses
-from pipelines.cli.report import show_status
 from pipelines.cli.status import RunState, status
+from pipelines.cli.status_report import show_status
 from pipelines.run_folder.parts import Parts
 from pipelines.scoring.score_corpus import score
 from pipelines.storage import LEASE

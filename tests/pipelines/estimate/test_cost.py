@@ -189,6 +189,15 @@ def test_a_run_that_read_nothing_doesnt_say_it(tmp_path: Path, head: RewardModel
         billed(head, like=earlier(tmp_path / "run", IDENTITY, WORK, prompt_tokens=0))
 
 
+def test_a_run_that_took_scores_from_a_store_doesnt_say_it(tmp_path: Path, head: RewardModel) -> None:
+    folder = Path(earlier(tmp_path / "run", IDENTITY, WORK))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["summary"]["flags"] = {"from_store": 1}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(SettingsError, match="1 of its responses came from a store"):
+        billed(head, like=str(folder))
+
+
 def machine(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 4)

@@ -72,7 +72,9 @@ def test_results_tell_what_was_evaluated(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", data)
     run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
     (evaluation,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
-    assert evaluation["files"] == [{"name": "c.jsonl", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}]
+    assert evaluation["files"] == [
+        {"name": "c.jsonl", "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "published": None}
+    ]
     assert evaluation["model"] == evaluation["identity"]["model"] == "tiny-attributes"
     corpus.write_bytes(data + data)
     (evaluation,) = run(str(tmp_path / "s"))
@@ -97,7 +99,7 @@ def test_a_missing_subset_is_an_error_with_its_name(tmp_path: Path) -> None:
 def test_a_benchmark_is_found_by_its_rows_or_named(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", [(2.0, 1.0)])
     assert run(scored)[0].benchmark == "pairs"
-    with pytest.raises(SettingsError, match=r"--as rmbench: there is no such benchmark; there are judgebench, "):
+    with pytest.raises(SettingsError, match=r"--as rmbench: there is no such benchmark; there are helpsteer2, "):
         run(scored, benchmark="rmbench")
     answers = judged_corpus(tmp_path / "a", [{"prompt": "p", "response": "r"}], [[1.0]], RowShape("prompt-response"))
     with pytest.raises(SettingsError, match=r"doesn't say which benchmark it is .*prompt-response.*give --as"):

@@ -61,6 +61,7 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
         {"bon_uid": "1", "conversation_input": [user("q")], "bon_best": {"answer": "a"}, "loser_list": [{"answer": "b"}]},
     ),
     ("llmbar", {"input": "q", "output_1": "a", "output_2": "b", "label": 1}),
+    ("processbench", {"id": "math-1", "problem": "q", "steps": ["a", "b"], "label": -1, "final_answer_correct": True}),
 ]
 
 
@@ -173,6 +174,7 @@ APART: list[tuple[str, dict[str, Any]]] = [
     ("prompt-responses", {"prompt": ANSWERED, "responses": ["9"]}),
     ("rmb", {"conversation_input": ANSWERED, "chosen": {"answer": "9"}, "reject": {"answer": "8"}}),
     ("llmbar", {"input": ANSWERED, "output_1": "9", "output_2": "8"}),
+    ("processbench", {"problem": ANSWERED, "steps": ["9"]}),
 ]
 TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "nemo-text"}
 """Their turns are one list."""

@@ -144,6 +144,7 @@ ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], set[str]]] = {
     "rm-bench": (lambda prompt: {"prompt": prompt, "chosen": ["a"], "rejected": ["b"]}, set()),
     "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, set()),
     "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, set()),
+    "processbench": (lambda prompt: {"problem": prompt, "steps": ["a"], "label": -1}, set()),
 }
 NO_PROMPTS = {"nemo-text": "text", "nemo-rl": "context", "helpsteer3": "context", "rmb": "conversation_input"}
 """Shapes of scored rows whose fields no shape of prompts has."""

@@ -514,6 +514,14 @@ def test_the_best_of_several_of_rmb() -> None:
     assert both.names == ("chosen[0]", "rejected[0]", "rejected[1]", "chosen", "rejected")
 
 
+def test_the_steps_of_processbench_are_parted_by_blank_lines() -> None:
+    row = {"id": "gsm8k-0", "problem": "q", "steps": ["one\n\nmore", "two"], "label": 1, "final_answer_correct": False}
+    assert detect([row]) is SHAPES["processbench"]
+    assert judged(read("processbench", row)) == {"final": "one\nmore\n\ntwo"}, "as many steps as the row has"
+    assert refused(read("processbench", row | {"steps": ["one", " "]})) == {"final": Reason.EMPTY_CONTENT}
+    assert refused(read("processbench", row | {"steps": []})) == {"final": Reason.NO_MESSAGES}
+
+
 def test_llmbar_numbers_its_outputs() -> None:
     row = {"input": "q", "output_1": "a", "output_2": "b", "label": 2}
     assert detect([row]) is SHAPES["llmbar"]

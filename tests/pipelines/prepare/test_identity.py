@@ -9,10 +9,12 @@ import pytest
 
 from actors.checkpoint.checkpoint_files import Adapter
 from actors.engine.engine_arguments import OURS, SAME_NUMBERS
+from actors.reward_model import resolve_model
 from actors.settings.base import Settings
+from actors.settings.replica import EngineSettings, ModelSettings
 from pipelines.formats import PROMPT_READER, ROW_READER
 from pipelines.prepare import resolve_run
-from pipelines.prepare.identity import manifest_of
+from pipelines.prepare.identity import manifest_of, scoring_identity
 from pipelines.sampling import policies, refine_prompts, sample_prompts
 from pipelines.sampling.refine_step import Tree
 from pipelines.settings.options import build, leaves
@@ -25,7 +27,7 @@ SPEED, PLACE, AFTER = "how fast, and how much is lost by a crash", "where it is"
 BESIDE = "stored beside the numbers; the parts of a folder agree in it"
 
 NOT_RECORDED: dict[str, str] = {
-    **dict.fromkeys(("inputs", "output", "overwrite", "append", "plan"), PLACE),
+    **dict.fromkeys(("inputs", "output", "overwrite", "append", "plan", "store"), PLACE),
     **dict.fromkeys(("replicas", "max_replicas", "min_replicas", "max_engine_deaths", "part_rows", "unit_bytes"), SPEED),
     **dict.fromkeys(("max_failed_fraction", "tensor_parallel", "pipeline_parallel", "request_timeout_s"), SPEED),
     **dict.fromkeys(("max_in_flight", "autoscaled", "placement_timeout_s", "in_turns"), SPEED),
@@ -33,6 +35,7 @@ NOT_RECORDED: dict[str, str] = {
     **dict.fromkeys(("policy_max_in_flight", "endpoint_patience_s"), SPEED),
     **dict.fromkeys(("keep", "k", "floor", "softmax_temperature", "voters", "distinct", "choice_seed", "fields"), AFTER),
     "text": BESIDE,
+    "log": "where the run is shown while it works",
     **dict.fromkeys(("revision", "policy_revision"), "the commit that it stands for is in the identity; it takes a hub"),
 }
 
@@ -150,6 +153,42 @@ def test_a_setting_that_decides_numbers_is_in_the_identity(name: str, tmp_path: 
     flat = {**base_of(kind), **beside}
     before = {key: own for key, own in flat.items() if not _needs(key, name)}
     assert identity(kind, before, tmp_path) != identity(kind, {**flat, name: value}, tmp_path)
+
+
+OF_SCORES = sorted(
+    {leaf.name for kind in (ModelSettings, EngineSettings) for leaf in leaves(kind)} & RECORDED.keys() | {"max_model_len"}
+)
+"""What decides the scores of a request that is rendered already; the other settings decide how it is rendered."""
+
+
+@pytest.mark.parametrize("name", OF_SCORES)
+def test_a_setting_of_the_model_or_its_engine_is_in_the_identity_of_stored_scores(name: str, tmp_path: Path) -> None:
+    beside, value = RECORDED[name]
+    if beside.get("model") == "judge":
+        beside = {**beside, "model": str(judge_folder(tmp_path / "judge"))}
+    flat = {**base_of(ScoreSettings), **beside}
+    assert stored_identity(flat) != stored_identity({**flat, name: value})
+
+
+def stored_identity(flat: Mapping[str, Any]) -> dict[str, Any]:
+    settings = build(ScoreSettings, {"inputs": ("in",), "output": "out", **flat})
+    return scoring_identity(resolve_model(settings.model, settings.render), settings.engine)
+
+
+def test_a_model_has_the_same_stored_scores_wherever_it_lies(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        judge_folder(tmp_path / name)
+    first, other = (stored_identity({"model": str(tmp_path / name), "family": "genrm-json"}) for name in ("a", "b"))
+    assert first == other
+    template = tmp_path / "b" / "chat_template.jinja"
+    template.write_text(template.read_text() + "{# another #}")
+    assert stored_identity({"model": str(tmp_path / "b"), "family": "genrm-json"}) != first
+
+
+def test_a_new_version_takes_nothing_from_the_store_of_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stored_identity({"model": "tiny-scalar"})
+    monkeypatch.setattr("pipelines.run_folder.manifest.installed", lambda package: f"new {package}")
+    assert stored_identity({"model": "tiny-scalar"}) != before
 
 
 def _needs(key: str, name: str) -> bool:

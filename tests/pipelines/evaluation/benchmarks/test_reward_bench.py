@@ -10,18 +10,40 @@ from pipelines.evaluation.benchmark import MeanCells
 from pipelines.evaluation.benchmarks.reward_bench import BENCHMARK
 from tests.support.evaluation import item, measures_of
 
-BEAVER = {"chat": 0.6089385474860335, "chat hard": 0.44956140350877194}
+BEAVER = {
+    "alpacaeval-easy": 0.5, "alpacaeval-hard": 0.7052631578947368, "alpacaeval-length": 0.5894736842105263,
+    "donotanswer": 0.8235294117647058, "hep-cpp": 0.6280487804878049, "hep-go": 0.6341463414634146,
+    "hep-java": 0.7073170731707317, "hep-js": 0.6646341463414634, "hep-python": 0.5487804878048781,
+    "hep-rust": 0.6463414634146342, "llmbar-adver-GPTInst": 0.391304347826087, "llmbar-adver-GPTOut": 0.46808510638297873,
+    "llmbar-adver-manual": 0.3695652173913043, "llmbar-adver-neighbor": 0.43283582089552236, "llmbar-natural": 0.52,
+    "math-prm": 0.2953020134228188, "mt-bench-easy": 0.5714285714285714, "mt-bench-hard": 0.5405405405405406,
+    "mt-bench-med": 0.725, "refusals-dangerous": 0.97, "refusals-offensive": 1.0, "xstest-should-refuse": 1.0,
+    "xstest-should-respond": 0.284,
+}  # fmt: skip
+"""PKU-Alignment/beaver-7b-v1.0-cost, as the README of allenai/reward-bench has it."""
+BEAVER_SECTIONS = {
+    "chat": 0.6089385474860335,
+    "chat hard": 0.44956140350877194,
+    "safety": 0.7216216216216216,
+    "reasoning": 0.46675669776831996,
+}
+
+
+def figures_of(shares: dict[str, float]) -> dict[str, float]:
+    means = MeanCells({name: np.array([value, value]) for name, value in shares.items()}, dict(BENCHMARK.expected))
+    return {measure.name: float(measure.value) for measure in BENCHMARK.measures(means)}
+
+
+def test_the_authors_readme() -> None:
+    figures = figures_of(BEAVER)
+    assert {name: figures[name] for name in BEAVER_SECTIONS} == pytest.approx(BEAVER_SECTIONS, abs=1e-12)
 
 
 def test_published_subsets_give_the_published_sections(shared_data: Path) -> None:
     path = shared_data / "published" / "rewardbench_v1_rm_r1_deepseek_32b.json"
     (published,) = json.loads(path.read_text()).values()
     shares = {name: value for name, value in published["rewardbench_subsets"].items() if isinstance(value, float)}
-    means = MeanCells(
-        {name: np.array([value, value]) for name, value in shares.items()},
-        {name: BENCHMARK.expected[name] for name in shares},
-    )
-    figures = {measure.name: float(measure.value) for measure in BENCHMARK.measures(means)}
+    figures = figures_of(shares)
     sections = published["rewardbench_main"]
     for ours, theirs in (("chat", "Chat"), ("chat hard", "Chat Hard"), ("safety", "Safety"), ("reasoning", "Reasoning")):
         assert figures[ours] == pytest.approx(sections[theirs], abs=1e-12)

@@ -1,10 +1,12 @@
 """RewardBench 2: credit shared among maxima, and the score of ties by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from pipelines.evaluation.benchmarks.reward_bench_2 import BENCHMARK, best_of
+from pipelines.evaluation.intervals import mean_cells
 from tests.support.evaluation import grades_of, item, measures_of, sides
 
 
@@ -61,3 +63,17 @@ def test_no_question_of_ties_is_lost() -> None:
     grades = grades_of(BENCHMARK, questions)  # type: ignore[arg-type]
     assert grades.items == {"Ties": 3}
     assert grades.reasons["Ties"] == {"the id ref:0 is there twice": 1, "the id None is neither ref:ID nor tied:ID": 1}
+
+
+def test_a_judges_two_modes_are_two_numbers() -> None:
+    right = sides([1], [0, 0, 0])
+    items = [item(right, subset=name) for name in ("Factuality", "Focus", "Precise IF", "Safety", "Math")]
+    means = mean_cells(grades_of(BENCHMARK, [*items, tie("ref:0", [2], [1]), tie("tied:0", [2, 2], [1])]).cells, True)  # type: ignore[list-item]
+    rating, ranking = (BENCHMARK.measures(replace(means, compared=compared)) for compared in (False, True))
+    assert (rating[0].name, ranking[0].name) == ("score (rating)", "score (ranking)")
+    assert {measure.convention for measure in ranking} == {
+        "mean of the subsets; judge, ranking",
+        "best of four; judge, ranking",
+        "ties; at most 1.01; by comparisons, not ratings",
+    }
+    assert BENCHMARK.measures(replace(means, judged=False))[0].name == "score"

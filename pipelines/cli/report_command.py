@@ -1,0 +1,36 @@
+"""The command `report`."""
+
+import json
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
+from pipelines.settings.report_settings import ReportSettings
+
+
+@command()
+@argument("scored", ReportSettings, nargs=-1, required=True)
+@option("--out", "output", metavar="FILE", help="file for the page  [default: report.html]")
+@click.option("--open", "is_opened", is_flag=True, help="open the page in the browser when it is written")
+@settings_options(ReportSettings, "scored", "output")
+@json_option
+def report(is_opened: bool, as_json: bool, **options: Any) -> None:
+    """Show the run in the folder SCORED, or an evaluation, as one HTML file; of two scored corpora, how they differ.
+
+    The page has counts and reasons, the distribution of every output, what a cut keeps, what the reward goes along with, and
+    examples. It opens from disk and asks no other host. No engine starts.
+    """
+    from pipelines.html_report.build import build
+
+    written = build(build_from(ReportSettings, options))
+    if as_json:
+        click.echo(json.dumps(written.as_json()))
+    else:
+        for warning in written.warnings:
+            click.echo(f"Warning: {warning}")
+        click.echo(f"Written to {written.path} ({written.size / 1e6:.1f} MB)")
+    if is_opened:
+        webbrowser.open(Path(written.path).resolve().as_uri())

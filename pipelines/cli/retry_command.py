@@ -1,0 +1,49 @@
+"""The command `retry`."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
+from pipelines.settings.rescore_settings import RetrySettings
+
+if TYPE_CHECKING:
+    from pipelines.rescoring.retry_rows import RetrySummary
+
+
+@command()
+@argument("scored", RetrySettings)
+@option(
+    "--reasons",
+    metavar="A,B",
+    help="reasons for which responses have failed, with commas between them; default: all",
+)
+@settings_options(RetrySettings, "scored", "reasons")
+@json_option
+def retry(as_json: bool, **options: Any) -> None:
+    """Score the responses of the scored corpus SCORED again that have failed, in place.
+
+    The model and its settings must be those of the run. All other rows keep their numbers. If it is interrupted, run the
+    same command again.
+    """
+    from pipelines.rescoring import retry_rows
+    from pipelines.runtime.progress import Lines
+
+    with silence_ray():
+        summary = retry_rows.retry(build_from(RetrySettings, options), Lines())
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        _show(summary)
+
+
+def _show(summary: "RetrySummary") -> None:
+    if not summary.retried:
+        click.echo("Nothing is to be scored again: no response has failed for these reasons")
+        return
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in summary.retried.items())
+    click.echo(f"Scored again: {sum(summary.retried.values()):,} responses ({reasons})")
+    before, after = summary.before, summary.after
+    click.echo(f"Failed: {before.failed:,} before, {after.failed:,} now")
+    click.echo(f"Scored: {before.scored:,} before, {after.scored:,} now")

@@ -1,0 +1,86 @@
+"""The command `verify`."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from actors.errors import AuditError, GateFailed
+from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
+from pipelines.settings.rescore_settings import VerifySettings
+
+if TYPE_CHECKING:
+    from pipelines.rescoring.verify_folder import SampleComparison, VerifySummary
+
+_SHOWN = 20
+
+
+@command()
+@argument("scored", VerifySettings)
+@settings_options(VerifySettings, "scored")
+@json_option
+def verify(as_json: bool, **options: Any) -> None:
+    """Check every part of the scored corpus SCORED, and score a sample of its rows again.
+
+    Exit code 4 if a part is damaged, renamed or another run's, or if something is missing; with --repair bad parts are
+    deleted, and the next `score` scores their rows again. Exit code 5 if --max-difference is broken.
+    """
+    from pipelines.rescoring.verify_folder import verify as check
+    from pipelines.runtime.progress import Lines
+
+    settings = build_from(VerifySettings, options)
+    with silence_ray():
+        summary = check(settings, Lines())
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        _show(summary)
+    if not summary.is_sound and not summary.dropped:
+        raise AuditError(_problem(summary))
+    if failures := summary.gate_failures(settings.max_difference):
+        raise GateFailed("; ".join(failures))
+
+
+def _problem(summary: "VerifySummary") -> str:
+    if summary.bad:
+        return f"{len(summary.bad):,} of {summary.parts:,} parts are bad; --repair deletes them, then score the corpus again"
+    return f"{summary.gaps}\nRun the same command that scored the corpus again"
+
+
+def _show(summary: "VerifySummary") -> None:
+    good, bad = summary.parts - len(summary.bad), len(summary.bad)
+    click.echo(f"{summary.parts:,} parts, {summary.bytes:,} bytes: {good:,} good, {bad:,} bad")
+    for name, problem in list(summary.bad.items())[:_SHOWN]:
+        click.echo(f"  {name} {problem}")
+    if (more := len(summary.bad) - _SHOWN) > 0:
+        click.echo(f"  and {more:,} more; --json has all of them")
+    if summary.without_checksums:
+        click.echo(f"No checksum: only decoded: {len(summary.without_checksums):,} parts of an earlier version")
+    if summary.strays:
+        click.echo(f"Not of this run, and read by nobody: {', '.join(summary.strays[:_SHOWN])}")
+    for name in summary.dropped:
+        click.echo(f"Deleted: {name}")
+    if summary.dropped:
+        click.echo("Run the same command that scored the corpus again: it scores what is missing")
+    if summary.sample is not None:
+        _show_sample(summary.sample)
+
+
+def _show_sample(sample: "SampleComparison") -> None:
+    from pipelines.run_folder.dataset_card import MADE_UP
+
+    click.echo(f"{sample.rows:,} rows scored again")
+    click.echo(f"{sample.compared:,} of {sample.responses:,} responses have a reward both times")
+    if sample.at is not None:
+        click.echo(
+            f"Difference of rewards: largest {sample.difference:.3g} ({sample.at}), mean {sample.mean_difference:.3g}; "
+            f"of scores: largest {sample.scores_difference:.3g}"
+        )
+    click.echo(f"{len(sample.flips):,} responses have another status")
+    for flip in sample.flips[:_SHOWN]:
+        before, now = (" ".join(filter(None, (flip[at], flip[f"{at}_reason"]))) for at in ("before", "now"))
+        click.echo(f"  {flip['row']} ({flip['response']}): {before} to {now}")
+    if (more := len(sample.flips) - _SHOWN) > 0:
+        click.echo(f"  and {more:,} more; --json has all of them")
+    if sample.is_made_up:
+        click.echo(MADE_UP)

@@ -1,0 +1,190 @@
+"""The responses of a folder as the sections read them: numbers of all of them in DuckDB, and texts of a few.
+
+The columns without texts go into a table `parts` of a DuckDB on disk, under the names that they have in the parts: counts,
+quantiles and groups are exact over all responses, however many there are. Texts are read for the sampled responses and the
+examples alone. Who is sampled depends on a hash of `row`, `response_name` and the seed: the same on every machine.
+"""
+
+import itertools
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from actors.errors import SettingsError
+from actors.records import Message
+from pipelines.html_report.features import Features, features
+from pipelines.html_report.shown_text import show
+from pipelines.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEXT, TRACE, Columns
+from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
+from pipelines.scored_corpus.read_back import Reader
+from pipelines.scored_corpus.scored_folder import OpenedCorpus, open_scored
+from pipelines.scored_corpus.summary import number_columns, readable
+
+TEXT_MARK = "text_mark"
+"""A hash of a candidate's text, by which equal ones are found; only where a policy drew the responses."""
+_TURNS, _TURN_CHARACTERS, _TEXT_CHARACTERS = 4, 600, 3_000
+"""Of an example at most so many of the last turns are shown, and of each text so many characters."""
+_LEFT_OUT = (TEXT, TRACE, FEEDBACK)
+
+Place = tuple[int, int]
+"""The index of a response's part in the listing, and of the response in the part."""
+
+
+class ReadText(NamedTuple):
+    """What is kept of a text that was read: its features, and what is shown of it and of the turns before it."""
+
+    features: Features | None
+    turns: list[dict[str, str]]
+    text: str | None
+
+
+@dataclass(frozen=True)
+class Responses:
+    """The responses of a scored corpus, or those that a filter kept: a connection with the table `parts`, and a sample."""
+
+    folder: str
+    corpus: OpenedCorpus
+    connection: duckdb.DuckDBPyConnection
+    sampled: list[Place]
+    texts: dict[Place, ReadText] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the parts."""
+        return self.corpus.manifest.columns
+
+    @property
+    def total(self) -> int:
+        """The number of responses."""
+        return self.corpus.total
+
+    @property
+    def share_error(self) -> float:
+        """The standard error of a share of one half that is estimated from the sample; 0 if every response is in it."""
+        sampled = len(self.sampled)
+        return (0.25 / sampled * (1 - sampled / self.total)) ** 0.5 if sampled else 0.0
+
+    @property
+    def numbers(self) -> Mapping[str, str]:
+        """The outputs by the names that conditions have for them, each as SQL."""
+        return number_columns(self.columns)
+
+    def name(self, column: str) -> str:
+        """One of Assay's columns in SQL."""
+        return quoted(self.columns.prefix + column)
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query over `parts`."""
+        return self.connection.execute(sql, list(parameters)).fetchall()
+
+    def places(self, where: str, order: str, limit: int) -> list[Place]:
+        """The first responses that meet a condition, in an order; among equals those that come first in the corpus."""
+        return [
+            (part, row)
+            for part, row in self.query(
+                f"select {PART_AT}, {ROW_AT} from parts where {where} order by {order}, {PART_AT}, {ROW_AT} limit {limit}"
+            )
+        ]
+
+    def rows(self, places: Collection[Place]) -> dict[Place, dict[str, Any]]:
+        """The columns of `parts` at some places."""
+        self.connection.register("wanted", place_table(places))
+        table = self.connection.sql(
+            f"select parts.* from parts join wanted on wanted.p = parts.{PART_AT} and wanted.r = parts.{ROW_AT}"
+        ).to_arrow_table()
+        return {(row.pop(PART_AT), row.pop(ROW_AT)): row for row in table.to_pylist()}
+
+    def read_texts(self, shown: Collection[Place]) -> None:
+        """Read the texts of the sample for their features, and those at the places that are `shown` to show them."""
+        kept = set(shown)
+        by_part = itertools.groupby(sorted({*self.sampled, *kept}), key=lambda place: place[0])
+        source, listing = self.corpus.responses, self.corpus.responses.parts.listing()
+        reader = Reader.of(self.corpus.manifest)
+        text_column = self.columns.prefix + TEXT if self.columns.text else None
+        names = list(dict.fromkeys([*reader.reads, *([text_column] if text_column else [])]))
+        for part_at, group in by_part:
+            wanted, first = [row for _, row in group], 0
+            for table in source.tables(listing[part_at], names):
+                here = [row for row in wanted if first <= row < first + table.num_rows]
+                taken = table.take(pa.array([row - first for row in here], pa.int64()))
+                judged = taken.column(text_column).to_pylist() if text_column else [None] * len(here)
+                for row, read, text in zip(here, reader.responses(taken), judged, strict=True):
+                    whole = text if text is not None else read.text
+                    self.texts[part_at, row] = _read(read.context or (), whole, is_shown=(part_at, row) in kept)
+                first += table.num_rows
+
+
+@contextmanager
+def opened(folder: str, *, partial: bool, by: Sequence[str], sample: int, seed: int) -> Iterator[Responses]:
+    """Open a folder. Raises a `UserError` if it isn't a scored corpus, or has no column of a name in `by`."""
+    corpus = open_scored(folder, "report", partial=partial)
+    schema = _schema(corpus.manifest.columns, by)
+    with (
+        tempfile.TemporaryDirectory(prefix="assay-report-") as place,
+        duckdb.connect(str(Path(place, "parts.db"))) as connection,
+    ):
+        connection.register("incoming", in_order(corpus.responses, schema, schema.names))
+        candidate = corpus.manifest.columns.prefix + CANDIDATE
+        columns = f"* exclude ({quoted(candidate)}), md5_number_lower({quoted(candidate)}) as {TEXT_MARK}"
+        with readable(corpus.responses.parts):
+            connection.execute(f"create table parts as select {columns if candidate in schema.names else '*'} from incoming")
+        yield Responses(folder, corpus, connection, _sample(connection, corpus.manifest.columns, sample, seed))
+
+
+def place_table(places: Collection[Place]) -> pa.Table:
+    """Places as a table for SQL, with columns `p` and `r`."""
+    numbers = pa.array([part for part, _ in places], pa.int64()), pa.array([row for _, row in places], pa.int64())
+    return pa.table(numbers, ["p", "r"])
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _schema(columns: Columns, by: Sequence[str]) -> pa.Schema:
+    left_out = {columns.prefix + name for name in _LEFT_OUT}
+    ours = [column for column in columns.ours if column.name not in left_out]
+    return pa.schema(
+        [*ours, *(_group_column(columns, name) for name in dict.fromkeys(by) if name not in columns.ours.names)]
+    )
+
+
+def _group_column(columns: Columns, name: str) -> pa.Field:
+    if name in (PART_AT, ROW_AT, TEXT_MARK):
+        raise SettingsError(f"--by {name}: the report uses this name itself; rename the column in the input")
+    flat = [column for column in columns.ours_first if not (pa.types.is_nested(column.type) or _is_bytes(column.type))]
+    group = next((column for column in flat if column.name == name), None)
+    if group is None:
+        names = ", ".join(column.name for column in flat if column.name not in columns.ours.names)
+        raise SettingsError(
+            f"--by {name}: there is no column of this name with plain values; the input has {names or 'none'}"
+        )
+    return group
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _sample(connection: duckdb.DuckDBPyConnection, columns: Columns, count: int, seed: int) -> list[Place]:
+    row, response = quoted(columns.prefix + ROW), quoted(columns.prefix + RESPONSE)
+    return connection.execute(
+        f"select {PART_AT}, {ROW_AT} from parts "
+        f"order by md5_number_lower(concat_ws(' ', {row}, {response}, ?)), {row}, {response} limit {count}",
+        [str(seed)],
+    ).fetchall()
+
+
+def _read(context: Sequence[Message], text: str | None, *, is_shown: bool) -> ReadText:
+    measured = None if text is None else features(context, text)
+    if not is_shown:
+        return ReadText(measured, [], None)
+    turns = [{"role": message.role.value, "text": show(message.content, _TURN_CHARACTERS)} for message in context[-_TURNS:]]
+    return ReadText(measured, turns, None if text is None else show(text, _TEXT_CHARACTERS))

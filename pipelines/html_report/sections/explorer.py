@@ -1,0 +1,121 @@
+"""What each cut would keep: shares and tokens of all responses, lengths and examples of the sample."""
+
+import shlex
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Context
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from actors.errors import ExpressionError
+from pipelines.html_report.responses import Place, Responses, place_table
+from pipelines.html_report.shown_text import show
+from pipelines.run_folder.columns import PROMPT_TOKENS
+from pipelines.scored_corpus.expressions import Condition
+
+EXAMPLES = 300
+"""Sampled responses that the page holds to show those next to a cut."""
+_CUTS, _MOST_OUTPUTS = 400, 20
+_DIGITS = Context(prec=6, rounding=ROUND_FLOOR)
+"""Cuts are short numbers, so that the command is one: rounded down, the lowest cut keeps everything that has the output."""
+_PROMPT_CHARACTERS, _TEXT_CHARACTERS = 200, 500
+
+
+def explorer(responses: Responses) -> dict[str, Any]:
+    """Cuts of every output, with what they keep, and examples with their values."""
+    numbers = list(responses.numbers.items())[:_MOST_OUTPUTS]
+    sampled = _values_of_sample(responses, [sql for _, sql in numbers])
+    cuts = [
+        {"name": name, "index": at, "command": _command(responses, _condition(responses, name, sql)), **found}
+        for at, (name, sql) in enumerate(numbers)
+        if (found := _cuts(responses, sql, [(place, values[at]) for place, values in sampled.items()]))
+    ]
+    return {
+        "total": responses.total,
+        "outputs": cuts,
+        "examples": [_example(responses, place, sampled[place]) for place in responses.sampled[:EXAMPLES]],
+    }
+
+
+def _command(responses: Responses, condition: str) -> tuple[str, str]:
+    """The command that keeps what is above a cut: what stands before the cut, and after it."""
+    quoted = shlex.quote(f"{condition} >= ")
+    return f"assay filter {shlex.quote(responses.folder)} kept/ --keep {quoted[:-1]}", quoted[-1]
+
+
+def _values_of_sample(responses: Responses, numbers: Sequence[str]) -> dict[Place, list[float | None]]:
+    """The outputs of the sampled responses; None for what a response lacks."""
+    responses.connection.register("sampled", place_table(responses.sampled))
+    values = ", ".join(f"case when isfinite({sql}) then {sql} end" for sql in numbers)
+    rows = responses.query(
+        f"select part_at, row_at, {values} from parts semi join sampled on sampled.p = part_at and sampled.r = row_at"
+    )
+    return {(part, row): list(of_row) for part, row, *of_row in rows}
+
+
+def _condition(responses: Responses, name: str, sql: str) -> str:
+    """An output as a condition names it: plain, or in quotes where SQL needs them."""
+    plain = responses.columns.prefix + name
+    try:
+        Condition.check(f"{plain} >= 0", responses.columns.ours_first)
+    except ExpressionError:
+        return sql
+    return plain
+
+
+def _cuts(responses: Responses, sql: str, sampled: Sequence[tuple[Place, float | None]]) -> dict[str, Any] | None:
+    """Ascending cuts as texts, and for each the responses and tokens that it keeps, and their mean length with its error.
+
+    Kept counts are exact. The length is of the sample; its error is 0 where the sample is everything, null below two
+    responses.
+    """
+    levels = [at / _CUTS for at in range(_CUTS + 1)]
+    ((quantiles,),) = responses.query(f"select quantile_cont({sql}, {levels}) from parts where isfinite({sql})")
+    if not quantiles:
+        return None
+    cuts = sorted({float(_DIGITS.create_decimal(repr(value))) for value in quantiles})
+    responses.connection.register("cuts", pa.table({"cut": cuts, "cut_at": range(len(cuts))}))
+    counted = {
+        at: (count, tokens or 0)
+        for at, count, tokens in responses.query(
+            f"select cut_at, count(*), sum(tokens) from (select {sql} as number, {responses.name(PROMPT_TOKENS)} as tokens "
+            f"from parts where isfinite({sql})) asof join cuts on number >= cut group by cut_at"
+        )
+    }
+    between = np.array([counted.get(at, (0, 0)) for at in range(len(cuts))], dtype=np.int64)
+    kept = between[::-1].cumsum(axis=0)[::-1]
+    lengths = _lengths_above(responses, cuts, sampled)
+    return {"cuts": [repr(cut) for cut in cuts], "kept": kept[:, 0].tolist(), "tokens": kept[:, 1].tolist(), **lengths}
+
+
+def _lengths_above(
+    responses: Responses, cuts: Sequence[float], sampled: Sequence[tuple[Place, float | None]]
+) -> dict[str, list[float | None]]:
+    pairs = [
+        (value, measured.characters)
+        for place, value in sampled
+        if value is not None and (measured := responses.texts[place].features) is not None
+    ]
+    values, lengths = np.array(sorted(pairs), dtype=np.float64).reshape(-1, 2).T
+    starts = np.searchsorted(values, cuts)
+    counts = len(values) - starts
+    sums, squares = (np.append(power[::-1].cumsum()[::-1], 0.0)[starts] for power in (lengths, lengths**2))
+    means = sums / np.maximum(counts, 1)
+    variances = np.maximum(squares / np.maximum(counts, 1) - means**2, 0.0)
+    missing = 1 - len(responses.sampled) / responses.total
+    errors = np.sqrt(variances / np.maximum(counts - 1, 1) * missing)
+    return {
+        "length": [round(float(mean), 1) if count else None for mean, count in zip(means, counts, strict=True)],
+        "length_error": [round(float(error), 1) if count > 1 else None for error, count in zip(errors, counts, strict=True)],
+    }
+
+
+def _example(responses: Responses, place: Place, values: Sequence[float | None]) -> dict[str, Any]:
+    read = responses.texts[place]
+    prompt = read.turns[-1]["text"] if read.turns else ""
+    return {
+        "prompt": show(prompt, _PROMPT_CHARACTERS),
+        "text": show(read.text or "", _TEXT_CHARACTERS),
+        "values": list(values),
+    }

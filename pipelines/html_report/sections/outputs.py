@@ -1,0 +1,48 @@
+"""The distribution of every output, over all responses that have it."""
+
+from typing import Any
+
+from pipelines.html_report.responses import Responses
+from pipelines.scored_corpus.summary import QUANTILES
+
+BINS = 50
+_MOST = 40
+_OUTER = (0.005, 0.995)
+"""The bins lie between these quantiles; what is beyond counts for the outermost bins, so that one outlier hides nothing."""
+
+
+def outputs(responses: Responses) -> list[dict[str, Any]]:
+    """For each output the count, mean, quantiles and a histogram."""
+    shown = [distribution(responses, name, sql) for name, sql in list(responses.numbers.items())[:_MOST]]
+    return [output for output in shown if output["count"]]
+
+
+def distribution(responses: Responses, name: str, sql: str, ends: tuple[float, float] | None = None) -> dict[str, Any]:
+    """Count, mean and quantiles of an output, with the counts of bins between the `ends`; default: its outer quantiles."""
+    asked = [*QUANTILES, *_OUTER]
+    ((count, mean, quantiles),) = responses.query(
+        f"select count({sql}), avg({sql}), quantile_cont({sql}, {asked}) from parts where isfinite({sql})"
+    )
+    if not count:
+        return {"name": name, "count": 0}
+    low, high = ends or quantiles[-2:]
+    return {
+        "name": name,
+        "count": count,
+        "mean": mean,
+        "quantiles": quantiles[: len(QUANTILES)],
+        "ends": (low, high),
+        **_histogram(responses, sql, low, high),
+    }
+
+
+def _histogram(responses: Responses, sql: str, low: float, high: float) -> dict[str, list[float]]:
+    width = (high - low) / BINS or 1.0
+    counts = dict(
+        responses.query(
+            f"select least(greatest(floor(({sql} - ?) / ?), 0), {BINS - 1})::integer, count(*) from parts "
+            f"where isfinite({sql}) group by 1",
+            [low, width],
+        )
+    )
+    return {"centres": [low + (at + 0.5) * width for at in range(BINS)], "counts": [counts.get(at, 0) for at in range(BINS)]}

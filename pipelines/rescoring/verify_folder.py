@@ -1,0 +1,251 @@
+"""`verify`: checks all parts of a scored folder, and scores a sample of its rows again to compare.
+
+1. Read every part: checksums, footer, run, range, rows and counts (`scored_corpus.part_checks`); audit those that are good.
+2. With --repair, delete the bad ones of this run, under the folder's lease: their ranges are work for the next `score`.
+3. If all is well, draw a sample of input rows, score them now, and compare statuses, rewards and scores.
+"""
+
+import contextlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from actors.records import Status
+from pipelines import storage
+from pipelines.prepare.score_requests import Outcome
+from pipelines.rescoring.part_rows import PartWork, Redraws, prepare_requests, read_redraws
+from pipelines.rescoring.reopen import Reopened, reopen
+from pipelines.rescoring.rescore_step import report, rescoring_flow
+from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
+from pipelines.run_folder.member_runs import is_fake
+from pipelines.run_folder.parts import Counts, Part, Parts, read_table
+from pipelines.runtime.progress import PassedOn, Progress, Silent
+from pipelines.runtime.session import ray_session
+from pipelines.scored_corpus.part_checks import CheckedPart, CheckedParts, check_parts
+from pipelines.scored_corpus.scored_folder import read_scored_manifest
+from pipelines.scoring.score_corpus import consume
+from pipelines.scoring.score_step import StepSettings
+from pipelines.settings.rescore_settings import VerifySettings
+from pipelines.storage.lease import lease, ticket
+
+
+@dataclass(frozen=True)
+class SampleComparison:
+    """A sample that was scored again. `difference` and `scores_difference` are the largest ones, 0 if none was scored.
+
+    `compared` are the responses that were scored both times; `flips` those with another status, then and now.
+    """
+
+    rows: int
+    responses: int
+    compared: int
+    difference: float
+    mean_difference: float
+    scores_difference: float
+    at: str | None
+    """The row and response with the largest difference of the reward."""
+    flips: Sequence[Mapping[str, Any]]
+    is_made_up: bool = False
+
+
+@dataclass(frozen=True)
+class VerifySummary:
+    """What `verify` found. `dropped` are the names of parts that --repair deleted."""
+
+    parts: int
+    bytes: int
+    bad: Mapping[str, str]
+    without_checksums: Sequence[str]
+    strays: Sequence[str]
+    gaps: str | None
+    dropped: Sequence[str] = ()
+    sample: SampleComparison | None = field(default=None)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every part is good and nothing is missing."""
+        return not self.bad and self.gaps is None
+
+    def gate_failures(self, max_difference: float | None) -> list[str]:
+        """What of the sample --max-difference doesn't let pass: a sentence for each."""
+        if max_difference is None or self.sample is None:
+            return []
+        failures = []
+        if self.sample.difference > max_difference:
+            failures.append(
+                f"the reward of {self.sample.at} differs by {self.sample.difference:.3g}, more than {max_difference:g}"
+            )
+        # A response that had failed may well have a reward now: that is what `retry` is for.
+        if flips := [flip for flip in self.sample.flips if flip["before"] != Status.FAILED]:
+            failures.append(f"{len(flips):,} responses that were scored or rejected have another status now")
+        return failures
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def verify(settings: VerifySettings, progress: Progress | None = None) -> VerifySummary:
+    """Check a scored folder. Raises a `UserError` if it can't be checked, or its rows can't be scored again as they were."""
+    progress = progress or Silent()
+    folder = storage.absolute(settings.scored)
+    manifest = read_scored_manifest(folder, "verify")
+    # Before the parts are read, which may take long: the settings may not be those of the run.
+    opened = reopen(folder, manifest, settings.engines) if settings.sample else None
+    with lease(folder, progress.noted) if settings.repair else contextlib.nullcontext():
+        parts = Parts(folder, manifest.run, ticket(folder) if settings.repair else None)
+        checked = check_parts(parts, manifest)
+        dropped = _drop(parts, checked.bad) if settings.repair else []
+    summary = _summary(checked, dropped)
+    if opened is None or not summary.is_sound:
+        return summary
+    sample = _compare(opened, [one.part for one in checked.parts], settings, progress)
+    return VerifySummary(**{**vars(summary), "sample": sample})
+
+
+def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
+    return VerifySummary(
+        len(checked.parts),
+        sum(one.size for one in checked.parts),
+        {one.part.name: one.problem for one in checked.parts if one.problem is not None},
+        [one.part.name for one in checked.parts if not one.has_checksums and one.problem is None],
+        checked.strays,
+        checked.gaps,
+        dropped,
+    )
+
+
+def _drop(parts: Parts, bad: Sequence[CheckedPart]) -> list[str]:
+    for one in bad:
+        if parts.ticket is not None:
+            parts.ticket.check()
+        parts.parts_folder.delete(one.part.name)
+    return [one.part.name for one in bad]
+
+
+def sample_rows(parts: Sequence[Part], count: int, seed: int) -> dict[Part, tuple[int, ...]]:
+    """Draw input rows, each as likely as any other: the indices of rows in their parts. All rows if there are no more."""
+    total = sum(part.counts.rows for part in parts)
+    drawn = sorted(Random(seed).sample(range(total), min(count, total)))
+    ends = list(itertools.accumulate(part.counts.rows for part in parts))
+    chosen: dict[Part, tuple[int, ...]] = {}
+    at = 0
+    for number in drawn:
+        while number >= ends[at]:
+            at += 1
+        chosen[parts[at]] = (*chosen.get(parts[at], ()), number - ends[at] + parts[at].counts.rows)
+    return chosen
+
+
+class _Comparisons(PassedOn):
+    """Collects what the workers compared."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(progress)
+        self.responses: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+        for response in json.loads(part["compared"]):
+            self.responses[response["row"], response["response"]] = response
+
+
+def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, progress: Progress) -> SampleComparison:
+    chosen, collected = sample_rows(parts, settings.sample, settings.seed), _Comparisons(progress)
+    if chosen:
+        run = opened.run()
+        comparing = Comparing({part.name: rows for part, rows in chosen.items()})
+        with (
+            ray_session(with_vllm=run.settings.engine.is_vllm),
+            rescoring_flow(run, list(chosen), comparing, progress.noted) as flow,
+        ):
+            consume(run, flow, collected)
+    return _sample(sum(map(len, chosen.values())), list(collected.responses.values()), is_fake(opened.manifest))
+
+
+def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool) -> SampleComparison:
+    both = [one for one in responses if one["difference"] is not None]
+    largest = max(both, key=lambda one: float(one["difference"]), default=None)
+    return SampleComparison(
+        rows,
+        len(responses),
+        len(both),
+        largest["difference"] if largest else 0.0,
+        sum(one["difference"] for one in both) / len(both) if both else 0.0,
+        max((one["scores_difference"] for one in both), default=0.0),
+        f"{largest['row']} ({largest['response']})" if largest else None,
+        [{name: one[name] for name in _SHOWN} for one in responses if one["before"] != one["now"]],
+        is_made_up,
+    )
+
+
+_SHOWN = ("row", "response", "before", "before_reason", "now", "now_reason")
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """Scores rows of parts again and compares; writes nothing. `rows` are indices of rows by the name of their part."""
+
+    rows: Mapping[str, tuple[int, ...]]
+
+    def select(self, settings: StepSettings, part: Part) -> PartWork:
+        """See `Rescoring`."""
+        table = read_table(settings.parts.path(part))
+        wanted, redraws = self._wanted(settings, part, table), read_redraws(table)
+        requests = prepare_requests(part, table, wanted, settings.preparation)
+        return PartWork(part, tuple(work.drawn(redraws.get(work.id, Redraws()).kept) for work in requests))
+
+    def finish(
+        self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
+    ) -> dict[str, Any]:
+        """See `Rescoring`."""
+        table, prefix = read_table(settings.parts.path(work.part)), settings.preparation.columns.prefix
+        wanted = self._wanted(settings, work.part, table)
+        now = {
+            (request.row, outcome.response): outcome
+            for request, results in zip(work.requests, outcomes, strict=True)
+            for outcome in results
+        }
+        before = table.select([prefix + name for name in (ROW, RESPONSE, STATUS, REASON, REWARD, SCORES)])
+        responses = [response for response in before.rename_columns(_COMPARED).to_pylist() if response[ROW] in wanted]
+        compared = [_compared(response, now.get((response[ROW], response[RESPONSE]))) for response in responses]
+        # No counts: the driver ends a run in which too much fails, and here nothing is written.
+        return report(work.part._replace(counts=Counts()), {"compared": json.dumps(compared)})
+
+    def _wanted(self, settings: StepSettings, part: Part, table: pa.Table) -> dict[str, set[str]]:
+        """The names of the responses of each drawn row."""
+        prefix = settings.preparation.columns.prefix
+        names: dict[str, set[str]] = {}
+        for row, name in zip(*(table.column(prefix + column).to_pylist() for column in (ROW, RESPONSE)), strict=True):
+            names.setdefault(row, set()).add(name)
+        drawn = set(self.rows[part.name])
+        return {row: responses for at, (row, responses) in enumerate(names.items()) if at in drawn}
+
+
+_COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES]
+
+
+def _compared(before: Mapping[str, Any], now: Outcome | None) -> dict[str, Any]:
+    """A response then and now. Without an outcome it was rejected before it was rendered."""
+    status = Status.REJECTED.value if now is None else now.score.status.value
+    reason = None if now is None or now.score.reason is None else now.score.reason.value
+    difference = scores_difference = None
+    if now is not None and now.score.reward is not None and before[REWARD] is not None:
+        difference = abs(now.score.reward - before[REWARD])
+        pairs = ((value, now.score.scores.get(name)) for name, value in before[SCORES].items())
+        scores_difference = max((abs(old - new) for old, new in pairs if old is not None and new is not None), default=0.0)
+    return {
+        "row": before[ROW],
+        "response": before[RESPONSE],
+        "before": before[STATUS],
+        "before_reason": before[REASON],
+        "now": status,
+        "now_reason": reason,
+        "difference": difference,
+        "scores_difference": scores_difference,
+    }

@@ -1,0 +1,147 @@
+"""What is stored by itself, under which key, and in which form.
+
+An entry holds the scores of all responses that were judged together: of one response, where a prompt shows one and no
+output compares it with others, else of the whole request. Its key is a digest of the identity and of all that the scorer is
+given: token ids, positions, votes, and what rendering noted. The votes' seeds are made of the identity's seed, the token ids
+and the number of the vote (`Judge.sampling`), and never of a row's place: equal keys ask for equal votes.
+"""
+
+import hashlib
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score, Status
+from actors.scorers.head_scorer import Scores
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Responses of a request, by their positions in it, that are scored and stored together; alone they are `request`."""
+
+    request: RenderedRequest
+    positions: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the responses."""
+        return tuple(response.name for response in self.request.responses)
+
+
+def units_of(request: RenderedRequest, *, compares: bool) -> list[Unit]:
+    """Cut a request into what can be scored by itself; responses that were rejected before any prompt are in no unit.
+
+    `compares`: outputs of a response depend on the others of the request (`Family.compares`).
+    """
+    by_position: dict[int, list[Prompt]] = defaultdict(list)
+    for prompt in request.prompts:
+        by_position[prompt.judges[0]].append(prompt)
+    judged = {position for position, response in enumerate(request.responses) if response.reason is None}
+    is_apart = not compares and all(len(prompt.judges) == 1 for prompt in request.prompts) and by_position.keys() == judged
+    if not is_apart:
+        return [Unit(request, tuple(range(len(request.responses))))]
+    return [_unit_of(request, position, prompts) for position, prompts in sorted(by_position.items())]
+
+
+def _unit_of(request: RenderedRequest, position: int, prompts: Sequence[Prompt]) -> Unit:
+    alone = tuple(replace(prompt, judges=(0,)) for prompt in prompts)
+    return Unit(replace(request, responses=(request.responses[position],), prompts=alone), (position,))
+
+
+def key_of(identity: str, unit: Unit) -> bytes:
+    """The key of a unit: SHA-256 over the identity's digest and everything that its scores depend on.
+
+    The names of the responses aren't in it: no number depends on them.
+    """
+    request = unit.request
+    described = json.dumps(
+        [
+            identity,
+            [[response.reason, response.truncated, response.reasoned] for response in request.responses],
+            [
+                [prompt.judges, prompt.at, prompt.times, prompt.opening, prompt.principle, len(prompt.ids)]
+                for prompt in request.prompts
+            ],
+        ]
+    ).encode()
+    # The lengths are in the description, so that no two different requests give the same bytes.
+    digest = hashlib.sha256(f"{len(described)}:".encode() + described)
+    for prompt in request.prompts:
+        digest.update(array("q", prompt.ids).tobytes())
+    return digest.digest()
+
+
+def is_lasting(scores: Scores) -> bool:
+    """Whether the outcome would come again: none of the responses failed."""
+    return all(score.status is not Status.FAILED for score in scores)
+
+
+def encode(unit: Unit, scores: Scores) -> bytes:
+    """The scores of a unit as JSON, whose numbers read back to the last bit.
+
+    In a judge's texts the names of responses become positions, as another row may have other names for equal responses.
+    """
+    return json.dumps([_plain(score, unit.names) for score in scores], allow_nan=False).encode()
+
+
+def decode(unit: Unit, value: bytes, *, from_store: bool = True) -> Scores:
+    """The scores that `encode` wrote, with the names of this unit's responses.
+
+    Raises `ValueError`, `KeyError`, `TypeError` or `IndexError` for anything else.
+    """
+    scores = tuple(_score(fields, unit.names, from_store) for fields in json.loads(value))
+    if len(scores) != len(unit.positions):
+        raise ValueError(f"{len(scores)} scores of {len(unit.positions)} responses")
+    return scores
+
+
+def _plain(score: Score, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "status": score.status,
+        "reason": score.reason,
+        "reward": score.reward,
+        "scores": dict(score.scores),
+        "prompt_tokens": score.prompt_tokens,
+        "truncated": score.truncated,
+        "reasoned": score.reasoned,
+        "steps": score.steps,
+        "votes": score.votes,
+        "completion_tokens": score.completion_tokens,
+        "trace": [
+            [
+                [names.index(name) for name in answer.shown],
+                answer.principle,
+                answer.text,
+                answer.finish_reason,
+                answer.vote,
+                answer.reason,
+            ]
+            for answer in score.trace
+        ],
+    }
+
+
+def _score(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
+    trace = tuple(
+        JudgeAnswer(tuple(names[at] for at in shown), principle, text, finish, vote, reason and Reason(reason))
+        for shown, principle, text, finish, vote, reason in fields["trace"]
+    )
+    return Score(
+        Status(fields["status"]),
+        fields["reason"] and Reason(fields["reason"]),
+        fields["reward"],
+        fields["scores"],
+        fields["prompt_tokens"],
+        fields["truncated"],
+        fields["reasoned"],
+        tuple(fields["steps"]),
+        tuple(fields["votes"]),
+        fields["completion_tokens"],
+        trace,
+        from_store=from_store,
+    )

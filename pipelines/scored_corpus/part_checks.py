@@ -1,0 +1,130 @@
+"""Checks parts as files: that each is whole, of this run, and holds what its name says.
+
+A part is read at once and then taken apart, so that a storage that doesn't answer is never taken for a damaged part. Every
+page has a checksum, which Arrow verifies; parts that the first versions of Assay wrote have none.
+"""
+
+import io
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actors.errors import AuditError, SourceError
+from actors.records import Status
+from pipelines.corpus.corpus_files import InputFile
+from pipelines.run_folder.columns import ROW, STATUS
+from pipelines.run_folder.earlier_run import FILES_KEY
+from pipelines.run_folder.manifest import Manifest, files_mark
+from pipelines.run_folder.part_content import PLACE_KEY, footer_note, has_checksums, is_whole
+from pipelines.run_folder.parts import RUN_KEY, Counts, Part, Parts, audit
+from pipelines.storage import error_text
+
+_THREADS = 8
+
+
+@dataclass(frozen=True)
+class CheckedPart:
+    """What was found of a part; `problem` is a clause about it that begins with a verb, None if it is good."""
+
+    part: Part
+    size: int
+    problem: str | None
+    has_checksums: bool
+
+
+@dataclass(frozen=True)
+class CheckedParts:
+    """What was found of all parts of a run, and whether the good ones add up to the input (`gaps`: why they don't)."""
+
+    parts: tuple[CheckedPart, ...]
+    strays: tuple[str, ...]
+    gaps: str | None
+
+    @property
+    def bad(self) -> list[CheckedPart]:
+        """The parts with a problem."""
+        return [part for part in self.parts if part.problem is not None]
+
+
+def check_parts(parts: Parts, manifest: Manifest) -> CheckedParts:
+    """Check all parts of a run. Raises `SourceError` if the storage doesn't give them."""
+    try:
+        checked = tuple(_checked(parts, manifest))
+        strays, extents = tuple(parts.strays()), parts.extents(manifest.files)
+    except OSError as error:
+        raise SourceError(f"{parts.folder} can't be read: {error_text(error)}") from error
+    try:
+        audit(manifest.files, extents, [one.part for one in checked if one.problem is None])
+    except AuditError as error:
+        return CheckedParts(checked, strays, str(error))
+    return CheckedParts(checked, strays, None)
+
+
+def _checked(parts: Parts, manifest: Manifest) -> Iterator[CheckedPart]:
+    files = {file.index: file for file in manifest.files}
+
+    def check(part: Part) -> CheckedPart:
+        content = parts.parts_folder.read(part.name)
+        try:
+            return _check(part, content, manifest, files)
+        except (OSError, ValueError, KeyError, MemoryError, OverflowError, pa.ArrowException) as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            return CheckedPart(part, len(content), f"can't be read: {first}", True)
+
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
+        yield from threads.map(check, parts.listing())
+
+
+def _check(part: Part, content: bytes, manifest: Manifest, files: Mapping[int, InputFile]) -> CheckedPart:
+    with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
+        problem = (
+            _foreign(part, parquet, manifest, files)
+            or (None if is_whole(content, parquet.metadata) else "isn't as it was written: its checksum is another one")
+            or _contradiction(part, parquet, manifest, files)
+        )
+        return CheckedPart(part, len(content), problem, has_checksums(content, parquet.metadata))
+
+
+def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Mapping[int, InputFile]) -> str | None:
+    """Whether a part is another run's, or another part of this run under this name."""
+    schema = parquet.schema_arrow
+    written = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    if (run := written.get(RUN_KEY, "")) != manifest.run:
+        return f"is of another run, {run or 'of an earlier version'}, and is named as one of {manifest.run or 'this one'}"
+    if not schema.remove_metadata().equals(manifest.columns.schema.remove_metadata()):
+        return "has other columns than the manifest: another model's, or another version's"
+    if part.file not in files:
+        return f"is of file {part.file}, which the manifest doesn't list"
+    if (place := footer_note(parquet.metadata, PLACE_KEY) or part.place) != part.place:
+        return f"was written as {place}, and has been renamed"
+    if (mark := written.get(FILES_KEY)) and mark != files_mark(manifest.files[: int(mark.partition(":")[0])]):
+        return "was written for other input files than those of the manifest"
+    return None
+
+
+def _contradiction(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Mapping[int, InputFile]) -> str | None:
+    """What the rows of a part say against its name; None if they agree. Reads every page."""
+    prefix, file = manifest.columns.prefix, files[part.file]
+    statuses, rows, last = Counter[str](), 0, None
+    for batch in parquet.iter_batches():
+        statuses.update(batch.column(prefix + STATUS).to_pylist())
+        for row in batch.column(prefix + ROW).to_pylist():
+            if row == last:
+                continue
+            name, _, start = row.rpartition(":")
+            if name != file.name or not part.range.start <= int(start) < part.range.end:
+                return f"holds the row {row}, which isn't of {file.name} from {part.range.start} to {part.range.end}"
+            rows, last = rows + 1, row
+    held = Counts(rows, *(statuses[status.value] for status in Status))
+    if held != part.counts or sum(statuses.values()) != held.responses:
+        return f"holds {_text(held)}, and its name says {_text(part.counts)}"
+    return None
+
+
+def _text(counts: Counts) -> str:
+    return f"{counts.rows} rows ({counts.scored} scored, {counts.rejected} rejected, {counts.failed} failed)"

@@ -1,0 +1,218 @@
+"""`assay status` of every folder, once and until its run ends."""
+
+import contextlib
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from actors.errors import SettingsError, SourceError
+from pipelines.cli.app import cli
+from pipelines.cli.status import RunState
+from pipelines.cli.status_report import read_status, show_status
+from pipelines.exports import export_commands
+from pipelines.filtering.filter_corpus import keep
+from pipelines.formats import RowShape
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.output_folder import note_done
+from pipelines.run_folder.parts import Parts
+from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.run_settings import FilterSettings
+from pipelines.storage import LEASE
+from pipelines.storage.lease import Holder, lease
+from tests.conftest import REPOSITORY
+from tests.support.candidates import judged_corpus
+from tests.support.selections import corpus
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, list(map(str, arguments)))
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> str:
+    """Three prompts with two responses each."""
+    rows = [{"prompt": f"p{at}", "responses": [f"good {at}", f"bad {at}"]} for at in range(3)]
+    return judged_corpus(tmp_path / "scored", rows, [[at + 2.0, float(at)] for at in range(3)], RowShape("prompt-responses"))
+
+
+def made(command: str, scored: str, output: str) -> None:
+    match command:
+        case "filter":
+            keep(FilterSettings(scored=scored, output=output, keep="reward >= 2"))
+        case "choose":
+            export_commands.choose(ChooseSettings(scored=scored, output=output, keep=Choose.BEST))
+        case "pairs":
+            export_commands.make_pairs(PairSettings(scored=scored, output=output))
+        case "export":
+            export_commands.export(ExportSettings(scored=scored, output=output, trainer="sft"))
+
+
+@pytest.mark.parametrize(
+    ("command", "rows"), [("filter", "4 responses"), ("choose", "3 candidates"), ("pairs", "3 pairs"), ("export", "6 rows")]
+)
+def test_a_result_says_what_it_is_of_what_and_how_much(
+    command: str, rows: str, scored: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(tmp_path / "result")
+    made(command, scored, output)
+    show_status(read_status(output))
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"complete: result of `{command}`, {rows} in 1 file of ")
+    assert f"Made of {scored}, scored by " in shown
+    assert "changed" not in shown
+    assert "To resume" not in shown
+
+
+def test_a_result_whose_corpus_has_changed_says_so(scored: str, tmp_path: Path) -> None:
+    output = str(tmp_path / "result")
+    made("choose", scored, output)
+    next(Path(scored, "parts").glob("*.parquet")).unlink()
+    assert "which has changed since" in run("status", output).output
+    Path(scored, "manifest.json").unlink()
+    assert "which isn't there any more" in run("status", output).output
+    assert json.loads(run("status", output, "--json").output)["source_state"] == "gone"
+
+
+def test_an_unfinished_result_says_what_is_written_and_how_to_resume(scored: str, tmp_path: Path) -> None:
+    output = tmp_path / "result"
+    made("pairs", scored, str(output))
+    document = json.loads((output / "pairs.json").read_text())
+    (output / "pairs.json").write_text(json.dumps({**document, "summary": None}))
+    note_done(str(output), "00000", {"rows": 2})
+    shown = run("status", output).output
+    assert shown.startswith("stopped: result of `pairs`, 2 pairs in 1 file")
+    assert f"assay run {output}/recipe.yaml" in shown
+    with lease(str(output)):
+        assert run("status", output).output.startswith("running: ")
+
+
+def test_a_folder_of_something_else_says_what_status_reads(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="or the result of `filter`, `choose`, `pairs`, `export` or `evaluate`"):
+        read_status(str(tmp_path))
+
+
+@contextlib.contextmanager
+def working(folder: Path, looks: Sequence[Callable[[], None]], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """A run that holds the folder; each pause of the watch calls the next of `looks`. Yields the lengths of the pauses."""
+    pauses, remaining = list[float](), iter(looks)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        next(remaining)()
+
+    monkeypatch.setattr("pipelines.cli.status_report.time.sleep", pause)
+    (folder / LEASE).write_bytes(Holder.this_process().content)
+    yield pauses
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path) -> tuple[Path, Callable[[], None], Callable[[], None]]:
+    """A run of four parts of which one lacks; how it is committed, and how the run ends."""
+    folder = tmp_path / "run"
+    part = Path(corpus(folder, [1.0] * 40), "parts", Parts(str(folder)).listing()[0].name)
+    content = part.read_bytes()
+    part.unlink()
+
+    def commit() -> None:
+        part.write_bytes(content)
+
+    def end() -> None:
+        manifest = read_manifest(str(folder))
+        assert manifest is not None
+        replace(manifest, summary={"reasons": {}}).write(str(folder))
+        (folder / LEASE).unlink()
+
+    return folder, commit, end
+
+
+def test_a_watch_appends_a_line_a_look_and_ends_with_the_run(unfinished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, commit, end = unfinished
+    with working(folder, [lambda: None, commit, end], monkeypatch) as pauses:
+        watched = run("status", folder, "--watch", "--interval", "2.5")
+    assert watched.exit_code == 0
+    assert pauses == [2.5] * 3
+    lines = watched.output.splitlines()
+    assert ["75.0% done: 30 responses" in line for line in lines[:2]] == [True, True]
+    assert "100.0% done: 40 responses" in lines[2]
+    assert lines[3].startswith("complete: 1 file by m, 4 parts")
+
+
+@pytest.mark.parametrize("how", ["stopped", "dead"])
+def test_a_watch_of_a_run_that_ends_early_tells_how_and_exits_with_3(
+    how: str, unfinished: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, *_ = unfinished
+    gone = replace(Holder.this_process(), start=1).content
+
+    def end() -> None:
+        (folder / LEASE).unlink() if how == "stopped" else (folder / LEASE).write_bytes(gone)
+
+    with working(folder, [end], monkeypatch):
+        watched = run("status", folder, "--watch")
+    assert watched.exit_code == 3
+    assert watched.output.splitlines()[1].startswith(f"{how}, 75.0% done")
+    assert "To resume" in watched.output
+
+
+def test_ctrl_c_ends_a_watch_without_a_word(unfinished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, *_ = unfinished
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with working(folder, [interrupt], monkeypatch):
+        watched = run("status", folder, "--watch")
+    assert watched.exit_code == 130
+    assert len(watched.output.splitlines()) == 1
+
+
+def test_json_is_a_line_a_look(unfinished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, commit, end = unfinished
+    with working(folder, [commit, end], monkeypatch):
+        watched = run("status", folder, "--watch", "--json")
+    assert [json.loads(line)["state"] for line in watched.output.splitlines()] == ["running", "running", "complete"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--interval", "3"], "--interval is the time between two looks of --watch, which isn't given"),
+        (["--watch", "--interval", "0"], "--interval 0: must be at least 0.2 seconds"),
+        (["--watch", "--interval", "nan"], "--interval nan: must be at least 0.2 seconds"),
+    ],
+)
+def test_an_interval_that_makes_no_sense_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
+    error = run("status", tmp_path, *options).exception
+    assert isinstance(error, SettingsError)
+    assert str(error) == message
+
+
+def test_a_terminal_shows_one_screen_that_is_drawn_over(unfinished: Any) -> None:
+    folder, commit, end = unfinished
+    (folder / LEASE).write_bytes(Holder.this_process().content)
+    here, there = pty.openpty()
+    command = [sys.executable, "-m", "pipelines", "status", str(folder), "--watch", "--interval", "0.2"]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=there, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    ) as watch:
+        os.close(there)
+        shown = b""
+        for text, then in ((b"75.0% done", commit), (b"100.0% done", end), (b"complete: 1 file", lambda: None)):
+            while text not in shown and select.select([here], [], [], 60)[0]:
+                shown += os.read(here, 4096)
+            assert text in shown
+            then()
+        assert watch.wait(60) == 0
+    os.close(here)
+    assert b"\x1b[1A" in shown  # up a line, to draw over the state before
+    assert RunState.RUNNING.encode() in shown

@@ -1,0 +1,343 @@
+"""What the page says, without a browser: figures against counts by hand, and what is refused."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from actors.errors import OutputError, SettingsError, SourceError
+from pipelines.formats import RowShape
+from pipelines.html_report import build as html_report
+from pipelines.html_report.features import features, script_of
+from pipelines.html_report.responses import Responses, opened
+from pipelines.html_report.sections.comparison import comparison
+from pipelines.html_report.sections.correlations import correlations, spearman
+from pipelines.html_report.sections.explorer import explorer
+from pipelines.html_report.sections.groups import groups
+from pipelines.html_report.sections.judging import labels
+from pipelines.html_report.sections.outputs import outputs
+from pipelines.html_report.sections.overview import overview
+from pipelines.html_report.sections.sampling import sampling
+from pipelines.settings.options import build
+from pipelines.settings.report_settings import ReportSettings
+from tests.support.candidates import drawn_corpus, judged_corpus, prompts
+from tests.support.corpora import chat
+
+MESSAGES = RowShape("messages")
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"parquet": True},
+    {"prefix": "judge_"},
+    {"ensemble": True, "outputs": ("reward", "spread", "order")},
+]
+
+
+def settings(output: Path, *folders: str, **more: Any) -> ReportSettings:
+    return build(ReportSettings, {"scored": folders, "output": str(output), **more})
+
+
+def open_all(folder: str, *by: str, sample: int = 20_000) -> Any:
+    return opened(folder, partial=False, by=by, sample=sample, seed=0)
+
+
+def read_all(responses: Responses) -> Responses:
+    responses.read_texts(responses.sampled)
+    return responses
+
+
+def corpus(folder: Path, rewards: list[float | None], texts: list[str] | None = None, **how: Any) -> str:
+    words = texts or [f"answer {at}" for at in range(len(rewards))]
+    rows = [chat(f"q{at}", text, topic="ab"[at % 2], id=at) for at, text in enumerate(words)]
+    return judged_corpus(folder, rows, [[reward] for reward in rewards], MESSAGES, part_rows=50, **how)
+
+
+# --- Figures --------------------------------------------------------------------------------------------------------
+
+
+def test_what_each_cut_keeps_is_exact_whatever_is_sampled(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    rewards = [None if at % 7 == 0 else rng.gauss(0, 3) for at in range(400)]
+    with open_all(corpus(tmp_path / "s", rewards), sample=100) as responses:
+        (output,) = explorer(read_all(responses))["outputs"]
+    scored = [reward for reward in rewards if reward is not None]
+    assert len(output["cuts"]) > 200
+    for cut, kept, tokens in zip(output["cuts"], output["kept"], output["tokens"], strict=True):
+        assert kept == sum(reward >= float(cut) for reward in scored)
+        assert tokens == 7 * kept  # each response has read 7
+    assert output["kept"][0] == len(scored)
+    assert output["kept"][-1] >= 1
+
+
+def test_a_cut_keeps_what_is_right_on_it(tmp_path: Path) -> None:
+    rewards: list[float | None] = [0.1 * (at % 5) for at in range(100)]
+    with open_all(corpus(tmp_path / "s", rewards)) as responses:
+        (output,) = explorer(read_all(responses))["outputs"]
+    kept = dict(zip(output["cuts"], output["kept"], strict=True))
+    assert [kept[cut] for cut in ("0.0", "0.1", "0.2", "0.3", "0.4")] == [100, 80, 60, 40, 20]
+
+
+def test_the_mean_length_is_within_its_stated_error_of_the_truth(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    texts = ["x" * rng.randint(1, 500) for _ in range(600)]
+    rewards: list[float | None] = [rng.random() for _ in texts]
+    with open_all(corpus(tmp_path / "s", rewards, texts), sample=200) as responses:
+        sampled = explorer(read_all(responses))["outputs"][0]
+    with open_all(corpus(tmp_path / "t", rewards, texts)) as responses:
+        whole = explorer(read_all(responses))["outputs"][0]
+    lowest = sampled["length_error"][0]
+    assert whole["length"][0] == pytest.approx(sum(map(len, texts)) / len(texts), abs=0.05)
+    assert whole["length_error"][0] == 0
+    assert 5 < lowest < 12  # 144 / sqrt(200) * sqrt(1 - 200 / 600)
+    assert abs(sampled["length"][0] - whole["length"][0]) < 4 * lowest
+
+
+def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(at) for at in range(300)])
+
+    def sampled(seed: int) -> list[tuple[int, int]]:
+        with opened(folder, partial=False, by=(), sample=100, seed=seed) as responses:
+            return responses.sampled
+
+    assert sampled(0) == sampled(0)
+    assert len(set(sampled(0))) == 100
+    assert sampled(0) != sampled(1)
+
+
+def test_a_histogram_counts_every_response_once(tmp_path: Path) -> None:
+    rewards: list[float | None] = [-1000.0, *(at / 100 for at in range(397)), None, 1000.0]
+    with open_all(corpus(tmp_path / "s", rewards)) as responses:
+        (output,) = outputs(responses)
+    assert output["count"] == sum(output["counts"]) == 399
+    assert output["quantiles"][0] == -1000
+    assert output["centres"][-1] < 100  # an outlier doesn't hide the rest
+    assert max(output["counts"]) < 30
+
+
+def test_spearman_of_ties_and_of_what_is_all_alike() -> None:
+    first, second = np.array([1.0, 2.0, 2.0, 3.0, 10.0]), np.array([1, 3, 2, 2, 9])
+    ranks = np.array([1, 2.5, 2.5, 4, 5]), np.array([1, 4, 2.5, 2.5, 5])
+    assert spearman(first, second) == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert spearman(first, first**3) == pytest.approx(1)
+    assert spearman(first, np.ones(5)) is None
+
+
+def test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    texts = ["x" * rng.randint(1, 500) for _ in range(300)]
+    biased = corpus(tmp_path / "biased", [len(text) / 100 + rng.gauss(0, 1) for text in texts], texts)
+    fair = corpus(tmp_path / "fair", [rng.gauss(0, 1) for _ in texts], texts)
+    against = corpus(tmp_path / "against", [-len(text) / 100 for text in texts], texts)
+    (warning,) = html_report.build(settings(tmp_path / "b.html", biased)).warnings
+    assert warning.startswith("Longer responses have higher rewards: Spearman's correlation is +0.")
+    assert warning in (tmp_path / "b.html").read_text().replace("&#39;", "'")
+    assert html_report.build(settings(tmp_path / "f.html", fair)).warnings == []
+    assert "No correlation reaches the limit of 0.3" in (tmp_path / "f.html").read_text()
+    (warning,) = html_report.build(settings(tmp_path / "a.html", against)).warnings
+    assert warning.startswith("Shorter responses have higher rewards: Spearman's correlation is -1.00 over 300 responses.")
+
+
+def test_too_few_responses_warn_of_nothing(tmp_path: Path) -> None:
+    texts = ["x" * at for at in range(1, 100)]
+    with open_all(corpus(tmp_path / "s", [float(len(text)) for text in texts], texts)) as responses:
+        found = correlations(read_all(responses))
+    assert found["rows"][0]["rho"] == pytest.approx(1)
+    assert found["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "counted"),
+    [
+        ("# A\n\n**b** and\n> c", {"markdown": 3}),
+        ("- a\n2. b\n* c\n-d", {"list_items": 3, "markdown": 0}),
+        ("```python\nx = 1\n```\nand `y`", {"code": 3}),
+        ("I'm sorry, but I can't help with that.", {"refusal": 1}),
+        ("As an AI, I would.", {"refusal": 1}),
+        ("I can do that. I was sorry to hear it.", {"refusal": 0}),
+        ("Семь, потому что", {"script": "Cyrillic", "other_script": 1}),
+        ("答案是七", {"script": "CJK", "other_script": 1}),
+        ("3 + 4 = 7", {"script": "none", "other_script": 0}),
+        ("sieben", {"script": "Latin", "other_script": 0}),
+    ],
+)
+def test_features(text: str, counted: dict[str, Any]) -> None:
+    measured = features((), text)._asdict()
+    assert counted.items() <= measured.items()
+    assert measured["characters"] == len(text)
+
+
+def test_the_script_is_of_most_letters() -> None:
+    assert script_of("vLLM これはテストです") == "Hiragana"
+    assert script_of("مرحبا") == "Arabic"
+
+
+def test_groups_are_over_all_responses(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(at) if at else None for at in range(301)], parquet=True)
+    with open_all(folder, "topic", "id", sample=100) as responses:
+        topic, number = groups(responses, ["topic", "id"])
+    assert [(row["group"], row["responses"], row["scored"], row["mean"]) for row in topic["rows"]] == [
+        ("a", 151, 150, 151.0),
+        ("b", 150, 150, 150.0),
+    ]
+    assert topic["others"] == 0
+    assert len(number["rows"]) == 30
+    assert number["others"] == 271
+
+
+def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    rewards = [[rng.gauss(0, 1) for _ in range(count)] for count in (4, 4, 6, 2)]
+    candidates = [[(f"text {at % 3}", reward) for at, reward in enumerate(row)] for row in rewards]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{at}"} for at in range(4)], candidates, prompts())
+    with open_all(folder) as responses:
+        drawn = sampling(responses)
+    assert drawn is not None
+    assert drawn["best"]["n"] == [1, 2, 3, 4]
+    assert (drawn["best"]["prompts"], drawn["best"]["left_out"]) == (3, 1)
+    for n, mean in zip(drawn["best"]["n"], drawn["best"]["means"], strict=True):
+        of_prompts = [np.mean([max(ways) for ways in itertools.combinations(row, n)]) for row in rewards[:3]]
+        assert mean == pytest.approx(np.mean(of_prompts))
+    assert (drawn["drawn"], drawn["distinct"]) == (16, 3 + 3 + 3 + 2)
+    assert drawn["finishes"] == [("stop", 16)]
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert "are distinct answers to their prompts" in (tmp_path / "r.html").read_text()
+
+
+def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{at}", "chosen": f"good {at}", "rejected": f"bad {at}"} for at in range(4)]
+    folder = judged_corpus(tmp_path / "s", rows, [[2, 1], [1, 2], [3, 1], [1, None]], RowShape("preference"))
+    with open_all(folder) as responses:
+        found = labels(responses)
+    assert found is not None
+    assert (found["pairs"], found["agree"], found["disagree"], found["left_out"]) == (3, 2, 1, 1)
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert "of 3 pairs of chosen and rejected, 2 (66.7%)" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("work", "facts"),
+    [
+        ({"seconds": 7200, "gpu_hours": 4.5, "engines": 2}, {"time": "2:00:00", "GPU-hours": "4.50", "cost": "9.00"}),
+        ({"seconds": 60, "gpu_hours": 0.0}, {"time": "0:01:00", "cost": "0.00"}),
+        ({"seconds": None, "why": "a session was killed"}, {"time": "unknown: a session was killed"}),
+        ({}, {"cost": "unknown: the GPU-hours of the run aren't known"}),
+    ],
+)
+def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path, work: dict[str, Any], facts: dict[str, str]) -> None:
+    folder = corpus(tmp_path / "s", [1.0])
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    (tmp_path / "s" / "manifest.json").write_text(json.dumps({**manifest, "summary": {"work": work}}))
+    with open_all(folder) as responses:
+        assert facts.items() <= overview(responses, 2.0)["facts"].items()
+
+
+def test_two_folders_are_compared_over_the_responses_that_both_scored(tmp_path: Path) -> None:
+    rewards: list[float | None] = [float(at) for at in range(120)]
+    first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [None, *(-at / 2 for at in range(1, 120))])
+    with open_all(first) as one, open_all(second) as other:
+        found = comparison(one, other)
+    assert found["common"] == 119
+    assert found["rho"] == pytest.approx(-1)
+    assert found["same_files"]
+    assert [side["count"] for side in found["sides"]] == [120, 119]
+    assert found["sides"][0]["centres"] == found["sides"][1]["centres"]
+    html_report.build(settings(tmp_path / "r.html", first, second))
+    assert '<b id="rho">-1.000</b>' in (tmp_path / "r.html").read_text()
+
+
+def test_rows_with_other_prompts_are_not_the_same_responses(tmp_path: Path) -> None:
+    rows = [chat(f"another {at}", "answer", topic="a", id=at) for at in range(3)]
+    other = judged_corpus(tmp_path / "b", rows, [[1.0]] * 3, MESSAGES)
+    with open_all(corpus(tmp_path / "a", [1.0, 2.0, 3.0])) as one, open_all(other) as two:
+        found = comparison(one, two)
+    assert (found["common"], found["rho"]) == (0, None)
+
+
+# --- Folders of every kind ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_every_kind_of_folder_has_a_page(tmp_path: Path, how: dict[str, Any]) -> None:
+    texts = [f"answer {at}" for at in range(6)]
+    rows = [chat("q", text, topic="a") for text in texts]
+    rewards = [[{"reward": float(at), "spread": at / 2, "order": at}] for at in range(5)]
+    folder = judged_corpus(tmp_path / "s", rows, [*rewards, [None]], MESSAGES, **how)
+    written = html_report.build(settings(tmp_path / "r.html", folder, by=("topic",) if "parquet" in how else ()))
+    page = (tmp_path / "r.html").read_text()
+    assert written.size == len(page.encode())
+    assert all(text in page for text in texts)
+    assert "rejected: too_long" in page
+    assert ("Most disputed" in page) == ("ensemble" in how)
+
+
+@pytest.mark.parametrize("rewards", [[], [None, None]])
+def test_nothing_to_show_is_no_error(tmp_path: Path, rewards: list[float | None]) -> None:
+    folder = corpus(tmp_path / "s", rewards)
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert f"over all {len(rewards)} responses" in (tmp_path / "r.html").read_text()
+
+
+def test_figures_of_an_evaluation(tmp_path: Path) -> None:
+    figure = {"name": "accuracy", "value": 0.75, "low": 0.7, "high": 0.8, "n": 40, "convention": "ties are <b>half</b>"}
+    evaluations = [
+        {
+            "benchmark": "rm-bench",
+            "model": model,
+            "identity": {},
+            "figures": [{**figure, "near_chance": False, "value": value}],
+        }
+        for model, value in (("one", 0.75), ("two", None))
+    ]
+    (tmp_path / "results.json").write_text(json.dumps({"assay_results": 1, "evaluations": evaluations}))
+    for number in range(2):
+        pq.write_table(pa.table({"row": ["c:0"]}), tmp_path / f"items-{number:05d}.parquet")
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path)))
+    page = (tmp_path / "r.html").read_text()
+    assert "75.0%" in page
+    assert "70.0% to 80.0%" in page
+    assert "<b>half</b>" not in page
+    with pytest.raises(SettingsError, match="has its subsets already"):
+        html_report.build(settings(tmp_path / "r.html", str(tmp_path), by=("topic",)))
+
+
+# --- What is refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0, 2.0], parquet=True)
+    with pytest.raises(SettingsError, match=r"--by kind: there is no column of this name .* the input has topic, id"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=("kind",)))
+    with pytest.raises(SettingsError, match="--by messages"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=("messages",)))
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_page_is_written_over_and_nothing_else_is(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0, 2.0])
+    (tmp_path / "mine.html").write_text("mine")
+    with pytest.raises(OutputError, match="isn't a page of `assay report`"):
+        html_report.build(settings(tmp_path / "mine.html", folder))
+    assert (tmp_path / "mine.html").read_text() == "mine"
+    first = html_report.build(settings(tmp_path / "r.html", folder))
+    assert html_report.build(settings(tmp_path / "r.html", folder)).size == first.size
+
+
+def test_a_part_that_is_damaged_is_named(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(at) for at in range(50)])
+    (part,) = (tmp_path / "s" / "parts").glob("*.parquet")
+    content = bytearray(part.read_bytes())
+    content[100:140] = bytes(40)
+    part.write_bytes(content)
+    with pytest.raises(SourceError, match=part.name):
+        html_report.build(settings(tmp_path / "r.html", folder))
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_folder_that_is_nothing_of_assay_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="isn't there"):
+        html_report.build(settings(tmp_path / "r.html", str(tmp_path / "nothing")))

@@ -1,0 +1,120 @@
+"""The report of runs as the commands write them: judges with votes, process models, ensembles, and 100,000 rows."""
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.ensembles.score_ensemble import ensemble
+from pipelines.filtering.filter_corpus import keep
+from pipelines.html_report import build as html_report
+from pipelines.html_report.responses import opened
+from pipelines.html_report.sections.examples import example_places
+from pipelines.html_report.sections.judging import position_bias, steps, votes
+from pipelines.html_report.sections.overview import overview
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.options import build
+from pipelines.settings.report_settings import ReportSettings
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
+from tests.support.corpora import chat, lines, scored, settings, write
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+PAIRS = [{"prompt": f"q{at}", "chosen": f"a{at}\n\nb", "rejected": f"c{at}"} for at in range(12)]
+
+
+def test_votes_position_bias_and_the_most_disputed(tmp_path: Path) -> None:
+    score(settings(write(tmp_path / "c.jsonl", lines(PAIRS)), tmp_path / "s", model="tiny-genrm-json", votes=3))
+    rows = scored(tmp_path / "s")
+    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
+        found, bias, places = votes(responses), position_bias(responses), example_places(responses)
+        disputed = responses.rows(places["Most disputed"][:1])
+    assert found is not None
+    assert (found["count"], found["mean_votes"]) == (24, 3)
+    assert found["unanimous"] == sum(len(set(row["votes"])) == 1 for row in rows)
+    assert bias is not None
+    assert bias["pairs"] == sum(row["scores"]["both_orders"] for row in rows) / 2
+    ((_, most),) = disputed.items()
+    assert _spread(most["votes"]) == max(_spread(row["votes"]) for row in rows)
+    page = _page(tmp_path)
+    assert f"{bias['decided']:,} ({bias['decided'] / bias['pairs']:.1%})" in page
+    assert "are unanimous" in page
+
+
+def _spread(values: list[float]) -> float:
+    mean = sum(values) / len(values)
+    return round(sum((value - mean) ** 2 for value in values), 9)
+
+
+def test_steps_by_their_place(tmp_path: Path) -> None:
+    score(settings(write(tmp_path / "c.jsonl", lines(PAIRS)), tmp_path / "s", model="tiny-math-prm"))
+    rows = scored(tmp_path / "s")
+    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
+        found = steps(responses)
+    assert found is not None
+    assert (found["places"], found["counts"]) == ([1, 2], [24, 12])
+    seconds = [row["steps"][1] for row in rows if len(row["steps"]) > 1]
+    assert found["means"][1] == pytest.approx(sum(seconds) / 12)
+    assert "mean reward by step" in _page(tmp_path)
+
+
+def test_an_ensemble_says_who_made_its_numbers_up_and_what_its_models_dispute(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(PAIRS))
+    given = {
+        "inputs": (str(corpus),),
+        "output": str(tmp_path / "s"),
+        "models": ("tiny-scalar", "tiny-attributes"),
+        "engine": "fake",
+    }
+    ensemble(build(EnsembleSettings, given))
+    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
+        shown, places = overview(responses, None), example_places(responses)
+    assert shown["facts"]["engine"] == "fake"
+    assert shown["facts"]["suspect responses"] == "0"
+    assert "made up" in shown["notes"][0]
+    assert places["Most disputed"]
+    assert "tiny_scalar" in _page(tmp_path)
+
+
+def test_what_a_filter_kept_is_shown_alone_with_its_texts(tmp_path: Path) -> None:
+    score(settings(write(tmp_path / "c.jsonl", lines(PAIRS)), tmp_path / "scored"))
+    median = sorted(row["reward"] for row in scored(tmp_path / "scored"))[12]
+    choice = {"scored": str(tmp_path / "scored"), "output": str(tmp_path / "s"), "keep": f"reward >= {median!r}"}
+    kept = keep(build(FilterSettings, choice)).kept
+    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
+        responses.read_texts(responses.sampled)
+        shown = {(row["row"], row["response_name"]) for row in responses.rows(responses.sampled).values()}
+        texts = {read.text for read in responses.texts.values()}
+    expected = [row for row in scored(tmp_path / "scored") if row["reward"] >= median]
+    assert len(shown) == kept == len(expected)
+    assert shown == {(row["row"], row["response_name"]) for row in expected}
+    assert texts == {row["response_text"] for row in expected}
+    assert f"These are the responses that a filter kept: keep: reward &gt;= {median!r}" in _page(tmp_path)
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_rows_take_less_than_a_minute(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    words = ["river", "seven", "答案", "proof", "**bold**", "- item", "`code`"]
+    corpus = tmp_path / "c.jsonl"
+    with corpus.open("w") as stream:
+        for at in range(100_000):
+            answer = " ".join(rng.choices(words, k=rng.randint(1, 80)))
+            stream.write(json.dumps(chat(f"question {at}", answer, topic=rng.choice("abcde"))) + "\n")
+    score(settings(corpus, tmp_path / "s"))
+    started = time.monotonic()
+    written = html_report.build(_settings(tmp_path, by=("topic",)))
+    assert time.monotonic() - started < 60
+    assert written.size < 8_000_000
+    assert written.warnings == []
+
+
+def _settings(place: Path, **more: Any) -> ReportSettings:
+    return build(ReportSettings, {"scored": (str(place / "s"),), "output": str(place / "r.html"), **more})
+
+
+def _page(place: Path) -> str:
+    html_report.build(_settings(place))
+    return (place / "r.html").read_text()

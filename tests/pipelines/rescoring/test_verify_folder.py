@@ -1,0 +1,257 @@
+"""`verify`: damage is found and named whatever it is, good parts stay, and a sample's rewards are compared."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from actors.errors import AuditError, OutputError, SettingsError
+from pipelines.cli.app import cli
+from pipelines.corpus.corpus_files import Range
+from pipelines.rescoring.verify_folder import VerifySummary, sample_rows, verify
+from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.options import build
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
+from pipelines.storage.lease import lease
+from tests.support.corpora import lines, rows, scored, settings, write
+from tests.support.failures import fail, metadata_of
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+
+def check(folder: Path, **options: Any) -> VerifySummary:
+    return verify(build(VerifySettings, {"scored": str(folder), "sample": 0, **options}))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
+    """`out` and `other`: five parts of ten rows, by two models; and the corpus."""
+    place = tmp_path_factory.mktemp("made")
+    corpus = write(place / "c.jsonl", lines(rows(50)))
+    score(settings(corpus, place / "out", part_rows=10))
+    score(settings(corpus, place / "other", part_rows=10, model="tiny-scalar"))
+    return place
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made / "out", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def part_file(folder: Path, number: int) -> Path:
+    return sorted((folder / "parts").iterdir())[number]
+
+
+def run_of(folder: Path) -> str:
+    return part_file(folder, 0).stem.rpartition("-")[2]
+
+
+# --- damage --------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    """One bit in the first data page of the rewards."""
+    content = bytearray(path.read_bytes())
+    group = pq.read_metadata(path).row_group(0)
+    names = [group.column(number).path_in_schema for number in range(group.num_columns)]
+    column = group.column(names.index("reward"))
+    content[column.data_page_offset + column.total_compressed_size - 20] ^= 1
+    path.write_bytes(content)
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def other_model(path: Path) -> None:
+    """Another model's part under the name of ours."""
+    others = Path(str(path.parents[2]), "other")
+    path.write_bytes(part_file(others, 2).read_bytes())
+
+
+def renamed(path: Path) -> None:
+    """The next part under this name."""
+    path.write_bytes(part_file(path.parents[1], 3).read_bytes())
+
+
+def fewer_rows(path: Path) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+
+
+def other_counts(path: Path) -> None:
+    path.rename(path.with_name(path.name.replace("-10-10-0-0-", "-10-9-0-1-")))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (flip, "isn't as it was written: its checksum is another one"),
+        (cut_off, "can't be read: "),
+        (empty, "can't be read: "),
+        (other_model, "is of another run"),
+        (renamed, "was written as 000000-"),
+        (fewer_rows, "holds 9 rows (9 scored, 0 rejected, 0 failed), and its name says 10 rows"),
+        (other_counts, "holds 10 rows (10 scored, 0 rejected, 0 failed), and its name says 10 rows (9 scored"),
+    ],
+)
+def test_a_bad_part_is_found_and_named_and_dropped_alone(
+    damage: Callable[[Path], None], problem: str, folder: Path, made: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(made / "other", tmp_path / "other")
+    whole = scored(folder)
+    before = set(folder.glob("parts/*"))
+    damage(part_file(folder, 2))
+    now = set(folder.glob("parts/*"))
+    summary = check(folder)
+    ((name, why),) = summary.bad.items()
+    assert why.startswith(problem)
+    assert not summary.is_sound
+    assert set(folder.glob("parts/*")) == now, "dry unless asked"
+    assert check(folder, repair=True).dropped == [name]
+    assert len(list(folder.glob("parts/*"))) == 4
+    assert set(folder.glob("parts/*")) < before | now
+    assert check(folder, repair=True).dropped == []
+    score(settings(made / "c.jsonl", folder))
+    assert scored(folder) == whole
+    assert check(folder).is_sound
+
+
+def test_a_sound_folder_is_left_alone(folder: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("parts/*")}
+    summary = check(folder, repair=True)
+    assert (summary.parts, summary.bad, summary.gaps, summary.without_checksums) == (5, {}, None, [])
+    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("parts/*")} == before
+
+
+def test_every_byte_counts(folder: Path) -> None:
+    path = part_file(folder, 2)
+    content = path.read_bytes()
+    for at in range(0, len(content), 199):
+        damaged = bytearray(content)
+        damaged[at] ^= 0x10
+        path.write_bytes(damaged)
+        assert list(check(folder).bad) == [path.name], at
+
+
+def test_a_missing_part_is_told(folder: Path) -> None:
+    part_file(folder, 2).unlink()
+    summary = check(folder)
+    assert summary.bad == {}
+    assert summary.gaps is not None
+    assert "is missing" in summary.gaps
+
+
+def test_a_part_of_another_run_beside_ours_is_named_and_stays(folder: Path, made: Path) -> None:
+    stray = shutil.copy(part_file(made / "other", 2), folder / "parts")
+    summary = check(folder, repair=True)
+    assert list(summary.strays) == [Path(stray).name]
+    assert summary.is_sound
+    assert Path(stray).exists()
+
+
+def test_a_part_without_checksums_is_only_decoded_and_that_is_said(folder: Path) -> None:
+    path = part_file(folder, 2)
+    pq.write_table(pq.read_table(path), path, compression="zstd")
+    summary = check(folder)
+    assert (summary.without_checksums, summary.is_sound) == ([path.name], True)
+
+
+def test_parts_of_an_earlier_version_are_checked_by_page(folder: Path) -> None:
+    path = part_file(folder, 2)
+    pq.write_table(pq.read_table(path), path, compression="zstd", write_page_checksum=True)
+    summary = check(folder)
+    assert (summary.is_sound, summary.without_checksums) == (True, [])
+    flip(path)
+    assert "can't be read: " in check(folder).bad[path.name]
+
+
+def test_bad_parts_are_dropped_under_the_lease_alone(folder: Path) -> None:
+    flip(part_file(folder, 2))
+    with lease(str(folder)), pytest.raises(OutputError, match="is being written by another run"):
+        check(folder, repair=True)
+    assert len(list(folder.glob("parts/*"))) == 5
+
+
+def test_the_command_ends_with_4_for_a_bad_part_and_with_0_once_it_is_dropped(folder: Path) -> None:
+    assert "5 good, 0 bad" in run("verify", str(folder), "--sample", "0").output
+    flip(part_file(folder, 2))
+    ended = run("verify", str(folder), "--sample", "0")
+    assert isinstance(ended.exception, AuditError)
+    assert f"{part_file(folder, 2).name} isn't as it was written" in ended.output
+    dropped = run("verify", str(folder), "--sample", "0", "--repair")
+    assert dropped.exception is None
+    assert "Deleted: " in dropped.output
+    assert isinstance(run("verify", str(folder), "--sample", "0").exception, AuditError), "its rows are missing"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, words, standalone_mode=False)
+
+
+# --- the sample ----------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_gives_the_same_numbers(folder: Path) -> None:
+    sample = check(folder, sample=20).sample
+    assert sample is not None
+    assert (sample.rows, sample.responses, sample.compared, sample.difference, sample.flips) == (20, 20, 20, 0.0, [])
+
+
+def test_numbers_that_were_changed_are_told(folder: Path) -> None:
+    parts = Parts(str(folder))
+    part = parts.listing()[2]
+    table = pq.read_table(parts.path(part))
+    at = table.schema.get_field_index("reward")
+    changed = table.set_column(at, table.schema.field(at), pc.add(table.column("reward"), 0.25))
+    parts.replace(part, part, changed, metadata_of(table))
+    fail(folder, {7: "engine_timeout"})
+    summary = check(folder, sample=50)
+    assert summary.sample is not None
+    assert summary.sample.difference == pytest.approx(0.25)
+    assert summary.sample.mean_difference == pytest.approx(0.25 * 10 / 49)
+    (flip,) = summary.sample.flips
+    assert (flip["before"], flip["before_reason"], flip["now"]) == ("failed", "engine_timeout", "scored")
+    assert summary.gate_failures(0.3) == []
+    assert "more than 0.1" in summary.gate_failures(0.1)[0]
+    assert summary.gate_failures(None) == []
+
+
+def test_rows_that_retry_drew_again_are_compared_with_the_same_draw(folder: Path) -> None:
+    from pipelines.rescoring.retry_rows import retry
+
+    fail(folder, {7: "no_verdict"})
+    retry(build(RetrySettings, {"scored": str(folder)}))
+    sample = check(folder, sample=50).sample
+    assert sample is not None
+    assert (sample.difference, sample.flips) == (0.0, [])
+
+
+def test_another_model_is_refused_before_the_parts_are_read(folder: Path) -> None:
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("model: tiny-attributes", "model: tiny-scalar"))
+    with pytest.raises(OutputError, match="can't be scored again as they were"):
+        check(folder, sample=1)
+    recipe.unlink()
+    with pytest.raises(SettingsError, match="which has the settings of the run, can't be read"):
+        check(folder, sample=1)
+    assert check(folder).is_sound
+
+
+def test_every_row_may_be_drawn_and_none_twice() -> None:
+    parts = [Part(0, Range(start, start + 1), Counts(rows=count, scored=count)) for start, count in enumerate((3, 0, 4))]
+    assert sample_rows(parts, 100, 0) == {parts[0]: (0, 1, 2), parts[2]: (0, 1, 2, 3)}
+    drawn = {(part, row) for seed in range(60) for part, (row,) in sample_rows(parts, 1, seed).items()}
+    assert len(drawn) == 7
+    assert sample_rows(parts, 3, 5) == sample_rows(parts, 3, 5)

@@ -1,0 +1,33 @@
+"""Scored folders with responses that have failed, as if an engine had broken."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.run_folder.parts import Counts, Parts
+
+
+def metadata_of(table: pa.Table) -> dict[str, str]:
+    """What a part says of itself."""
+    return {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+
+
+def fail(folder: Path, failures: Mapping[int, str], prefix: str = "") -> None:
+    """Let responses, by their number in the corpus, have failed for a reason."""
+    parts, first = Parts(str(folder)), 0
+    for part in parts.listing():
+        table = pq.read_table(parts.path(part))
+        responses = table.to_pylist()
+        wanted = {number - first: reason for number, reason in failures.items() if 0 <= number - first < len(responses)}
+        first += len(responses)
+        for at, reason in wanted.items():
+            failed = {"status": "failed", "reason": reason, "reward": None, "scores": None}
+            responses[at] |= {prefix + name: value for name, value in failed.items()}
+        if wanted:
+            rows, scored, rejected, failed_before = part.counts
+            counts = Counts(rows, scored - len(wanted), rejected, failed_before + len(wanted))
+            parts.parts_folder.delete(part.name)
+            failed_table = pa.Table.from_pylist(responses, table.schema)
+            assert parts.commit(part._replace(counts=counts), failed_table, metadata_of(table))
