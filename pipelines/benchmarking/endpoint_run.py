@@ -65,13 +65,22 @@ class _EndpointRun(NamedTuple):
         return {"assay": json.dumps(self.manifest.made_with), FILES_KEY: files_mark(self.manifest.files)}
 
 
+class ServedCorpus(NamedTuple):
+    """A model's name at the endpoint, the folder for what it scores, and the prefix of Assay's columns."""
+
+    name: str
+    output: str
+    prefix: str = ""
+
+
 def score_on_endpoint(
-    settings: EvaluateSettings, corpus: CorpusSettings, name: str, output: str, progress: Progress
+    settings: EvaluateSettings, corpus: CorpusSettings, served: ServedCorpus, progress: Progress
 ) -> Summary:
-    """Score a corpus on the endpoint of the settings by the model of a name there, or resume an earlier run of it.
+    """Score a corpus on the endpoint of the settings, or resume an earlier run of it.
 
     Raises a `UserError` if the run can't start, and `RunStopped` if the endpoint answers nothing any more.
     """
+    name, output, prefix = served
     card = served_card(str(settings.endpoint), name)
     files, _ = find_corpus(corpus.inputs)
     sample = sample_rows(files, corpus)
@@ -79,10 +88,10 @@ def score_on_endpoint(
     progress.planned(explain_detection(shape, sample))
     row_shape = RowShape(shape.name, corpus.turns.value)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = _columns(carried_columns(files, objects), card, row_shape)
+    columns = _columns(carried_columns(files, objects), card, row_shape, prefix)
     columns.check(field for row in objects for field in row)
     made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
-    manifest = Manifest(_identity(card, row_shape, corpus), tuple(files), columns, made_with)
+    manifest = Manifest(_identity(card, row_shape, corpus, prefix), tuple(files), columns, made_with)
     with lease(output, progress.noted):
         manifest = _opened(manifest, storage.absolute(output), files)
         parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))
@@ -92,12 +101,12 @@ def score_on_endpoint(
         return _carry_out(_EndpointRun(manifest, parts, reader, client, corpus.max_record_bytes), output, progress)
 
 
-def _columns(carried: pa.Schema, card: Mapping[str, Any], row_shape: RowShape) -> Columns:
+def _columns(carried: pa.Schema, card: Mapping[str, Any], row_shape: RowShape, prefix: str) -> Columns:
     served, is_judge = card["identity"], card["kind"] == "judge"
     return Columns(
         carried,
         tuple(card["outputs"]),
-        "",
+        prefix,
         served["steps"],
         votes=is_judge,
         mixed=row_shape.is_mixed,
@@ -106,7 +115,7 @@ def _columns(carried: pa.Schema, card: Mapping[str, Any], row_shape: RowShape) -
     )
 
 
-def _identity(card: Mapping[str, Any], row_shape: RowShape, corpus: CorpusSettings) -> dict[str, Any]:
+def _identity(card: Mapping[str, Any], row_shape: RowShape, corpus: CorpusSettings, prefix: str) -> dict[str, Any]:
     """What decides the numbers: what the endpoint says of the model, and how rows are read."""
     served = card["identity"]
     return {
@@ -123,7 +132,7 @@ def _identity(card: Mapping[str, Any], row_shape: RowShape, corpus: CorpusSettin
         "turns": row_shape.turns,
         "limit": None,
         "max_record_bytes": corpus.max_record_bytes,
-        "prefix": "",
+        "prefix": prefix,
     }
 
 

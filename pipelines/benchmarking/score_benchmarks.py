@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from actors.errors import SettingsError
-from actors.settings.replica import ModelSettings
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from pipelines import storage
-from pipelines.benchmarking.endpoint_run import score_on_endpoint
+from pipelines.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import ScoredBenchmark, evaluate_into
 from pipelines.evaluation.results import Results
@@ -33,6 +33,9 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
         raise SettingsError("--endpoint needs --model, the name of a model there")
     if settings.output is None:
         raise SettingsError("--model scores files, and needs a folder for that: give --out")
+    unused = (settings.render, settings.engine, settings.store) != (RenderSettings(), EngineSettings(), None)
+    if settings.endpoint is not None and unused:
+        raise SettingsError("--endpoint scores as the endpoint was started: leave out settings of engine, prompts and store")
     files = [_benchmark_file(text) for text in settings.scored]
     return evaluate_into(settings, settings.output, functools.partial(_score, settings, files, progress))
 
@@ -63,6 +66,6 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             if settings.endpoint is None:
                 score_corpus.score(run, progress)
             else:
-                score_on_endpoint(settings, run.corpus, model, output, progress)
+                score_on_endpoint(settings, run.corpus, ServedCorpus(model, output, run.prefix), progress)
             corpora.append(ScoredBenchmark(output, benchmark))
     return corpora
