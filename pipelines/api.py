@@ -1,8 +1,8 @@
 """The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, all but `ensemble`, `evaluate` and `refine` return a Dataset (`pipelines.datasets`). Options are those of `assay score --help`
-and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
+output, all but `ensemble`, `evaluate` and `refine` return a Dataset (`pipelines.datasets`). Options are those of
+`assay score --help` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
 A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
 

@@ -7,7 +7,7 @@ from typing import Any, overload
 from pipelines.evaluation.margins import MarginReport
 from pipelines.evaluation.paired import PairedComparison
 from pipelines.evaluation.published.figures import PublishedComparison
-from pipelines.evaluation.sections import Section, margin_section, paired_section, vote_section
+from pipelines.evaluation.sections import Section, margin_section, paired_sections, vote_section
 from pipelines.evaluation.votes import VoteReport
 
 VERSION = 1
@@ -146,8 +146,8 @@ class Results(Sequence[Evaluation]):
 
     @property
     def sections(self) -> list[Section]:
-        """A table for every two models."""
-        return [paired_section(comparison) for comparison in self.paired]
+        """The tables of every two models."""
+        return [section for comparison in self.paired for section in paired_sections(comparison)]
 
     def document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The whole of `results.json`."""

@@ -58,21 +58,29 @@ def vote_section(report: VoteReport) -> Section:
     )
 
 
-def paired_section(comparison: PairedComparison) -> Section:
-    """Differences of figures, and items that only one of two models has right."""
-    first, second = comparison.first, comparison.second
+def paired_sections(comparison: PairedComparison) -> list[Section]:
+    """Differences of figures, and items for which one of two models has more credit than the other."""
+    first, second, everything = comparison.first, comparison.second, comparison.splits[0]
     differences = [
-        (entry.name, f"{100 * entry.value:+.2f}", f"{100 * entry.low:+.2f} to {100 * entry.high:+.2f}", "", "", "")
+        (entry.name, f"{100 * entry.value:+.2f}", f"{100 * entry.low:+.2f} to {100 * entry.high:+.2f}")
         for entry in comparison.differences
     ]
     splits = [
-        (f"{split.subset} ({split.items:,})", "", "", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
+        (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
         for split in comparison.splits
     ]
-    apart = comparison.splits[0].first_ahead + comparison.splits[0].second_ahead
-    return Section(
-        f"{first} against {second} on {comparison.benchmark}",
-        ("", "points", "95 % interval", f"only {first}", f"only {second}", "p"),
-        [*differences, *splits],
-        f"{apart:,} of {comparison.items:,} items that both graded differ; disagreements.parquet has them.",
-    )
+    apart = everything.first_ahead + everything.second_ahead
+    return [
+        Section(
+            f"{first} less {second} on {comparison.benchmark}",
+            ("measure", "points", "95 % interval"),
+            differences,
+            "Over the items that both graded, the same ones for both.",
+        ),
+        Section(
+            f"{first} (first) and {second} (second), item by item",
+            ("items", "both graded", "first ahead", "second ahead", "p"),
+            splits,
+            f"{apart:,} of {everything.items:,} items differ; with --out, disagreements.parquet has them.",
+        ),
+    ]
