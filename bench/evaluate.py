@@ -1,7 +1,7 @@
 """Memory of an evaluation: does it grow with the number of items?
 
-Makes scored corpora of 100,000 and 1,000,000 labelled pairs with made-up rewards, evaluates each in a process of its own, and
-prints its seconds and the peak of its memory.
+Makes scored corpora of 100,000 and 1,000,000 labelled pairs with made-up rewards, evaluates each in a process of its own,
+and prints its seconds and the peak of its memory.
 """
 
 import json

@@ -4,12 +4,14 @@ Wilson      a share of items, each right or wrong: the score interval, which has
 bootstrap   a mean over subsets, or of items with several comparisons: the same items, drawn again with replacement within
             each subset (percentiles of `DRAWS` draws, by a seed)
 combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
-            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008)
+            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008); of a
+            measure that isn't a mean, such as an F1, by its slopes at the mean cells
 
 Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
 central limit theorem gives, as a thousand resamplings of a million items would take minutes.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -58,12 +60,26 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
     """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
     means = mean_cells(cells, judged)
-    resampled = measures(resampled_means(cells, judged, np.random.default_rng(seed)))
-    weights = measure_weights(means, measures)
-    return {
-        measure.name: _interval(measure, draws.value, weights.get(measure.name), cells, seed)
-        for measure, draws in zip(measures(means), resampled, strict=True)
-    }
+    weights, slopes = measure_weights(means, measures), _slopes_here(means, measures)
+
+    @functools.cache
+    def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
+        resampled = resampled_means(cells, judged, np.random.default_rng(seed))
+        return {measure.name: measure.value for measure in measures(resampled)}
+
+    def interval(measure: Measure) -> Interval:
+        value, name = float(measure.value), measure.name
+        if math.isnan(value):
+            return Interval(math.nan, math.nan, "")
+        influences = _influences(cells, measure, weights.get(name))
+        if measure.is_share and _is_share(influences):
+            return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
+        if not any(influence.is_constant for influence in influences) and _width(draws()[name]) > _CLOSE:
+            return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
+        combined = _combined(value, influences or _influences(cells, measure, slopes[name]))
+        return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
+
+    return {measure.name: interval(measure) for measure in measures(means)}
 
 
 def near_chance(low: float | None, high: float | None, chance: float | None) -> bool:
@@ -86,6 +102,10 @@ def percentiles(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def _width(draws: Array) -> float:
+    return float(np.nanmax(draws) - np.nanmin(draws))
+
+
 def resampled_means(cells: Mapping[str, Array], judged: bool, draws: np.random.Generator) -> MeanCells:
     """Mean cells of `DRAWS` resamplings of the items of each subset."""
     resampled = {subset: _resampled(values, draws) for subset, values in sorted(cells.items())}
@@ -97,41 +117,51 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
 
     Only of measures that are weighted sums of mean cells, as a test at the mean cells themselves shows.
     """
-    width = len(next(iter(means.by_subset.values())))
-    subsets = sorted(means.by_subset)
-    # One draw in which all mean cells are 0, then for each cell of each subset one in which it alone is 1.
-    basis = np.concatenate(
-        [np.zeros((1, len(subsets), width)), np.eye(len(subsets) * width).reshape(-1, len(subsets), width)]
-    )
-    probes = {subset: basis[:, at] for at, subset in enumerate(subsets)}
+    nowhere = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
+    at_zero = _slopes(means, measures, nowhere, 1.0)
     weights = {}
-    with np.errstate(all="ignore"):  # of a measure that isn't such a sum, a probe may be 0 / 0
-        probed = measures(replace(means, by_subset=probes))
-    for measure, probe in zip(measures(means), probed, strict=True):
-        slopes = (probe.value[1:] - probe.value[0]).reshape(len(subsets), width)
-        by_subset = dict(zip(subsets, slopes, strict=True))
-        total = probe.value[0] + sum(np.nansum(weight * means.by_subset[subset]) for subset, weight in by_subset.items())
+    for measure in measures(means):
+        value, slopes = at_zero[measure.name]
+        total = value + sum(np.nansum(slope * means.by_subset[subset]) for subset, slope in slopes.items())
         if abs(total - measure.value) < _CLOSE:
-            weights[measure.name] = by_subset
+            weights[measure.name] = slopes
     return weights
 
 
-def _interval(
-    measure: Measure, draws: Array, weights: Mapping[str, Array] | None, cells: Mapping[str, Array], seed: int
-) -> Interval:
-    value = float(measure.value)
-    bootstrap = f"bootstrap of {DRAWS} draws, seed {seed}"
-    if math.isnan(value) or weights is None:
-        return Interval(*percentiles(draws), bootstrap)
+def _slopes_here(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+    """How much each mean cell moves a measure near the mean cells, also one that is no sum, such as an F1."""
+    by_name = _slopes(means, measures, means.by_subset, 1e-6)
+    return {
+        name: {subset: np.nan_to_num(slope) for subset, slope in slopes.items()} for name, (_, slopes) in by_name.items()
+    }
+
+
+def _slopes(
+    means: MeanCells, measures: Measures, start: Mapping[str, Array], step: float
+) -> dict[str, tuple[float, dict[str, Array]]]:
+    """Each measure at `start`, and by how much it rises for each cell of each subset that is a `step` higher there."""
+    width, subsets = len(next(iter(start.values()))), sorted(start)
+    # One draw that is the start, then for each cell of each subset one in which it alone is higher.
+    steps = step * np.eye(len(subsets) * width).reshape(-1, len(subsets), width)
+    raised = np.concatenate([np.zeros((1, len(subsets), width)), steps])
+    probes = {subset: start[subset] + raised[:, at] for at, subset in enumerate(subsets)}
+    with np.errstate(all="ignore"):  # of a measure that isn't a sum, a probe may be 0 / 0
+        probed = measures(replace(means, by_subset=probes))
+    return {
+        measure.name: (
+            float(measure.value[0]),
+            dict(zip(subsets, ((measure.value[1:] - measure.value[0]) / step).reshape(len(subsets), width), strict=True)),
+        )
+        for measure in probed
+    }
+
+
+def _influences(cells: Mapping[str, Array], measure: Measure, weights: Mapping[str, Array] | None) -> list[_Influence]:
+    """What the items of each subset that counts add to a measure; empty without weights."""
     least = 0.0 if measure.is_share else -1.0
-    influences = [
-        _influence(cells[subset], weight, least) for subset, weight in weights.items() if np.abs(weight).max() > _CLOSE
+    return [
+        _influence(cells[subset], weight, least) for subset, weight in (weights or {}).items() if np.abs(weight).max() > 1e-6
     ]
-    if measure.is_share and _is_share(influences):
-        return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
-    if any(influence.is_constant for influence in influences):
-        return Interval(*_combined(value, influences), "Wilson bounds of the subsets, combined (MOVER)")
-    return Interval(*percentiles(draws), bootstrap)
 
 
 def _influence(values: Array, weights: Array, least: float) -> _Influence:
@@ -139,7 +169,7 @@ def _influence(values: Array, weights: Array, least: float) -> _Influence:
 
     Items that lack all of the measure's cells are none of its. `least`: of a cell, 0 of a credit, -1 of a correlation.
     """
-    used = np.abs(weights) > _CLOSE
+    used = np.abs(weights) > 1e-6
     values, weights = values[~np.isnan(values[:, used]).all(1)][:, used], weights[used]
     means = _nan_means(values, np.ones((1, len(values))))[0]
     filled = np.nan_to_num(np.where(np.isnan(values), means, values))
@@ -164,9 +194,8 @@ def _combined(value: float, influences: list[_Influence]) -> tuple[float, float]
     bounds = [(float(influence.values.mean()), *_bounded_mean(influence)) for influence in influences]
     low = value - math.sqrt(sum((mean - low) ** 2 for mean, low, _ in bounds))
     high = value + math.sqrt(sum((high - mean) ** 2 for mean, _, high in bounds))
-    return max(low, sum(influence.least for influence in influences)), min(
-        high, sum(influence.most for influence in influences)
-    )
+    least, most = sum(influence.least for influence in influences), sum(influence.most for influence in influences)
+    return max(low, min(value, least)), min(high, max(value, most))
 
 
 def _bounded_mean(influence: _Influence) -> tuple[float, float]:

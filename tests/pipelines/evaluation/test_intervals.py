@@ -8,6 +8,7 @@ import pytest
 from pipelines.evaluation import intervals
 from pipelines.evaluation.benchmark import Array, MeanCells, Measure, mean
 from pipelines.evaluation.benchmarks.pairs import BENCHMARK
+from pipelines.evaluation.benchmarks.processbench import BENCHMARK as PROCESSBENCH
 from pipelines.evaluation.benchmarks.rm_bench import BENCHMARK as RM_BENCH
 from pipelines.evaluation.intervals import Interval
 
@@ -75,6 +76,7 @@ def test_subsets_that_are_all_right_have_a_width_in_the_mean() -> None:
     assert "MOVER" in interval.method
     # The subsets' lower bounds are 0.8389 and 0.7225: that of the mean is 1 - sqrt(0.1611^2 + 0.2775^2) / 2.
     assert (interval.low, interval.high) == pytest.approx((0.8396, 1.0), abs=1e-4)
+    assert "MOVER" in macro_interval({"a": (20, 20), "b": (7, 10)}).method, "one of them is enough"
     draws = np.random.default_rng(3)
     hits = 0
     for _ in range(200):
@@ -106,6 +108,15 @@ def test_many_items_have_the_interval_that_resampling_gives(monkeypatch: pytest.
     resampled = macro_interval(shares)[:2]
     monkeypatch.setattr(intervals, "MOST_RESAMPLED", 100)
     assert macro_interval(shares)[:2] == pytest.approx(resampled, abs=0.002)
+
+
+def test_an_f1_of_nothing_but_right_items_has_a_width() -> None:
+    right = np.array([[1.0, 1.0, np.nan]] * 20 + [[1.0, np.nan, 1.0]] * 20)
+    low, high, method = intervals.intervals({"gsm8k": right}, False, PROCESSBENCH.measures)["gsm8k"]
+    assert "MOVER" in method
+    assert high == 1.0
+    # As for a mean of both accuracies over all 40 items, whose bound is 0.9124.
+    assert 0.85 < low < 0.93
 
 
 def test_near_chance_is_an_interval_that_includes_it() -> None:

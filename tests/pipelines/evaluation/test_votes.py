@@ -85,6 +85,12 @@ def test_the_curve_of_a_judge_of_pairs_draws_from_both_orders() -> None:
     assert values["two votes in one order rank alike"] == pytest.approx(1 / 3)
 
 
+def test_orders_with_unequal_numbers_of_votes_count_alike() -> None:
+    # A lead of 1 in three votes, and of -1 in two: 1/3 is less than 1/2, so that the first response has lost.
+    values = shares(VoteRules(Shows.TWO, 5, False), voted([1.0, 1.0, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.5, 1.0]))
+    assert values["accuracy of 5 votes"] == 0.0
+
+
 def test_a_judge_that_prefers_the_first_place_is_seen() -> None:
     first_place = voted([1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0])
     values = shares(VoteRules(Shows.TWO, 4, False), first_place)
