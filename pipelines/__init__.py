@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pipelines.api import (
         choose,
         ensemble,
+        evaluate,
         export,
         keep,
         pairs,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "choose",
     "ensemble",
+    "evaluate",
     "export",
     "keep",
     "pairs",

@@ -1,8 +1,8 @@
 """The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, all but `ensemble` and `refine` return a Dataset (`pipelines.datasets`). Options are those of `assay score --help`
-and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
+output, all but `ensemble`, `evaluate` and `refine` return a Dataset (`pipelines.datasets`). Options are those of
+`assay score --help` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
 A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
 
@@ -11,9 +11,13 @@ from typing import Any, overload
 
 from ray.data import Dataset
 
+from actors.errors import SettingsError
+from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.datasets import sample_datasets, score_datasets
 from pipelines.ensembles import score_ensemble
 from pipelines.ensembles.score_ensemble import EnsembleSummary
+from pipelines.evaluation import evaluate_corpus
+from pipelines.evaluation.results import Results
 from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
@@ -28,6 +32,7 @@ from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
 from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring import score_corpus
+from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
@@ -37,6 +42,7 @@ from pipelines.settings.setting_names import setting_names
 __all__ = [
     "choose",
     "ensemble",
+    "evaluate",
     "export",
     "keep",
     "pairs",
@@ -83,6 +89,21 @@ def ensemble(
     summary = score_ensemble.ensemble(build(EnsembleSettings, flat), watched())
     summary.combined.check_scored()
     return summary
+
+
+@setting_names()
+def evaluate(scored: str | Sequence[str], output: str | None = None, **options: Any) -> Results:
+    """Evaluate scored corpora: `evaluate("scored/")[0].figures`, `evaluate(["a/", "b/"], "results/").paired`.
+
+    With `model`, files are scored first: `evaluate("rm-bench=FILE", "out/", model="tiny-scalar")`; with `endpoint`, by an
+    endpoint that serves it. Raises what `pipelines.evaluation.evaluate_corpus.evaluate` and `score` raise.
+    """
+    settings = build(EvaluateSettings, {"scored": scored, "output": output, **options})
+    if settings.against is not None:
+        raise SettingsError("--against is a gate for shells and CI: use the command `assay evaluate`")
+    if settings.model or settings.endpoint:
+        return score_and_evaluate(settings, watched())
+    return evaluate_corpus.evaluate(settings)
 
 
 @overload

@@ -66,4 +66,21 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "needs_principles": family.needs_principles,
         "compares": family.together,
         "template_hash": model.template_hash,
+        "identity": _identity(served),
+    }
+
+
+def _identity(served: ServedModel) -> dict[str, Any]:
+    """What the numbers depend on, as a scored corpus records it: of two equal ones, rewards are the same."""
+    model, family = served.model, served.model.family
+    return {
+        "revision": model.revision,
+        "weights": model.fingerprint,
+        "tokenizer": model.tokenizer_hash,
+        "config": model.config_hash,
+        "dtype": model.dtype,
+        "engine": served.engine,
+        "steps": family.steps,
+        "judge": family.recorded(model.answer_tokens) if isinstance(family, Judge) else None,
+        "within_row": isinstance(family, Judge) and family.is_within_row(model.weights),
     }

@@ -53,6 +53,8 @@ class ServedModel:
     limits: LimitSettings
     meters: Meters = field(default_factory=Meters)
     budget: CharacterBudget = field(default_factory=CharacterBudget)
+    engine: str | None = None
+    """The engine that scores, as settings name it; `fake` makes its rewards up."""
 
     @property
     def name(self) -> str:

@@ -67,7 +67,13 @@ class Ingress:
         handles: Mapping[str, DeploymentHandle[Any]],
     ) -> None:
         served = [
-            ServedModel(settings_of_model.called, model, Replicas(handles[settings_of_model.called[0]]), settings.limits)
+            ServedModel(
+                settings_of_model.called,
+                model,
+                Replicas(handles[settings_of_model.called[0]]),
+                settings.limits,
+                engine=settings_of_model.engine.engine,
+            )
             for settings_of_model, model in zip(settings.models, models, strict=True)
         ]
         self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)

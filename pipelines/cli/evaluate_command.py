@@ -1,6 +1,5 @@
 """The command `evaluate`."""
 
-import functools
 import json
 import tempfile
 from collections.abc import Sequence
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actors.errors import GateFailed, OutputError, SettingsError
-from actors.settings.replica import ModelSettings
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
     from pipelines.evaluation.gate import BaselineComparison
-    from pipelines.evaluation.results import Evaluation
+    from pipelines.evaluation.results import Results
+    from pipelines.evaluation.sections import Section
 
 _SHOWN_FLIPS = 20
 
@@ -34,6 +32,8 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
     unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
+
+    With --endpoint, --model is a model of an endpoint of `assay serve`, which scores the files.
 
     With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
     """
@@ -55,62 +55,20 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.evaluation.evaluate_corpus import evaluate as run
-    from pipelines.evaluation.results import document
 
-    evaluations = _score_and_evaluate(settings) if settings.model else run(settings)
+    results = _score_and_evaluate(settings) if settings.model or settings.endpoint else run(settings)
     if as_json:
-        click.echo(json.dumps(document(evaluations, settings.model_dump(mode="json"))))
+        click.echo(json.dumps(results.document(settings.model_dump(mode="json"))))
     elif not quiet:
-        _show(evaluations)
+        _show(results)
 
 
-def _score_and_evaluate(settings: EvaluateSettings) -> "list[Evaluation]":
-    """Score every benchmark file with every model, and evaluate all of it. A run that was killed is resumed."""
-    from pipelines.evaluation.evaluate_corpus import evaluate_into
-
-    if settings.output is None:
-        raise SettingsError("--model scores files, and needs a folder for that: give --out")
-    files = [_benchmark_file(text) for text in settings.scored]
-    return evaluate_into(settings, settings.output, functools.partial(_score_benchmarks, settings, files))
-
-
-def _benchmark_file(text: str) -> tuple[str, str]:
-    """The benchmark and the file of `BENCHMARK=FILE`."""
-    from pipelines.evaluation.benchmarks import benchmarks
-
-    name, joint, file = text.partition("=")
-    if not joint or name not in benchmarks():
-        raise SettingsError(f"{text}: with --model, give BENCHMARK=FILE; benchmarks are {', '.join(benchmarks())}")
-    return name, file
-
-
-def _score_benchmarks(settings: EvaluateSettings, files: "Sequence[tuple[str, str]]") -> "list[ScoredBenchmark]":
-    from pipelines import storage
-    from pipelines.evaluation.benchmarks import benchmarks
-    from pipelines.evaluation.evaluate_corpus import ScoredBenchmark
+def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
+    from pipelines.benchmarking.score_benchmarks import score_and_evaluate
     from pipelines.runtime.progress import Lines
-    from pipelines.scoring import score_corpus
-    from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 
-    corpora = []
-    for model in settings.model:
-        for benchmark, file in files:
-            output = (
-                storage.folder(str(settings.output)).sub("scored").sub(benchmark).sub(model.strip("/").replace("/", "--"))
-            )
-            run = ScoreSettings(
-                corpus=CorpusSettings(inputs=(file,)),
-                output=output.path,
-                model=ModelSettings(model=model),
-                render=settings.render,
-                engine=settings.engine,
-                store=settings.store,
-                prefix=benchmarks()[benchmark].prefix,
-            )
-            with silence_ray():
-                score_corpus.score(run, Lines())
-            corpora.append(ScoredBenchmark(output.path, benchmark))
-    return corpora
+    with silence_ray():
+        return score_and_evaluate(settings, Lines())
 
 
 def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:
@@ -169,14 +127,27 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(MADE_UP, soft_wrap=True)
 
 
-def _show(evaluations: "Sequence[Evaluation]") -> None:
+def _show_sections(sections: "Sequence[Section]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for section in sections:
+        table = Table(*section.columns, title=section.title, title_justify="left")
+        for row in section.rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print(section.note, soft_wrap=True)
+
+
+def _show(results: "Results") -> None:
     from rich.console import Console
     from rich.table import Table
 
     from pipelines.evaluation.results import MADE_UP
 
     console = Console()
-    for evaluation in evaluations:
+    for evaluation in results:
         table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
         table.title = f"{evaluation.model} on {evaluation.benchmark}"
         for figure in evaluation.figures:
@@ -199,3 +170,5 @@ def _show(evaluations: "Sequence[Evaluation]") -> None:
                 console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True, markup=False)
             if counts.expected is not None and counts.items != counts.expected:
                 console.print(f"{subset}: {counts.items:,} items, and the published file has {counts.expected:,}")
+        _show_sections(evaluation.sections)
+    _show_sections(results.sections)

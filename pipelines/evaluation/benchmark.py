@@ -32,6 +32,8 @@ class Item:
     """The reward of each step of such a response, if the model judges steps."""
     prompt: str | None = None
     """The hash of the prompt of its first response; None if that couldn't be read."""
+    votes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The rewards by each text of a judge, for each response that has a reward."""
 
 
 class GradedItem(NamedTuple):

@@ -6,12 +6,14 @@ e/
   table.md, table.tex        the same for people
   peers/00000-*              of the first evaluation, the result files of the benchmark's own code, where it has a form
   items-00000.parquet        of the first evaluation, a line for each item: its grade, or why it has none
+  disagreements.parquet      of several models on one benchmark, the items for which one has more credit than another
 """
 
 import hashlib
 import json
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +27,14 @@ from pipelines.evaluation import intervals
 from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
+from pipelines.evaluation.intervals import Interval
 from pipelines.evaluation.latex import latex
-from pipelines.evaluation.peer_files import EvaluatedModel, peer_files
+from pipelines.evaluation.paired import EvaluatedModel, PairedComparison, compare_models, disagreement_writer
+from pipelines.evaluation.peer_files import JudgingModel, peer_files
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
-from pipelines.evaluation.results import Evaluation, Figure, SubsetCounts, document, markdown
+from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
+from pipelines.evaluation.votes import Votes, vote_rules
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.manifest import Manifest
 from pipelines.scored_corpus.scored_folder import open_scored
@@ -38,6 +43,7 @@ from pipelines.storage import error_text
 from pipelines.storage.lease import lease
 
 RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
+DISAGREEMENTS = "disagreements.parquet"
 _BLOCK = 1 << 20
 
 
@@ -48,7 +54,7 @@ class ScoredBenchmark(NamedTuple):
     benchmark: str | None
 
 
-def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
+def evaluate(settings: EvaluateSettings) -> Results:
     """Evaluate every scored folder, and write the results to the output folder if there is one.
 
     Raises a `UserError` if a folder isn't a complete scored corpus, or its benchmark can't be told or lacks subsets.
@@ -56,39 +62,65 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     corpora = [ScoredBenchmark(folder, settings.benchmark) for folder in settings.scored]
     if settings.output is None:
         with tempfile.TemporaryDirectory() as place:
-            return [_evaluate(corpus, settings, Path(place, "items.parquet")) for corpus in corpora]
+            return _evaluate_all(settings, corpora, Path(place))
     output_folder.check_apart([*settings.scored, settings.output])
     return evaluate_into(settings, settings.output, lambda: corpora)
 
 
-def evaluate_into(
-    settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]
-) -> list[Evaluation]:
+def evaluate_into(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
     """Evaluate into a folder. `corpora` may score there first, and resume that; an evaluation takes seconds."""
     output_folder.check_free(output, settings.overwrite, EVALUATED)
     with lease(output):
         return _write(settings, output, corpora)
 
 
-def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> list[Evaluation]:
+def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
     request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
     output_folder.start(output, request, EVALUATED)
     peers = storage.folder(output).sub(PEERS)
     peers.delete_all()
-    evaluations = list[Evaluation]()
     with tempfile.TemporaryDirectory() as local:
-        for number, corpus in enumerate(corpora()):
-            items = Path(local, "items.parquet")
-            evaluations.append(_evaluate(corpus, settings, items))
-            _put(output, f"items-{output_folder.result_name(number)}.parquet", items.read_bytes())
-            for name, content in _peer_files(corpus, evaluations[-1], settings).items():
-                _put(peers.path, f"{output_folder.result_name(number)}-{name}", content)
-    results = document(evaluations, request["settings"])  # type: ignore[arg-type]
-    _put(output, RESULTS, (json.dumps(results, indent=2) + "\n").encode())
-    _put(output, TABLE, markdown(evaluations).encode())
-    _put(output, TEX, latex(evaluations).encode())
-    output_folder.finish(output, request, {"evaluations": len(evaluations)}, EVALUATED)
-    return evaluations
+        scored = corpora()
+        results = _evaluate_all(settings, scored, Path(local))
+        for file in sorted(Path(local).iterdir()):
+            _put(output, file.name, file.read_bytes())
+    for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True)):
+        for name, content in _peer_files(corpus, evaluation, settings).items():
+            _put(peers.path, f"{output_folder.result_name(number)}-{name}", content)
+    _put(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
+    _put(output, TABLE, results.markdown().encode())
+    _put(output, TEX, latex(results.evaluations).encode())
+    output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
+    return results
+
+
+def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark], local: Path) -> Results:
+    """Evaluate each corpus, and models of one benchmark beside each other. The files of items are written to `local`."""
+    paths = [local / f"items-{output_folder.result_name(number)}.parquet" for number in range(len(corpora))]
+    evaluations = [_evaluate(corpus, settings, path) for corpus, path in zip(corpora, paths, strict=True)]
+    return Results(evaluations, _paired(evaluations, paths, settings.seed, local / DISAGREEMENTS))
+
+
+def _paired(
+    evaluations: Sequence[Evaluation], items: Sequence[Path], seed: int, disagreements: Path
+) -> list[PairedComparison]:
+    """Every two models of each benchmark that several evaluations are of."""
+    by_benchmark: dict[str, list[EvaluatedModel]] = {}
+    uses = Counter((evaluation.benchmark, evaluation.model) for evaluation in evaluations)
+    for number, (evaluation, path) in enumerate(zip(evaluations, items, strict=True), start=1):
+        several = uses[evaluation.benchmark, evaluation.model] > 1  # two runs of a model, in two precisions for example
+        name = f"{evaluation.model} (no. {number})" if several else evaluation.model
+        model = EvaluatedModel(name, path, evaluation.identity.get("judge") is not None, evaluation.compared)
+        by_benchmark.setdefault(evaluation.benchmark, []).append(model)
+    compared = {name: models for name, models in by_benchmark.items() if len(models) > 1}
+    if not compared:
+        return []
+    with disagreement_writer(disagreements) as writer:
+        return [
+            comparison
+            for name, models in compared.items()
+            for comparison in compare_models(benchmarks()[name], models, seed, writer)
+        ]
 
 
 def _peer_files(scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings) -> Mapping[str, bytes]:
@@ -110,7 +142,9 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
     benchmark = choose_benchmark(folder, manifest, scored.benchmark)
-    grades = grade_items(benchmark, read_items(corpus.responses, listing, manifest.columns, benchmark.fields), items)
+    rows = read_items(corpus.responses, listing, manifest.columns, benchmark.fields)
+    votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
+    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)
     evaluation = Evaluation(
@@ -125,6 +159,9 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         _subset_counts(benchmark, grades),
         (manifest.summary or {}).get("work", {}),
         benchmark.split_of(grades.items),
+        margins=grades.margins.report(),
+        votes=votes.report() if votes is not None else None,
+        compared=manifest.columns.within_row,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_beside_published(evaluation))
 
@@ -185,10 +222,22 @@ def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int
     return [_figure(measure, bounds[measure.name]) for measure in measures_of(intervals.mean_cells(cells, judged))]
 
 
-def _figure(measure: Measure, bounds: tuple[float, float]) -> Figure:
-    value, low, high = (None if math.isnan(number) else number for number in (float(measure.value), *bounds))
-    near = measure.chance is not None and low is not None and high is not None and low <= measure.chance <= high
-    return Figure(measure.name, value, low, high, measure.n, measure.convention, near, measure.chance, measure.is_share)
+def _figure(measure: Measure, bounds: Interval) -> Figure:
+    numbers = (float(measure.value), bounds.low, bounds.high)
+    value, low, high = (None if math.isnan(number) else number for number in numbers)
+    near = intervals.near_chance(low, high, measure.chance)
+    return Figure(
+        measure.name,
+        value,
+        low,
+        high,
+        measure.n,
+        measure.convention,
+        near,
+        measure.chance,
+        measure.is_share,
+        bounds.method,
+    )
 
 
 def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetCounts]:
@@ -225,16 +274,3 @@ def _sha256(file: InputFile) -> str | None:
 def _blocks(stream: Any) -> Iterable[bytes]:
     while block := stream.read(_BLOCK):
         yield block
-
-
-def headline(evaluations: Sequence[Evaluation]) -> str:
-    """The first figure of each evaluation, for a terminal."""
-    return "\n".join(
-        f"{evaluation.model} on {evaluation.benchmark}: "
-        + (
-            f"{evaluation.figures[0].value:.2%}"
-            if evaluation.figures and evaluation.figures[0].value is not None
-            else "none"
-        )
-        for evaluation in evaluations
-    )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem
+from pipelines.evaluation.margins import Margins
 
 _BATCH = 10_000
 
@@ -18,7 +19,7 @@ REWARDS = pa.map_(pa.string(), pa.float64())
 
 
 class Grades:
-    """The grades of all items: 8 bytes a cell, so a million pairs take 16 MB."""
+    """The grades of all items: 8 bytes a cell and 16 a comparison, so a million pairs take 32 MB."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -28,6 +29,7 @@ class Grades:
         self.tied: Counter[str] = Counter()
         self.reasons: dict[str, Counter[str]] = {}
         """Why items have no grade, by subset."""
+        self.margins = Margins()
 
     def add(self, item: GradedItem) -> None:
         """Count an item, and keep its cells."""
@@ -36,6 +38,7 @@ class Grades:
             self.reasons.setdefault(item.subset, Counter())[str(item.reason)] += 1
             return
         self.tied[item.subset] += item.tied
+        self.margins.add(item)
         self._cells.setdefault(item.subset, array("d")).extend(item.cells)
 
     @property

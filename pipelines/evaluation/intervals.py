@@ -1,10 +1,21 @@
-"""Intervals of measures by resampling items: the same items, drawn again with replacement, within each subset.
+"""Intervals of measures, each with the method that it was made by. Methods, by what a measure is:
 
-Up to `MOST_RESAMPLED` items of a subset are resampled (percentile bootstrap). Of more, the means are drawn from the normal
-distribution that the central limit theorem gives, as a thousand resamplings of a million items would take minutes.
+Wilson      a share of items, each right or wrong: the score interval, which has a width even if all items are right
+bootstrap   a mean over subsets, or of items with several comparisons: the same items, drawn again with replacement within
+            each subset (percentiles of `DRAWS` draws, by a seed)
+combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
+            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008); of a
+            measure that isn't a mean, such as an F1, by its slopes at the mean cells
+
+Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
+central limit theorem gives, as a thousand resamplings of a million items would take minutes.
 """
 
+import functools
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +25,30 @@ DRAWS = 1000
 LEVEL = 0.95
 MOST_RESAMPLED = 10_000
 _CHUNK = 100  # draws at a time: of 10,000 items their weights are 8 MB
+_Z = 1.959963984540054  # of the normal distribution, for `LEVEL`
+_CLOSE = 1e-9
+Measures = Callable[[MeanCells], list[Measure]]
+
+
+class Interval(NamedTuple):
+    """A 95 % interval, NaN where there are no items, and how it was made."""
+
+    low: float
+    high: float
+    method: str
+
+
+class _Influence(NamedTuple):
+    """What the items of a subset add to a measure that is a sum over subsets, and the least and most that an item can."""
+
+    values: Array
+    least: float
+    most: float
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all items came out alike, so that resampling them gives no width."""
+        return bool(np.ptp(self.values) < _CLOSE)
 
 
 def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
@@ -22,19 +57,161 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
     return MeanCells(means, {subset: len(values) for subset, values in cells.items()}, judged)
 
 
-def intervals(
-    cells: Mapping[str, Array], judged: bool, measures: Callable[[MeanCells], list[Measure]], seed: int = 0
-) -> dict[str, tuple[float, float]]:
+def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
     """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
-    draws = np.random.default_rng(seed)
-    resampled = {subset: _resampled_means(values, draws) for subset, values in sorted(cells.items())}
-    means = MeanCells(resampled, {subset: len(values) for subset, values in cells.items()}, judged)
-    tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    bounds = {measure.name: np.nanquantile(measure.value, tails) for measure in measures(means)}
-    return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+    means = mean_cells(cells, judged)
+    weights, slopes = measure_weights(means, measures), _slopes_here(means, measures)
+
+    @functools.cache
+    def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
+        resampled = resampled_means(cells, judged, np.random.default_rng(seed))
+        return {measure.name: measure.value for measure in measures(resampled)}
+
+    def interval(measure: Measure) -> Interval:
+        value, name = float(measure.value), measure.name
+        if math.isnan(value):
+            return Interval(math.nan, math.nan, "")
+        influences = _influences(cells, measure, weights.get(name))
+        if measure.is_share and _is_share(influences):
+            return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
+        if not any(influence.is_constant for influence in influences) and _width(draws()[name]) > _CLOSE:
+            return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
+        combined = _combined(value, influences or _influences(cells, measure, slopes[name]))
+        return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
+
+    return {measure.name: interval(measure) for measure in measures(means)}
 
 
-def _resampled_means(values: Array, draws: np.random.Generator) -> Array:
+def near_chance(low: float | None, high: float | None, chance: float | None) -> bool:
+    """Whether an interval includes what guessing gets; never without an interval or such a number."""
+    return chance is not None and low is not None and high is not None and low <= chance <= high
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's score interval of a share of `n` items; of a mean of values from 0 to 1 it is at least as wide as needed."""
+    if not n > 0 or math.isnan(share):
+        return math.nan, math.nan
+    centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + _Z**2 / (4 * n**2))
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+def percentiles(draws: Array) -> tuple[float, float]:
+    """The bounds between which `LEVEL` of the draws lie."""
+    low, high = np.nanquantile(draws, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return float(low), float(high)
+
+
+def _width(draws: Array) -> float:
+    return float(np.nanmax(draws) - np.nanmin(draws))
+
+
+def resampled_means(cells: Mapping[str, Array], judged: bool, draws: np.random.Generator) -> MeanCells:
+    """Mean cells of `DRAWS` resamplings of the items of each subset."""
+    resampled = {subset: _resampled(values, draws) for subset, values in sorted(cells.items())}
+    return MeanCells(resampled, {subset: len(values) for subset, values in cells.items()}, judged)
+
+
+def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+    """What each mean cell of a subset counts for in a measure, by the measures' names and subsets.
+
+    Only of measures that are weighted sums of mean cells, as a test at the mean cells themselves shows.
+    """
+    nowhere = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
+    at_zero = _slopes(means, measures, nowhere, 1.0)
+    weights = {}
+    for measure in measures(means):
+        value, slopes = at_zero[measure.name]
+        total = value + sum(np.nansum(slope * means.by_subset[subset]) for subset, slope in slopes.items())
+        if abs(total - measure.value) < _CLOSE:
+            weights[measure.name] = slopes
+    return weights
+
+
+def _slopes_here(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+    """How much each mean cell moves a measure near the mean cells, also one that is no sum, such as an F1."""
+    by_name = _slopes(means, measures, means.by_subset, 1e-6)
+    return {
+        name: {subset: np.nan_to_num(slope) for subset, slope in slopes.items()} for name, (_, slopes) in by_name.items()
+    }
+
+
+def _slopes(
+    means: MeanCells, measures: Measures, start: Mapping[str, Array], step: float
+) -> dict[str, tuple[float, dict[str, Array]]]:
+    """Each measure at `start`, and by how much it rises for each cell of each subset that is a `step` higher there."""
+    width, subsets = len(next(iter(start.values()))), sorted(start)
+    # One draw that is the start, then for each cell of each subset one in which it alone is higher.
+    steps = step * np.eye(len(subsets) * width).reshape(-1, len(subsets), width)
+    raised = np.concatenate([np.zeros((1, len(subsets), width)), steps])
+    probes = {subset: start[subset] + raised[:, at] for at, subset in enumerate(subsets)}
+    with np.errstate(all="ignore"):  # of a measure that isn't a sum, a probe may be 0 / 0
+        probed = measures(replace(means, by_subset=probes))
+    return {
+        measure.name: (
+            float(measure.value[0]),
+            dict(zip(subsets, ((measure.value[1:] - measure.value[0]) / step).reshape(len(subsets), width), strict=True)),
+        )
+        for measure in probed
+    }
+
+
+def _influences(cells: Mapping[str, Array], measure: Measure, weights: Mapping[str, Array] | None) -> list[_Influence]:
+    """What the items of each subset that counts add to a measure; empty without weights."""
+    least = 0.0 if measure.is_share else -1.0
+    return [
+        _influence(cells[subset], weight, least) for subset, weight in (weights or {}).items() if np.abs(weight).max() > 1e-6
+    ]
+
+
+def _influence(values: Array, weights: Array, least: float) -> _Influence:
+    """What each item of a subset adds, times the number of items; cells that an item lacks count as the subset's mean.
+
+    Items that lack all of the measure's cells are none of its. `least`: of a cell, 0 of a credit, -1 of a correlation.
+    """
+    used = np.abs(weights) > 1e-6
+    values, weights = values[~np.isnan(values[:, used]).all(1)][:, used], weights[used]
+    means = _nan_means(values, np.ones((1, len(values))))[0]
+    filled = np.nan_to_num(np.where(np.isnan(values), means, values))
+    lowest = np.where((filled < 0).any(0), -1.0, least)  # RewardBench 2 has a margin from -1 to 1 among credits
+    ends = np.stack([weights * lowest, weights])
+    return _Influence(filled @ weights, float(ends.min(0).sum()), float(ends.max(0).sum()))
+
+
+def _is_share(influences: list[_Influence]) -> bool:
+    """Whether each item adds either nothing or the same as every other one: the measure is a share of the items."""
+    total = sum(len(influence.values) for influence in influences)
+    return bool(influences) and all(
+        abs(influence.most - len(influence.values) / total) < _CLOSE
+        and abs(influence.least) < _CLOSE
+        and bool(np.all((np.abs(influence.values) < _CLOSE) | (np.abs(influence.values - influence.most) < _CLOSE)))
+        for influence in influences
+    )
+
+
+def _combined(value: float, influences: list[_Influence]) -> tuple[float, float]:
+    """The squared distances of each subset's mean to its own bounds add up, as the subsets' items are independent."""
+    bounds = [(float(influence.values.mean()), *_bounded_mean(influence)) for influence in influences]
+    low = value - math.sqrt(sum((mean - low) ** 2 for mean, low, _ in bounds))
+    high = value + math.sqrt(sum((high - mean) ** 2 for mean, _, high in bounds))
+    least, most = sum(influence.least for influence in influences), sum(influence.most for influence in influences)
+    return max(low, min(value, least)), min(high, max(value, most))
+
+
+def _bounded_mean(influence: _Influence) -> tuple[float, float]:
+    """The Wilson bounds of the mean of values within bounds.
+
+    Values between the bounds vary less than a share of that mean: they count as so many more items, if they vary at all.
+    """
+    reach = influence.most - influence.least
+    scaled = (influence.values - influence.least) / reach
+    mean, variance = float(scaled.mean()), float(scaled.var())
+    counts_as = len(scaled) * (mean * (1 - mean) / variance if variance > _CLOSE else 1.0)
+    low, high = wilson(mean, counts_as)
+    return influence.least + reach * low, influence.least + reach * high
+
+
+def _resampled(values: Array, draws: np.random.Generator) -> Array:
     """Mean cells of `DRAWS` resamplings, of shape (draws, cells)."""
     count = len(values)
     if count > MOST_RESAMPLED:

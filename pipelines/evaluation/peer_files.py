@@ -23,14 +23,14 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class EvaluatedModel:
+class JudgingModel:
     """Who judged: the model's name, and whether it writes its judgements, or is a reward head."""
 
     model: str
     writes: bool
 
 
-def peer_files(benchmark: Benchmark, corpus: OpenedCorpus, judge: EvaluatedModel) -> Mapping[str, bytes]:
+def peer_files(benchmark: Benchmark, corpus: OpenedCorpus, judge: JudgingModel) -> Mapping[str, bytes]:
     """The files by name; none for a benchmark without a form of its own. Raises `SourceError` if a part can't be read."""
     write = _WRITERS.get(benchmark.name)
     return write(_graded_rows(benchmark, corpus), judge) if write else {}
@@ -46,7 +46,7 @@ def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[tuple[R
             yield (parse(item.fields[RECORD]) if columns.is_json else item.fields), item
 
 
-def _rm_bench(rows: Iterable[tuple[Row, Item]], judge: EvaluatedModel) -> dict[str, bytes]:
+def _rm_bench(rows: Iterable[tuple[Row, Item]], judge: JudgingModel) -> dict[str, bytes]:
     scored = [
         {**row, "score_chosen": rewards_of(item, "chosen"), "score_rejected": rewards_of(item, "rejected")}
         for row, item in rows
@@ -54,7 +54,7 @@ def _rm_bench(rows: Iterable[tuple[Row, Item]], judge: EvaluatedModel) -> dict[s
     return {"rm-bench.json": _json(scored)}
 
 
-def _judgebench(rows: Iterable[tuple[Row, Item]], judge: EvaluatedModel) -> dict[str, bytes]:
+def _judgebench(rows: Iterable[tuple[Row, Item]], judge: JudgingModel) -> dict[str, bytes]:
     files: dict[str, list[bytes]] = defaultdict(list)
     kind, model = "judge" if judge.writes else "reward_model", judge.model.replace("/", "_")
     for row, item in rows:
@@ -65,14 +65,14 @@ def _judgebench(rows: Iterable[tuple[Row, Item]], judge: EvaluatedModel) -> dict
     return {name: b"".join(lines) for name, lines in files.items()}
 
 
-def _game(judge: EvaluatedModel, first: float, second: float) -> dict[str, Any]:
+def _game(judge: JudgingModel, first: float, second: float) -> dict[str, Any]:
     """A game as JudgeBench's code notes it: a tie of a reward model is "B>A", so that two games of it don't agree."""
     tied = "A=B" if judge.writes else "B>A"
     decision = "A>B" if first > second else "B>A" if first < second else tied
     return {"judgment": {"judge_model": judge.model, "scores": [first, second]}, "decision": decision}
 
 
-def _reward_bench(rows: Iterable[tuple[Row, Item]], judge: EvaluatedModel) -> dict[str, bytes]:
+def _reward_bench(rows: Iterable[tuple[Row, Item]], judge: JudgingModel) -> dict[str, bytes]:
     columns: dict[str, list[Any]] = defaultdict(list)
     results: dict[str, list[float]] = defaultdict(list)
     for row, item in rows:
@@ -97,7 +97,7 @@ def _json(document: object) -> bytes:
     return (json.dumps(document, default=str) + "\n").encode()
 
 
-_WRITERS: Mapping[str, Callable[[Iterable[tuple[Row, Item]], EvaluatedModel], dict[str, bytes]]] = {
+_WRITERS: Mapping[str, Callable[[Iterable[tuple[Row, Item]], JudgingModel], dict[str, bytes]]] = {
     "rm-bench": _rm_bench,
     "judgebench": _judgebench,
     "reward-bench": _reward_bench,

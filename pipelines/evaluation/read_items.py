@@ -7,7 +7,18 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.evaluation.benchmark import Item
-from pipelines.run_folder.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, Columns
+from pipelines.run_folder.columns import (
+    PROMPT_HASH,
+    REASON,
+    RESPONSE,
+    REWARD,
+    ROW,
+    SCORES,
+    STATUS,
+    STEPS,
+    VOTES,
+    Columns,
+)
 from pipelines.run_folder.parts import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
@@ -20,7 +31,7 @@ def read_items(source: ResponsesOf, listing: Sequence[Part], columns: Columns, f
     Raises `SourceError` if a part can't be read.
     """
     carried = [name for name in fields if name in columns.carried.names]
-    ours = (*_OURS, *((STEPS,) if columns.steps else ()))
+    ours = (*_OURS, *((STEPS,) if columns.steps else ()), *((VOTES,) if columns.votes else ()))
     names = [*(columns.prefix + name for name in ours), *carried]
     for part in listing:
         responses = (row for table in source.tables(part, names) for row in _rows(table, ours, carried))
@@ -48,4 +59,5 @@ def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
         {response[RESPONSE]: response[SCORES] or {} for response in scored},
         {response[RESPONSE]: response[STEPS] or () for response in scored if STEPS in response},
         first[PROMPT_HASH],
+        {response[RESPONSE]: response[VOTES] or () for response in scored if VOTES in response},
     )

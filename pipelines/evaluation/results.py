@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, overload
 
+from pipelines.evaluation.margins import MarginReport
+from pipelines.evaluation.paired import PairedComparison
 from pipelines.evaluation.published.figures import PublishedComparison
+from pipelines.evaluation.sections import Section, margin_section, paired_sections, vote_section
+from pipelines.evaluation.votes import VoteReport
 
 VERSION = 1
 """Of the form of `results.json`."""
@@ -17,6 +21,7 @@ class Figure:
 
     `value` and the interval `low` to `high` (95 %) are shares from 0 to 1, or a correlation unless `is_share`; null without
     graded items. `chance` is what guessing gets, null where it isn't known; `near_chance`: the interval includes it.
+    `method` is how the interval was made.
     """
 
     name: str
@@ -28,6 +33,7 @@ class Figure:
     near_chance: bool
     chance: float | None = None
     is_share: bool = True
+    method: str = ""
 
     def shown(self, value: float | None, digits: int = 2) -> str:
         """A value of this figure for people: a share in percent, a correlation as it is; never -0."""
@@ -74,6 +80,12 @@ class Evaluation:
     split: str | None = None
     """The published split that these items are by their numbers; None if they are none."""
     published: Sequence[PublishedComparison] = ()
+    margins: MarginReport | None = None
+    """Accuracy by the difference of rewards; None without items of right and wrong responses."""
+    votes: VoteReport | None = None
+    """What a judge's votes say of it; None of a reward head."""
+    compared: bool = False
+    """Whether rewards only compare the responses of a row, and not those of different rows."""
 
     @property
     def coverage(self) -> float:
@@ -102,21 +114,53 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """For `results.json`."""
-        return {**asdict(self), "coverage": self.coverage, "tie_rate": self.tie_rate}
+        judge = {
+            "margins": self.margins.as_json() if self.margins else None,
+            "votes": self.votes.as_json() if self.votes else None,
+        }
+        return {**asdict(self), **judge, "coverage": self.coverage, "tie_rate": self.tie_rate}
+
+    @property
+    def sections(self) -> list[Section]:
+        """The tables beside the figures."""
+        margins = [margin_section(self.margins)] if self.margins else []
+        return margins + ([vote_section(self.votes)] if self.votes else [])
 
 
-def document(evaluations: Sequence[Evaluation], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole of `results.json`."""
-    return {
-        "assay_results": VERSION,
-        "settings": dict(settings),
-        "evaluations": [evaluation.as_json() for evaluation in evaluations],
-    }
+@dataclass(frozen=True)
+class Results(Sequence[Evaluation]):
+    """The evaluations, as a sequence, and what every two models of one benchmark come to beside each other."""
 
+    evaluations: Sequence[Evaluation]
+    paired: Sequence[PairedComparison] = ()
 
-def markdown(evaluations: Sequence[Evaluation]) -> str:
-    """A section for each evaluation: its headline, measures with intervals, coverage, ties and conventions."""
-    return "\n".join(_section(evaluation) for evaluation in evaluations)
+    @overload
+    def __getitem__(self, index: int) -> Evaluation: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Evaluation]: ...
+    def __getitem__(self, index: int | slice) -> Evaluation | Sequence[Evaluation]:
+        return self.evaluations[index]
+
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    @property
+    def sections(self) -> list[Section]:
+        """The tables of every two models."""
+        return [section for comparison in self.paired for section in paired_sections(comparison)]
+
+    def document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole of `results.json`."""
+        return {
+            "assay_results": VERSION,
+            "settings": dict(settings),
+            "evaluations": [evaluation.as_json() for evaluation in self],
+            "paired": [comparison.as_json() for comparison in self.paired],
+        }
+
+    def markdown(self) -> str:
+        """A section for each evaluation: its headline, measures with intervals, coverage, ties and conventions."""
+        return "\n".join([*map(_section, self), *(section.markdown() for section in self.sections)])
 
 
 def _section(evaluation: Evaluation) -> str:
@@ -136,7 +180,7 @@ def _section(evaluation: Evaluation) -> str:
         lines += ["Items without a grade:", ""]
         lines += [f"- {subset}: {count:,} {reason}" for subset, by in reasons.items() for reason, count in by.items()]
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(section.markdown() for section in evaluation.sections)])
 
 
 def _line(figure: Figure) -> str:

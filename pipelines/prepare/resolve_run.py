@@ -78,7 +78,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
         raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
     files, left_out = find_corpus(corpus.inputs)
-    sample = list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
+    sample = sample_rows(files, corpus)
     shape = shape_of(corpus, own_columns, sample, unanswered=unanswered)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
@@ -269,6 +269,11 @@ def shape_of(
     if rows.turns is Turns.ALL and shape.read_turns is None:
         raise SettingsError(f"--turns all is for rows that hold a conversation, and these are {shape.name}")
     return shape
+
+
+def sample_rows(files: Sequence[InputFile], corpus: CorpusSettings) -> list[object]:
+    """Up to 1,000 rows, the first of each file, by which the shape of all rows is told; None for one that isn't JSON."""
+    return list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
 
 
 def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:

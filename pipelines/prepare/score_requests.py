@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -18,6 +18,17 @@ from actors.text.reasoning import final_answer
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.formats import RowRequests, RowShape, parse
 from pipelines.run_folder.columns import SHAPE, Columns, scalar_column
+
+
+class RowReader(Protocol):
+    """How a row becomes requests, and which columns its responses have."""
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the run's parts."""
+
+    def requests(self, row: object) -> RowRequests:
+        """The requests of a row."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +88,10 @@ def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
     return append_prepared(table, render_table(rows, preparation), repeated)
 
 
-def parse_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
+def parse_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
     """The requests of raw rows, None for a range without a row; and the columns that their responses repeat."""
-    rows, carried = (_json_rows if preparation.columns.is_json else _parquet_rows)(table, preparation)
-    return rows, with_shapes(carried, rows, preparation.columns)
+    rows, carried = (_json_rows if reader.columns.is_json else _parquet_rows)(table, reader)
+    return rows, with_shapes(carried, rows, reader.columns)
 
 
 def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Columns) -> pa.Table:
@@ -92,7 +103,12 @@ def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Co
 
 def append_prepared(table: pa.Table, prepared: pa.Array, repeated: pa.Table) -> pa.Table:
     """The ranges of raw rows, the columns that their responses repeat, and the pickled row of each."""
-    columns = {name: table.column(name) for name in (FILE, START, END)} | {PREPARED: prepared}
+    return ranges_and(table, repeated).append_column(PREPARED, prepared)
+
+
+def ranges_and(table: pa.Table, repeated: pa.Table) -> pa.Table:
+    """The ranges of raw rows, and the columns that their responses repeat."""
+    columns = {name: table.column(name) for name in (FILE, START, END)}
     return pa.table(columns | dict(zip(repeated.column_names, repeated.columns, strict=True)))
 
 
@@ -147,17 +163,17 @@ def _all_requests(rows: Sequence[RowRequests | None]) -> list[ScoreRequest]:
     return [request for row in rows if row is not None for request in row.requests]
 
 
-def _json_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
+def _json_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
     objects = [
         _object(note, record)
         for note, record in zip(table.column(NOTE).to_pylist(), table.column(RECORD).to_pylist(), strict=True)
     ]
-    rows = [_json_requests(value, preparation) for value in objects]
+    rows = [_json_requests(value, reader) for value in objects]
     fields = [value if isinstance(value, dict) else {} for value in objects]
     columns = [table.column(RECORD).combine_chunks()]
-    for column in list(preparation.columns.carried)[1:]:
+    for column in list(reader.columns.carried)[1:]:
         columns.append(scalar_column([row.get(column.name) for row in fields], column.type))
-    return rows, pa.table(columns, preparation.columns.carried)
+    return rows, pa.table(columns, reader.columns.carried)
 
 
 def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason | None:
@@ -172,22 +188,22 @@ def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason |
         return rejected.reason
 
 
-def _json_requests(value: dict[str, Any] | Reason | None, preparation: Preparation) -> RowRequests | None:
+def _json_requests(value: dict[str, Any] | Reason | None, reader: RowReader) -> RowRequests | None:
     if value is None:
         return None
     if isinstance(value, Reason):
         return RowRequests.broken(value)
-    requests = preparation.requests(value)
-    if preparation.columns.collision(value):
+    requests = reader.requests(value)
+    if reader.columns.collision(value):
         # Two fields of one name in an output row would be ambiguous for its readers.
         return requests.refused(Reason.COLUMN_COLLISION)
     return requests
 
 
-def _parquet_rows(table: pa.Table, preparation: Preparation) -> tuple[list[RowRequests | None], pa.Table]:
-    carried = preparation.columns.carried
+def _parquet_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
+    carried = reader.columns.carried
     input_columns = table.select([name for name in table.column_names if name in carried.names])
-    rows: list[RowRequests | None] = [preparation.requests(row) for row in input_columns.to_pylist()]
+    rows: list[RowRequests | None] = [reader.requests(row) for row in input_columns.to_pylist()]
     columns = [
         input_columns.column(column.name).cast(column.type)
         if column.name in input_columns.column_names

@@ -6,6 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
@@ -17,23 +18,35 @@ _MOST_TEXT = 500  # characters of an error's text that a message quotes
 KEY = "OPENAI_API_KEY"
 
 
+class Route(NamedTuple):
+    """What is asked of an endpoint: the route after its address, what it answers, and the option that names the model."""
+
+    path: str
+    answer: str
+    option: str
+
+
+CHAT = Route("/chat/completions", "a chat completion", "--policy-name")
+REWARDS = Route("/rewards", "rewards", "--model")
+
+
 def display_url(url: str) -> str:
     """An endpoint's address for messages: without a user name, password and query, which may hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def fault_of(error: Exception) -> EndpointFault:
+def fault_of(error: Exception, route: Route = CHAT) -> EndpointFault:
     """The fault for an error of OpenAI's package, or for one raised while its answer was read."""
     import openai  # seconds of import, which only a run with an endpoint pays for
 
     if isinstance(error, openai.APITimeoutError):  # a subclass of APIConnectionError, so it comes first
         return _unconnected(error, FaultKind.TIMED_OUT, "didn't answer in time")
     if isinstance(error, openai.APIStatusError):
-        return _of_status(error.status_code, error.message, error.response.headers)
+        return _of_status(error.status_code, error.message, error.response.headers, route)
     if isinstance(error, openai.APIConnectionError):
         return _unconnected(error, FaultKind.BUSY, "can't be reached")
-    return EndpointFault(FaultKind.GARBLED, f"answered with something other than a chat completion: {_line(str(error))}")
+    return EndpointFault(FaultKind.GARBLED, f"answered with something other than {route.answer}: {_line(str(error))}")
 
 
 def is_about_length(fault: EndpointFault) -> bool:
@@ -41,14 +54,14 @@ def is_about_length(fault: EndpointFault) -> bool:
     return fault.text.startswith("answers 400") and "context length" in fault.text
 
 
-def _of_status(status: int, message: str, headers: Mapping[str, str]) -> EndpointFault:
+def _of_status(status: int, message: str, headers: Mapping[str, str], route: Route) -> EndpointFault:
     text = f"answers {status}: {_line(message)}"
     if status in (401, 403):
         text += f"; the key is what {KEY} holds on the machines that do the work" + (
             "" if os.environ.get(KEY) else ", and there it isn't set"
         )
     if status == 404:
-        text += "; the address should end where /chat/completions follows (/v1), and --policy-name be a model that is there"
+        text += f"; the address should end where {route.path} follows (/v1), and {route.option} be a model that is there"
     wait = _retry_after_s(headers)
     if status in _REFUSED:
         return EndpointFault(FaultKind.REFUSED, text, wait)

@@ -18,6 +18,20 @@ class EvaluateSettings(Settings):
         description="reward model that scores the benchmark files first: a folder, a hub id, or a built-in tiny-* model",
         json_schema_extra=MATTERS,
     )
+    endpoint: str | None = Field(
+        default=None,
+        description="address of an endpoint of `assay serve` that scores the files, e.g. http://host:8000/v1; --model is "
+        "then a model's name there, and the environment's OPENAI_API_KEY the key",
+        json_schema_extra=MATTERS,
+    )
+    endpoint_in_flight: int = Field(default=32, ge=1, description="--endpoint: maximum number of requests at a time")
+    endpoint_timeout_s: float = Field(default=600.0, gt=0, description="--endpoint: seconds until a request is sent again")
+    endpoint_patience_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="--endpoint: seconds without any answer (no connection, 429, 5xx, time-outs) until the run stops; the "
+        "same command then scores what is missing",
+    )
     output: str | None = Field(default=None, description="folder for the results; default: they are only shown")
     benchmark: str | None = Field(
         default=None, description="benchmark whose rules grade the items; default: found by the rows' shape and fields"

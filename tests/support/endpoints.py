@@ -56,7 +56,10 @@ def scorer(
 def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = None, keys: Sequence[str] = ()) -> Any:
     """The ASGI application over models in this process."""
     limit_settings = limits or LimitSettings()
-    models = [ServedModel((scorer.model.model,), scorer.model, InProcess(scorer), limit_settings) for scorer in scorers]
+    models = [
+        ServedModel((scorer.model.model,), scorer.model, InProcess(scorer), limit_settings, engine="fake")
+        for scorer in scorers
+    ]
 
     async def ready() -> str | None:
         return None

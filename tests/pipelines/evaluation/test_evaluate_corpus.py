@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+import pipelines
 from actors.errors import GateFailed, OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.evaluation.evaluate_corpus import evaluate
@@ -181,3 +182,16 @@ def test_the_gate_as_a_command_and_as_junit(tmp_path: Path) -> None:
     assert junit([], 0.0, 0.0).startswith(b"<?xml")
     alone = CliRunner().invoke(cli, ["evaluate", str(worse), "--junit", str(tmp_path / "junit.xml")])
     assert isinstance(alone.exception, SettingsError)
+
+
+def test_from_python_it_returns_the_results(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", GOOD)
+    (evaluation,) = pipelines.evaluate(scored)
+    assert evaluation.figures[0].value == 0.9
+    both = pipelines.evaluate([scored, preferences(tmp_path / "t", WORSE)], str(tmp_path / "e"), benchmark="pairs", seed=3)
+    assert both.paired[0].splits[0].first_ahead == 2
+    assert json.loads((tmp_path / "e" / "results.json").read_text())["settings"]["seed"] == 3
+    with pytest.raises(SettingsError, match=r"`against` is a gate .* `assay evaluate`"):
+        pipelines.evaluate(scored, against="x")
+    with pytest.raises(SettingsError, match=r"`endpoint` needs `model`"):
+        pipelines.evaluate(f"pairs={scored}", endpoint="http://127.0.0.1:9/v1")

@@ -1,0 +1,208 @@
+"""Scores a corpus on an endpoint of `assay serve`, into a scored corpus like any other.
+
+Rows are read as `score` reads them, and what is missing is asked for, part by part: a run that was killed, or whose endpoint
+went away, is resumed by the same command. What decides the numbers is the endpoint's own account (`/v1/models`): another
+model under the same name is another run. No engine and no Ray is started.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from actors.errors import EngineError, RunStopped
+from actors.records import Score
+from pipelines import storage
+from pipelines.benchmarking.rewards_client import RewardsClient, served_card
+from pipelines.corpus.corpus_files import InputFile, Unit, cut, find_corpus
+from pipelines.corpus.readers import START, read
+from pipelines.formats import ROW_READER, RowRequests, RowShape, explain_detection
+from pipelines.prepare.resolve_run import own_columns_of, sample_rows, shape_of
+from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and
+from pipelines.run_folder.columns import Columns, carried_columns
+from pipelines.run_folder.dataset_card import write_scored_card
+from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
+from pipelines.run_folder.manifest import Manifest, files_mark, installed
+from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, merge_ranges
+from pipelines.runtime.progress import Progress
+from pipelines.sampling.endpoint_faults import display_url
+from pipelines.scored_corpus.summary import Summary, summarise
+from pipelines.scoring.score_step import Stretch, part_report, scored_table, stretches
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.run_settings import CorpusSettings
+from pipelines.storage.lease import check_held, lease, ticket
+
+_PART_ROWS = 64  # a killed run loses at most so many rows' rewards
+_UNIT_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class _RowReader:
+    """See `RowReader`."""
+
+    row_shape: RowShape
+    columns: Columns
+
+    def requests(self, row: object) -> RowRequests:
+        return self.row_shape.requests(row)
+
+
+class _EndpointRun(NamedTuple):
+    """An opened run: what it is, where its parts are, and how its rows are read and asked for."""
+
+    manifest: Manifest
+    parts: Parts
+    reader: _RowReader
+    client: RewardsClient
+    max_record_bytes: int
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Of each part."""
+        return {"assay": json.dumps(self.manifest.made_with), FILES_KEY: files_mark(self.manifest.files)}
+
+
+class ServedCorpus(NamedTuple):
+    """A model's name at the endpoint, the folder for what it scores, and the prefix of Assay's columns."""
+
+    name: str
+    output: str
+    prefix: str = ""
+
+
+def score_on_endpoint(
+    settings: EvaluateSettings, corpus: CorpusSettings, served: ServedCorpus, progress: Progress
+) -> Summary:
+    """Score a corpus on the endpoint of the settings, or resume an earlier run of it.
+
+    Raises a `UserError` if the run can't start, and `RunStopped` if the endpoint answers nothing any more.
+    """
+    name, output, prefix = served
+    card = served_card(str(settings.endpoint), name)
+    files, _ = find_corpus(corpus.inputs)
+    sample = sample_rows(files, corpus)
+    shape = shape_of(corpus, own_columns_of(corpus), sample)
+    progress.planned(explain_detection(shape, sample))
+    row_shape = RowShape(shape.name, corpus.turns.value)
+    objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
+    columns = _columns(carried_columns(files, objects), card, row_shape, prefix)
+    columns.check(field for row in objects for field in row)
+    made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
+    manifest = Manifest(_identity(card, row_shape, corpus, prefix), tuple(files), columns, made_with)
+    with lease(output, progress.noted):
+        manifest = _opened(manifest, storage.absolute(output), files)
+        parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))
+        parts.create()
+        write_scored_card(output, "score", manifest)
+        reader, client = _RowReader(row_shape, manifest.columns), RewardsClient(settings, name, card)
+        return _carry_out(_EndpointRun(manifest, parts, reader, client, corpus.max_record_bytes), output, progress)
+
+
+def _columns(carried: pa.Schema, card: Mapping[str, Any], row_shape: RowShape, prefix: str) -> Columns:
+    served, is_judge = card["identity"], card["kind"] == "judge"
+    return Columns(
+        carried,
+        tuple(card["outputs"]),
+        prefix,
+        served["steps"],
+        votes=is_judge,
+        mixed=row_shape.is_mixed,
+        text=True,
+        within_row=served["within_row"],
+    )
+
+
+def _identity(card: Mapping[str, Any], row_shape: RowShape, corpus: CorpusSettings, prefix: str) -> dict[str, Any]:
+    """What decides the numbers: what the endpoint says of the model, and how rows are read."""
+    served = card["identity"]
+    return {
+        "model": card["root"],
+        "endpoint": True,  # how it renders reasoning and long prompts is its own affair: never resumed by a batch run
+        "family": card["family"],
+        "template": card["template_hash"],
+        "max_model_len": card["max_model_len"],
+        "reward_weights": card["weights"],
+        **{name: served[name] for name in ("revision", "weights", "tokenizer", "config", "dtype", "engine")},
+        **({"judge": served["judge"]} if served["judge"] is not None else {}),
+        "shape": row_shape.name,
+        "row_reader": ROW_READER,
+        "turns": row_shape.turns,
+        "limit": None,
+        "max_record_bytes": corpus.max_record_bytes,
+        "prefix": prefix,
+    }
+
+
+def _opened(manifest: Manifest, folder: str, files: Sequence[InputFile]) -> Manifest:
+    """The manifest of a new run, or of the earlier one in the folder; written before any part."""
+    earlier = earlier_run(folder, manifest, overwrite=False)
+    if earlier is None:
+        manifest = manifest.started()
+    else:
+        earlier.check(manifest)
+        manifest = replace(manifest, files=earlier.check_files(files), columns=earlier.columns, run=earlier.run)
+    manifest.write(folder)
+    return manifest
+
+
+def _carry_out(run: _EndpointRun, output: str, progress: Progress) -> Summary:
+    """Score what is missing, prove that nothing is, and summarise it."""
+    run.parts.repair()
+    files = run.manifest.files
+    with progress.running(files, run.parts.listing()):
+        try:
+            asyncio.run(_score_missing(run, progress))
+        except EngineError as error:  # its patience is over: what is committed stays, and the same command goes on
+            raise RunStopped(str(error)) from error
+    counts = audit(files, run.parts.extents(files), run.parts.listing())
+    summary = summarise(run.parts, run.manifest.columns, counts)
+    replace(run.manifest, summary=summary.as_json()).write(output)
+    summary.check_scored()
+    return summary
+
+
+async def _score_missing(run: _EndpointRun, progress: Progress) -> None:
+    try:
+        for unit in _missing(run):
+            for table in read(unit, run.max_record_bytes, run.parts.end_seen):
+                rows, repeated = parse_rows(table, run.reader)
+                for stretch in stretches(ranges_and(table, repeated), _PART_ROWS, rows):
+                    check_held()
+                    progress.part_done(await _commit(run, unit.file, stretch))
+    finally:
+        await run.client.close()
+
+
+def _missing(run: _EndpointRun) -> list[Unit]:
+    """The ranges of the input without a part."""
+    parts, extents = by_file(run.parts.listing()), run.parts.extents(run.manifest.files)
+    units = []
+    for file in run.manifest.files:
+        done, extent = merge_ranges(part.range for part in parts.get(file.index, [])), extents[file.index]
+        units += cut(file, None if extent is None else gaps(done, extent), done, _UNIT_BYTES)
+    return units
+
+
+async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowRequests]) -> dict[str, Any]:
+    """Score the rows of a stretch, and commit them as a part."""
+    outcomes = await asyncio.gather(*(_outcomes(run.client, row) for row in stretch.rows))
+    scores = [outcome.score for row in outcomes for outcome in row]
+    part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), scores))
+    names = [f"{file.name}:{start}" for start in stretch.table.column(START).to_pylist()]
+    run.parts.commit(part, scored_table(run.manifest.columns, stretch.table, names, outcomes), run.metadata)
+    return part_report(part, scores)
+
+
+async def _outcomes(client: RewardsClient, row: RowRequests | None) -> list[Outcome]:
+    """One outcome per response of a row, in its order."""
+    if row is None:
+        return []
+    by_name = {refused.name: Outcome(refused.name, None, Score.rejected(refused.reason)) for refused in row.rejected}
+    answers = await asyncio.gather(*map(client.score, row.requests))
+    for request, scores in zip(row.requests, answers, strict=True):
+        for response, score in zip(request.responses, scores, strict=True):
+            by_name[response.name] = Outcome(response.name, request.prompt_hash, score, response.content)
+    return [by_name[name] for name in row.names]

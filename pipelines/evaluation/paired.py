@@ -1,0 +1,236 @@
+"""Two models on the same items: who is right where the other isn't, and how sure the difference of each figure is.
+
+An item's credit is what it adds to the benchmark's headline, from 0 to 1. Items for which one model has more credit are
+counted for each model, and p is the exact chance of a split at least as uneven if both were equally good (McNemar's test; of
+items with several comparisons the sign test). The difference of a figure is drawn from the same items for both models.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
+from pipelines.evaluation.intervals import DRAWS, mean_cells, measure_weights, percentiles, resampled_means, wilson
+
+EVERY_SUBSET = "all items"
+_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("row", pa.string()),
+        ("subset", pa.string()),
+        ("credits", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+
+
+class EvaluatedModel(NamedTuple):
+    """A model's name, which no other one has, its items as `items.parquet` has them, and what kind of judge it is."""
+
+    name: str
+    items: Path
+    judged: bool
+    compared: bool
+
+
+class Split(NamedTuple):
+    """Items of a subset that both models graded, those in which only one has more credit, and the exact two-sided p."""
+
+    subset: str
+    items: int
+    first_ahead: int
+    second_ahead: int
+    p: float
+
+
+class Difference(NamedTuple):
+    """A figure of the first model less that of the second over the same items, and its 95 % interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Two models on the items of a benchmark that both have a grade for. The first split is of all items."""
+
+    benchmark: str
+    first: str
+    second: str
+    items: int
+    differences: tuple[Difference, ...]
+    splits: tuple[Split, ...]
+    method: str
+
+    def as_json(self) -> dict[str, Any]:
+        """For `results.json`."""
+        return asdict(self) | {
+            "differences": [difference._asdict() for difference in self.differences],
+            "splits": [split._asdict() for split in self.splits],
+        }
+
+
+def exact_p(first: int, second: int) -> float:
+    """The two-sided exact p-value of McNemar's test: of a fair coin, `first` heads and `second` tails or more uneven."""
+    n = first + second
+    tail = sum(math.comb(n, at) for at in range(min(first, second) + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def compare_models(
+    benchmark: Benchmark, models: Sequence[EvaluatedModel], seed: int, disagreements: pq.ParquetWriter
+) -> list[PairedComparison]:
+    """Compare every two models, and write the items on which any of them disagree. No comparison without common items."""
+    with duckdb.connect() as connection:
+        comparisons = [
+            _compare(connection, benchmark, first, second, seed)
+            for at, first in enumerate(models)
+            for second in models[at + 1 :]
+        ]
+        _write_disagreements(connection, benchmark, models, disagreements)
+    return [comparison for comparison in comparisons if comparison is not None]
+
+
+def disagreement_writer(path: Path) -> pq.ParquetWriter:
+    """The file of items on which models disagree: a line each, with the credit by every model that has a grade."""
+    return pq.ParquetWriter(path, _SCHEMA, compression="zstd")
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, first: EvaluatedModel, second: EvaluatedModel, seed: int
+) -> PairedComparison | None:
+    width = len(benchmark.cells)
+    cells = _common_cells(connection, benchmark, first, second)
+    if not cells:
+        return None
+    of_first = {subset: values[:, :width] for subset, values in cells.items()}
+    of_second = {subset: values[:, width:] for subset, values in cells.items()}
+    draws = resampled_means(cells, False, np.random.default_rng(seed))
+    sides = [_figures(benchmark, mean_cells(cells, False), model, at) for at, model in enumerate((first, second))]
+    spreads = [_figures(benchmark, draws, model, at) for at, model in enumerate((first, second))]
+    differences = tuple(
+        _difference(ours, float(ours.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
+        for name, ours in sides[0].items()
+        if name in sides[1] and np.isfinite(ours.value - sides[1][name].value)
+    )
+    return PairedComparison(
+        benchmark.name,
+        first.name,
+        second.name,
+        sum(map(len, cells.values())),
+        differences,
+        _splits(benchmark, of_first, of_second),
+        f"differences: paired bootstrap of {DRAWS} draws within subsets, seed {seed}, or Wilson's bound where no item "
+        "differs; p: exact McNemar (sign test), not corrected for the number of comparisons",
+    )
+
+
+def _common_cells(
+    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, first: EvaluatedModel, second: EvaluatedModel
+) -> dict[str, Array]:
+    """The cells of items that both have a grade for, by subset: the first model's, then the second's."""
+    names = [f'{side}."{cell}"' for side in ("a", "b") for cell in benchmark.cells]
+    columns = ", ".join(f"coalesce({name}, 'nan'::double) as c{at}" for at, name in enumerate(names))
+    table = connection.execute(
+        f"""select a.subset, {columns} from read_parquet(?) a join read_parquet(?) b on a.row = b.row and a.subset = b.subset
+        where a.reason is null and b.reason is null order by a.subset, a.row""",
+        [str(first.items), str(second.items)],
+    ).fetchnumpy()
+    if not len(table["subset"]):
+        return {}
+    values = np.stack([np.asarray(table[f"c{at}"]) for at in range(len(names))], axis=1)
+    subsets, starts = np.unique(np.asarray(table["subset"], str), return_index=True)
+    return dict(zip(map(str, subsets), np.split(values, starts[1:]), strict=True))
+
+
+def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, place: int) -> dict[str, Measure]:
+    """The figures of the first model (`place` 0) or of the second, of cells that stand side by side."""
+    width = len(benchmark.cells)
+    by_subset = {subset: cells[..., place * width : (place + 1) * width] for subset, cells in means.by_subset.items()}
+    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared))
+    return {figure.name: figure for figure in figures}
+
+
+def _difference(measure: Measure, value: float, draws: Array) -> Difference:
+    """The percentiles of the draws; where no draw differs, Wilson's bound of how many of `n` items differ if none does."""
+    low, high = percentiles(draws)
+    least = wilson(0.0, measure.n)[1] if high - low < 1e-9 else 0.0
+    return Difference(measure.name, value, low - least, high + least)
+
+
+def item_credits(benchmark: Benchmark, cells: Mapping[str, Array]) -> dict[str, Array]:
+    """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1; NaN without these cells.
+
+    Subsets that the headline doesn't count are graded by their first cell.
+    """
+    means = mean_cells(cells, judged=False)
+    headline = benchmark.measures(means)[0].name
+    weights = measure_weights(means, benchmark.measures).get(headline, {})
+    return {subset: _credit(values, weights.get(subset)) for subset, values in cells.items()}
+
+
+def _credit(values: Array, weights: Array | None) -> Array:
+    if weights is None or np.abs(weights).sum() == 0:
+        return values[:, 0]
+    used = np.abs(weights) > 0
+    credit = np.nan_to_num(values[:, used]) @ (weights[used] / np.abs(weights).sum())
+    return np.where(np.isnan(values[:, used]).all(1), np.nan, credit)
+
+
+def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[Split, ...]:
+    ours, theirs = item_credits(benchmark, first), item_credits(benchmark, second)
+    leads = {subset: np.sign(np.round(ours[subset] - theirs[subset], 9)) for subset in ours}
+    ahead = {subset: signs[~np.isnan(signs)] for subset, signs in leads.items()}
+    by_subset = [_split(subset, signs) for subset, signs in ahead.items() if len(signs)]
+    everything = _split(EVERY_SUBSET, np.concatenate(list(ahead.values())))
+    return (everything, *(by_subset if len(by_subset) > 1 else []))
+
+
+def _split(subset: str, leads: Array) -> Split:
+    first, second = int((leads > 0).sum()), int((leads < 0).sum())
+    return Split(subset, len(leads), first, second, exact_p(first, second))
+
+
+def _write_disagreements(
+    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, models: Sequence[EvaluatedModel], writer: pq.ParquetWriter
+) -> None:
+    """Write the items that some models have more credit for than others; models without a grade for one don't count."""
+    for name, model in enumerate(models):
+        connection.register(f"credits{name}", _credits_table(benchmark, model))
+    union = " union all ".join(f"select {at} as model, row, subset, credit from credits{at}" for at in range(len(models)))
+    rows = connection.sql(
+        f"""select row, subset, list({{'model': model, 'credit': credit}} order by model) as credits from ({union})
+        group by row, subset having max(credit) - min(credit) > 1e-9 order by subset, row"""
+    ).to_arrow_reader(10_000)
+    for batch in rows:
+        lines = [
+            {
+                "benchmark": benchmark.name,
+                "row": line["row"],
+                "subset": line["subset"],
+                "credits": [(models[entry["model"]].name, entry["credit"]) for entry in line["credits"]],
+            }
+            for line in batch.to_pylist()
+        ]
+        writer.write_table(pa.Table.from_pylist(lines, _SCHEMA))
+
+
+def _credits_table(benchmark: Benchmark, model: EvaluatedModel) -> pa.Table:
+    table = pq.read_table(model.items, columns=["row", "subset", "reason", *benchmark.cells])
+    table = table.filter(pa.compute.is_null(table.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
+    subsets = table.column("subset").to_numpy(zero_copy_only=False).astype(str)
+    values = np.stack([table.column(cell).to_numpy(zero_copy_only=False) for cell in benchmark.cells], axis=1).astype(float)
+    names, starts = np.unique(subsets, return_index=True)
+    cells = dict(zip(map(str, names), np.split(values, starts[1:]), strict=True)) if len(names) else {}
+    credit = item_credits(benchmark, cells) if cells else {}
+    credits_in_order = np.concatenate([credit[name] for name in cells]) if cells else np.zeros(0)
+    table = table.select(["row", "subset"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
+    return table.filter(pa.array(~np.isnan(credits_in_order)))

@@ -1,0 +1,86 @@
+"""Tables beside the figures, for a terminal and for Markdown: accuracy by margin, a judge's votes, two models compared."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipelines.evaluation.margins import MarginReport
+from pipelines.evaluation.paired import PairedComparison
+from pipelines.evaluation.votes import VoteReport
+
+
+class Section(NamedTuple):
+    """A table with a title, and a sentence below it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str
+
+    def markdown(self) -> str:
+        """The section below a heading of the second level."""
+        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
+        return "\n".join([f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines), "", self.note, ""])
+
+
+def margin_section(report: MarginReport) -> Section:
+    """How often the labels' response is ahead, by the difference of the rewards."""
+    rows = [
+        (
+            f"{entry.low:.4g} to {entry.high:.4g}",
+            f"{entry.accuracy:.1%}",
+            f"{entry.accuracy_low:.1%} to {entry.accuracy_high:.1%}",
+            f"{entry.expected:.1%}",
+            f"{entry.comparisons:,}",
+        )
+        for entry in report.bins
+    ]
+    return Section(
+        "Accuracy by margin",
+        ("difference of rewards", "right", "95 % interval", "sigmoid says", "comparisons"),
+        rows,
+        f"Calibration error (ECE) {report.ece:.3f} over {report.comparisons:,} comparisons; rewards whose sigmoid is right "
+        f"would have about {report.ece_by_chance:.3f}.",
+    )
+
+
+def vote_section(report: VoteReport) -> Section:
+    """Accuracy by number of votes, and how votes agree."""
+    rows = [
+        (share.name, f"{share.value:.1%}", f"{share.low:.1%} to {share.high:.1%}", f"{share.n:,}")
+        for share in (*report.curve, *report.agreement)
+    ]
+    left_out = f" {report.left_out:,} items with fewer readable votes are left out." if report.left_out else ""
+    return Section(
+        f"Votes of the judge, {report.votes} an item",
+        ("share", "value", "95 % interval", "items"),
+        rows,
+        f"Fewer votes are drawn from those that are there; a tie counts half.{left_out}",
+    )
+
+
+def paired_sections(comparison: PairedComparison) -> list[Section]:
+    """Differences of figures, and items for which one of two models has more credit than the other."""
+    first, second, everything = comparison.first, comparison.second, comparison.splits[0]
+    differences = [
+        (entry.name, f"{100 * entry.value:+.2f}", f"{100 * entry.low:+.2f} to {100 * entry.high:+.2f}")
+        for entry in comparison.differences
+    ]
+    splits = [
+        (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
+        for split in comparison.splits
+    ]
+    apart = everything.first_ahead + everything.second_ahead
+    return [
+        Section(
+            f"{first} less {second} on {comparison.benchmark}",
+            ("measure", "points", "95 % interval"),
+            differences,
+            "Over the items that both graded, the same ones for both.",
+        ),
+        Section(
+            f"{first} (first) and {second} (second), item by item",
+            ("items", "both graded", "first ahead", "second ahead", "p"),
+            splits,
+            f"{apart:,} of {everything.items:,} items differ; with --out, disagreements.parquet has them.",
+        ),
+    ]

@@ -1,0 +1,135 @@
+"""Benchmark files scored by an endpoint: the numbers of a batch run, resumed after faults, without failures that pass."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
+from pipelines.benchmarking.score_benchmarks import score_and_evaluate
+from pipelines.evaluation.results import Results
+from pipelines.runtime.progress import Silent
+from pipelines.scoring.score_corpus import score
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.options import build
+from tests.support.corpora import lines, scored, settings, write
+from tests.support.endpoints import application, listening, scorer
+
+MODEL = "tiny-attributes"
+COLUMNS = ("row", "response_name", "prompt_hash", "reward", "scores", "status", "reason", "prompt_tokens", "truncated")
+
+
+def pairs(count: int) -> bytes:
+    rows = [{"prompt": f"What is {at} + 1?", "chosen": f"It is {at + 1}.", "rejected": f"{at}"} for at in range(count)]
+    return lines([*rows, {"prompt": "?", "chosen": None, "rejected": "x"}])
+
+
+class Faulty:
+    """The application, in front of which requests for rewards may be answered with a status instead."""
+
+    def __init__(self, app: Any, fault: Callable[[int], int | None]) -> None:
+        self._app, self._fault, self._lock = app, fault, threading.Lock()
+        self.asked = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        status = None
+        if scope.get("path") == "/v1/rewards":
+            with self._lock:
+                self.asked += 1
+                status = self._fault(self.asked)
+        if status is None:
+            await self._app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": status, "headers": [(b"retry-after", b"0.01")]})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+@contextmanager
+def endpoint(fault: Callable[[int], int | None] = lambda _: None, **how: Any) -> Iterator[tuple[str, Faulty]]:
+    app = Faulty(application([scorer(MODEL)], **how), fault)
+    with listening(app) as address:
+        yield f"{address}/v1", app
+
+
+def run(corpus: Path, address: str, output: Path, **options: object) -> Results:
+    flat = {"scored": f"pairs={corpus}", "endpoint": address, "model": MODEL, "output": str(output), **options}
+    return score_and_evaluate(build(EvaluateSettings, flat), Silent())
+
+
+def outcomes(folder: Path) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in COLUMNS) for row in scored(folder)]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
+def test_the_numbers_are_those_of_a_batch_run_to_the_last_bit(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(150))
+    score(settings(corpus, tmp_path / "batch", model=MODEL))
+    with endpoint() as (address, _):
+        (evaluation,) = run(corpus, address, tmp_path / "out")
+    assert outcomes(tmp_path / "out" / "scored" / "pairs" / MODEL) == outcomes(tmp_path / "batch")
+    assert evaluation.is_made_up, "the endpoint tells that its engine is the fake one"
+    (counts,) = evaluation.subsets.values()
+    assert (counts.items, counts.graded, counts.reasons) == (151, 150, {"rejected: empty_content": 1})
+
+
+def test_transient_failures_are_asked_again_and_are_no_outcome(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(40))
+    with endpoint() as (address, _):
+        run(corpus, address, tmp_path / "calm")
+    with endpoint(lambda number: {0: 503, 1: 429, 2: 500}.get(number % 5) if number < 30 else None) as (address, app):
+        run(corpus, address, tmp_path / "stormy")
+    assert app.asked > 50
+    calm, stormy = (outcomes(tmp_path / name / "scored" / "pairs" / MODEL) for name in ("calm", "stormy"))
+    assert stormy == calm
+    assert not [row for row in stormy if row[5] == "failed"]
+
+
+def test_an_endpoint_that_dies_stops_the_run_which_is_resumed(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(200))
+    folder = tmp_path / "out" / "scored" / "pairs" / MODEL / "parts"
+    with (
+        endpoint(lambda number: 503 if number > 100 else None) as (address, _),
+        pytest.raises(RunStopped, match="endpoint-patience-s"),
+    ):
+        run(corpus, address, tmp_path / "out", endpoint_patience_s=0.2)
+    early = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert early, "what was answered is committed"
+    with endpoint() as (address, app):
+        (evaluation,) = run(corpus, address, tmp_path / "out")
+    assert app.asked < 200, "and isn't asked for again"
+    assert early.items() <= {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}.items()
+    assert evaluation.coverage == 200 / 201
+
+
+def test_mistakes_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(3))
+    with endpoint(keys=["secret-key-of-some-length"]) as (address, _):
+        with pytest.raises(EndpointError, match=r"answers 401.*OPENAI_API_KEY"):
+            run(corpus, address, tmp_path / "a")
+        monkeypatch.setenv("OPENAI_API_KEY", "secret-key-of-some-length")
+        with pytest.raises(EndpointError, match=f"serves no other; it serves {MODEL}"):
+            run(corpus, address, tmp_path / "b", model="other")
+        run(corpus, address, tmp_path / "c")
+        written = json.dumps([path.read_text() for path in (tmp_path / "c").rglob("*.json")])
+        assert "secret-key" not in written
+    with pytest.raises(SettingsError, match="--endpoint needs --model"):
+        run(corpus, "http://127.0.0.1:9/v1", tmp_path / "d", model=())
+    with pytest.raises(SettingsError, match="leave out settings of engine"):
+        run(corpus, "http://127.0.0.1:9/v1", tmp_path / "e", engine="fake")
+
+
+def test_another_model_under_the_same_name_is_another_run(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(3))
+    with endpoint() as (address, _):
+        run(corpus, address, tmp_path / "out")
+    manifest = tmp_path / "out" / "scored" / "pairs" / MODEL / "manifest.json"
+    document = json.loads(manifest.read_text())
+    document["identity"]["weights"] = "sha256:of-others"
+    manifest.write_text(json.dumps(document))
+    with endpoint() as (address, _), pytest.raises(OutputError, match="weights: 'sha256:of-others' there"):
+        run(corpus, address, tmp_path / "out", overwrite=True)
