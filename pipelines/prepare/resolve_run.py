@@ -13,6 +13,7 @@ from actors.errors import OutputError, Rejected, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
+from pipelines.corpus.assay_folders import repeated_rows
 from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, find_corpus, limit_files
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.formats import (
@@ -62,7 +63,7 @@ class ResolvedRun:
     part_rows: int
     block_bytes: int
     shape_found: str = ""
-    """A sentence for the user: the shape of the rows, and how many of the sample have it."""
+    """Sentences for the user: the shape of the rows, how many of the sample have it, and which rows come several times."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
 
@@ -107,7 +108,8 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    return ResolvedRun(tuple(files), preparation, part_rows, blocks, explain_detection(shape, sample), tuple(left_out))
+    shape_found = ". ".join(filter(None, (explain_detection(shape, sample), *map(repeated_rows, corpus.inputs))))
+    return ResolvedRun(tuple(files), preparation, part_rows, blocks, shape_found, tuple(left_out))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
@@ -272,7 +274,7 @@ def shape_of(
 
 
 def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
-    """The first rows of a file, as objects; None for one that isn't JSON."""
+    """The first rows of a file, as objects; for one that isn't JSON the error, for one that is too large None."""
     if file.kind is FileKind.PARQUET:
         yield from _first_parquet_rows(file)
         return
@@ -280,8 +282,8 @@ def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
     for row in itertools.islice(rows, _SAMPLE_ROWS_PER_FILE):
         try:
             yield parse(row.record) if row.record is not None else None
-        except Rejected:
-            yield None
+        except Rejected as error:
+            yield error
 
 
 def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
