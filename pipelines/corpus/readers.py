@@ -121,9 +121,9 @@ def _damaged(file: InputFile, position: int) -> str:
     """What to do with a compressed file that breaks off, as text for the end of a message."""
     tool = "gzip" if file.kind is FileKind.JSONL_GZIP else "zstd"
     return (
-        f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). It is cut off or damaged "
-        f"(`{tool} -t` says so, too): fetch it again, or leave it out, or save the lines that are whole with `{tool} -dc` "
-        "into another file and give that; then start with --overwrite, or into another folder"
+        f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). It is cut off or "
+        f"damaged (`{tool} -t` says so, too): fetch it again, or leave it out, or save the lines that are whole with "
+        f"`{tool} -dc` into another file and give that; then start with --overwrite, or into another folder"
     )
 
 

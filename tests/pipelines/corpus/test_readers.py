@@ -200,9 +200,8 @@ def test_a_truncated_file_gives_the_rows_before_and_says_so(
         keep(found, raw_rows(Unit(file, None), PLENTY))
     assert 1000 < len(found) < len(rows)
     read_bytes = sum(len(row or b"") + 1 for row in found)
-    assert f"after byte {read_bytes:,} of its decompressed content (it has {file.size:,} bytes on disk)" in str(
-        refusal.value
-    )
+    place = f"after byte {read_bytes:,} of its decompressed content (it has {file.size:,} bytes on disk)"
+    assert place in str(refusal.value)
     assert found == rows[: len(found)]
 
 
