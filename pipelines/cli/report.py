@@ -92,8 +92,8 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
     numbers = (summary.rows, summary.responses, summary.scored, summary.rejected, summary.failed, summary.truncated)
     counts.add_row(*(f"{number:,}" for number in (*numbers, summary.prompt_tokens)))
     console.print(counts)
-    if summary.left_out:
-        console.print(left_out_message(summary.left_out), soft_wrap=True)
+    for line in _input_lines(summary):
+        console.print(line, soft_wrap=True)
     if summary.shapes:
         by_shape = ", ".join(f"{count:,} {name}" for name, count in summary.shapes.items())
         unknown = summary.rows - sum(summary.shapes.values())
@@ -133,6 +133,14 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
         for name, values in summary.quantiles.items():
             quantiles.add_row(name, *(f"{value:.3f}" for value in values))
         console.print(quantiles)
+
+
+def _input_lines(summary: Summary) -> Iterator[str]:
+    """Lines about an input without rows, and about files that are left out."""
+    if not summary.rows:
+        yield "The input has no rows: there was nothing to score"
+    if summary.left_out:
+        yield left_out_message(summary.left_out)
 
 
 def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
@@ -178,14 +186,21 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
     _show_place(console, settings.output)
 
 
-def show_exported(output: str, summary: ExportSummary, noun: str) -> None:
-    """Print the summary of an export; `noun` is what its rows are, such as pairs."""
+def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False) -> None:
+    """Print the summary of an export; `noun` is what its rows are, such as pairs. `inside_run`: it is that of --keep."""
     console = Console(highlight=False)
     console.print(
         f"{summary.rows:,} {noun} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
     )
+    if not summary.rows:
+        console.print("There are no rows, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
     if summary.taken:
-        console.print(f"Taken: {summary.taken}", soft_wrap=True)
+        read_from = "Chosen from" if noun == "candidates" else "Taken"
+        console.print(f"{read_from}: {summary.taken}", soft_wrap=True)
+    if inside_run:
+        console.print(
+            "Chosen row by row; `assay choose` compares the candidates of equal prompts in all rows", soft_wrap=True
+        )
     left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
     if any(left.values()):
         console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)

@@ -100,7 +100,7 @@ class ExportSummary:
     """Which responses were read, in words."""
     scale: Mapping[str, Any] | None = field(default=None, compare=False)
     """NeMo-Aligner's RPO: the advice for its scale (`rpo_scale`)."""
-    row_types: str = field(default="", compare=False)
+    row_types: str = field(default="", compare=False, repr=False)
     """The types of the rows' columns (`row_types`), for the card."""
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":

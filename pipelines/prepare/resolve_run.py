@@ -32,7 +32,7 @@ from pipelines.formats import (
     parse,
 )
 from pipelines.prepare.score_requests import Preparation
-from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns
+from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.storage import open_read
@@ -108,7 +108,8 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    shape_found = ". ".join(filter(None, (explain_detection(shape, sample), *map(repeated_rows, corpus.inputs))))
+    left = left_in_record(objects, row_shape.fields) if columns.is_json else ""
+    shape_found = ". ".join(filter(None, (explain_detection(shape, sample), left, *map(repeated_rows, corpus.inputs))))
     return ResolvedRun(tuple(files), preparation, part_rows, blocks, shape_found, tuple(left_out))
 
 

@@ -20,6 +20,7 @@ from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts
 from tests.support.corpora import chat, lines, settings, write
 
 SIX: Mapping[str, Any] = {"prompt": "p", "chosen": ["x", "y"], "rejected": ["z"], "id": 7, "domain": "code"}
+OURS = ("row", "response_name", "reward", "scores", "status", "reason")
 USER = {"role": "user", "content": "p"}
 
 
@@ -41,7 +42,7 @@ def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
     summary = keep(told(tmp_path / "scored", tmp_path / "kept", "response_name != 'chosen[0]'"))
     assert (summary.kept, summary.kept_rows, summary.held) == (4, 2, 6)
     first, *_, last = rows_in(tmp_path / "kept")
-    assert list(first) == ["id", "domain", "prompt", "response", "row", "response_name", "reward", "scores"]
+    assert list(first) == ["id", "domain", "prompt", "response", *OURS]
     assert {**first, "reward": 0, "scores": {}} == {
         "id": 7,
         "domain": "code",
@@ -51,6 +52,8 @@ def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
         "response_name": "chosen[1]",
         "reward": 0,
         "scores": {},
+        "status": "scored",
+        "reason": None,
     }
     assert isinstance(first["reward"], float)
     assert (last["id"], last["prompt"], last["response"]) == (8, [{"role": "system", "content": "s"}, USER], "z")
