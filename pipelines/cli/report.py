@@ -1,5 +1,6 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
+import itertools
 from collections.abc import Iterator
 
 from rich.box import SIMPLE_HEAD
@@ -24,6 +25,7 @@ from pipelines.storage import absolute
 
 MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
 _RPO_SETTING = "gt_reward_scale"  # NeMo-Aligner's own name, to be copied as it is
+_MOST_CAUSES = 5
 _REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
 
 
@@ -154,6 +156,8 @@ def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
     )
     if summary.mean_reward is not None and summary.mean_best is not None:
         console.print(f"Mean reward {summary.mean_reward:.3f}, of the best of each prompt {summary.mean_best:.3f}")
+    for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
+        console.print(f"The endpoint gave no candidate, this time {count:,} times: it {cause}", soft_wrap=True)
     _show_end(console, summary.usage, settings)
 
 
@@ -181,6 +185,8 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
         if total:
             shares = f"{total - cached:,} computed, {cached:,} ({cached / total:.0%}) cached"
             console.print(f"Prompt tokens of the {name}, this time: {shares}", soft_wrap=True)
+    if usage.retries:
+        console.print(f"The endpoint was asked again {usage.retries:,} times, this time", soft_wrap=True)
     if settings.engine.engine == "fake":
         console.print(MADE_UP)
     _show_place(console, settings.output)

@@ -42,7 +42,7 @@ def types_of(*sample: Mapping[str, Any]) -> dict[str, str]:
 
 
 def test_fields_without_a_column_are_named_with_the_reason() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": 1, "meta": {"a": 1}, "grade": 3, "messages": [], "none": None},
         {"id": 2, "meta": None, "grade": "three", "tags": ["x"]},
     ]
