@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.contracts.judge import Judge
+from actors.engine.engine_arguments import check_installed
 from actors.errors import OutputError, Rejected, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
@@ -75,6 +76,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     will answer.
     """
     corpus = settings.corpus
+    check_installed(settings.engine)
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
