@@ -56,7 +56,7 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
         )
     for pair in agreement.pairs:
         if pair.same_best is not None:
-            correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:.2f}"
+            correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:z.2f}"
             console.print(
                 f"{pair.first} and {pair.second} have the same best response to {pair.same_best:.1%} of "
                 f"{agreement.compared:,} prompts{correlation}",
@@ -133,7 +133,7 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
         for quantile in QUANTILES:
             quantiles.add_column({0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"{quantile:.0%}"), justify="right")
         for name, values in summary.quantiles.items():
-            quantiles.add_row(name, *(f"{value:.3f}" for value in values))
+            quantiles.add_row(name, *(f"{value:z.3f}" for value in values))
         console.print(quantiles)
 
 
@@ -155,7 +155,7 @@ def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
         f"{summary.drawn:,} candidates of {summary.tokens:,} tokens for {summary.prompts:,} prompts{fewer}", soft_wrap=True
     )
     if summary.mean_reward is not None and summary.mean_best is not None:
-        console.print(f"Mean reward {summary.mean_reward:.3f}, of the best of each prompt {summary.mean_best:.3f}")
+        console.print(f"Mean reward {summary.mean_reward:z.3f}, of the best of each prompt {summary.mean_best:z.3f}")
     for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
         console.print(f"The endpoint gave no candidate, this time {count:,} times: it {cause}", soft_wrap=True)
     _show_end(console, summary.usage, settings)
@@ -172,7 +172,7 @@ def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
         "the best draft of each prompt": summary.mean_best_draft,
         "the best text": summary.mean_best,
     }
-    means = ", ".join(f"of {what} {mean:.3f}" for what, mean in rewards.items() if mean is not None)
+    means = ", ".join(f"of {what} {mean:z.3f}" for what, mean in rewards.items() if mean is not None)
     console.print(f"Mean reward {means}" if means else "Nothing has a reward", soft_wrap=True)
     _show_end(console, summary.usage, settings)
 

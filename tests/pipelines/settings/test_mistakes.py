@@ -230,3 +230,10 @@ def test_names_of_other_places_are_known(recipe: dict[str, Any], hint: str) -> N
     with pytest.raises(SettingsError) as refusal:
         validate(Recipe, recipe)
     assert hint in str(refusal.value)
+
+
+def test_wrong_arguments_are_told_under_the_name_that_was_called() -> None:
+    with pytest.raises(TypeError, match=r"^pairs\(\) missing 1 required positional argument: 'output'"):
+        pipelines.pairs("scored")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"^score\(\) missing"):
+        pipelines.score("corpus.jsonl", model="m")  # type: ignore[call-overload]
