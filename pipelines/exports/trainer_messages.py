@@ -19,7 +19,7 @@ class Refusal(StrEnum):
     NO_QUESTION = "no_question"  # the turn before the response is the system's or the assistant's
     CONTROL_TOKEN = "control_token"
     MISSING_SCORE = "missing_score"
-    AFTER_UNKEPT_TURN = "after a turn that isn't kept"  # the conversation would teach that turn, too
+    AFTER_UNKEPT_TURN = "after_unkept_turn"  # the conversation would teach that turn, too
 
 
 class Opened(NamedTuple):

@@ -114,6 +114,8 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
             run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens
         )
         work = _Sampling(preparation, settings)
+        if run.missing():
+            counting.noted(_kept_note(run.part_rows))
         # `carry_out` drops unreadable parts too, but too late: what they held is missing, and may need a first pass.
         if not run.missing():
             drop_unreadable(run.parts, counting.noted)
@@ -127,6 +129,14 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
         sampled = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=sampled.as_json()).write(settings.output)
         return sampled
+
+
+def _kept_note(part_rows: int) -> str:
+    prompts = f"{part_rows} prompts" if part_rows > 1 else "a prompt"
+    return (
+        f"candidates are kept by parts of up to {prompts} (--part-rows), and a kill loses those in work; "
+        "--policy-max-in-flight bounds how many are generated at once, so that parts are done one after another"
+    )
 
 
 def check(settings: SampleSettings) -> None:

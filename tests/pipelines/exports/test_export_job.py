@@ -105,9 +105,9 @@ def test_a_turn_that_isnt_kept_is_not_trained_on_in_a_later_one(tmp_path: Path) 
     folder = judged_corpus(tmp_path / "in", rows, [[3.0, 1.0, 3.0], [3.0, 3.0, 1.0]], RowShape("messages", "all"))
     summary = export(folder, tmp_path / "sft", "sft", where="reward > 2")
     assert rows_in(tmp_path / "sft") == [{"messages": TURNS[:2]}, {"messages": TURNS[:4]}]
-    assert summary.left == {"outside --where": 2, "after a turn that isn't kept": 1}
+    assert summary.left == {"outside --where": 2, "after_unkept_turn": 1}
     keep(FilterSettings(scored=folder, output=str(tmp_path / "good"), keep="reward > 2"))
-    assert export(str(tmp_path / "good"), tmp_path / "kept-sft", "sft").left == {"after a turn that isn't kept": 1}
+    assert export(str(tmp_path / "good"), tmp_path / "kept-sft", "sft").left == {"after_unkept_turn": 1}
     assert rows_in(tmp_path / "kept-sft") == rows_in(tmp_path / "sft")
 
 
