@@ -6,8 +6,8 @@ output, all but `ensemble`, `evaluate` and `refine` return a Dataset (`pipelines
 A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 from ray.data import Dataset
 
@@ -243,6 +243,20 @@ def verify(scored: str, **options: Any) -> VerifySummary:
     return verify_folder.verify(build(VerifySettings, {"scored": scored, **options}), watched())
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _called(name: str) -> Callable[[Function], Function]:
+    """A decorator: errors about arguments name the function that a user called."""
+
+    def rename(function: Function) -> Function:
+        function.__qualname__ = name
+        return function
+
+    return rename
+
+
+@_called("sample")
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
     flat = {"inputs": inputs, "output": output, "policy": policy, "model": judge, **options}
     summary = sample_prompts.sample(build(SampleSettings, flat), watched())
@@ -250,20 +264,24 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
     return summary
 
 
+@_called("choose")
 def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> ExportSummary:
     return export_commands.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
 
 
+@_called("pairs")
 def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary:
     return export_commands.make_pairs(
         build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
     )
 
 
+@_called("export")
 def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary:
     return export_commands.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
 
 
+@_called("score")
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
     summary = score_corpus.score(
         build(ScoreSettings, {"inputs": inputs, "output": output, "model": model, **options}), watched()
@@ -272,14 +290,17 @@ def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **opt
     return summary
 
 
+@_called("keep")
 def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:
     return filter_corpus.keep(build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options}))
 
 
+@_called("top_k")
 def _top_k_folder(scored: str, output: str | None, k: int, *, keep: str | None = None, **options: Any) -> KeepSummary:
     return _keep_folder(scored, output, keep, top_k=k, **options)
 
 
+@_called("top_fraction")
 def _top_fraction_folder(
     scored: str, output: str | None, fraction: float, *, keep: str | None = None, **options: Any
 ) -> KeepSummary:

@@ -48,6 +48,11 @@ SPARE_ADAPTERS = 1
 adapter when its batch holds one with (vLLM pull request 48421), and an empty place changes nothing."""
 
 
+FAKE_ARGUMENTS = {"at": "dict[str, str]", "die_after": "int | None", "latency_s": "float"}
+"""What the fake engine takes: faults to inject."""
+
+_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "None": "null"}
+"""Annotations of plain values, in words. Values of others are vLLM's own to check."""
 _CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one."""
@@ -72,18 +77,47 @@ def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
 
 
 def check_installed(settings: EngineSettings) -> None:
-    """`check_arguments` before vLLM is imported, which takes seconds: by its source, if this machine has it."""
-    source = _installed_source()
-    if settings.is_vllm and settings.engine_args and source is not None:
-        check_arguments(settings.engine_args, fields_in(source.read_text(encoding="utf-8")))
+    """Check names and values before an engine starts: vLLM's by its source, if it is here, as its import takes seconds.
+
+    Raises `SettingsError`.
+    """
+    if not settings.engine_args:
+        return
+    if not settings.is_vllm:
+        _check_fake(settings.engine_args)
+    elif (source := _installed_source()) is not None:
+        known = fields_in(source.read_text(encoding="utf-8"))
+        check_arguments(settings.engine_args, known.keys())
+        _check_values(settings.engine_args, known)
 
 
-def fields_in(source: str) -> set[str]:
-    """The fields of vLLM's dataclasses `EngineArgs` and `AsyncEngineArgs`, out of the source of their module."""
+def _check_fake(user: Mapping[str, Any]) -> None:
+    for name in user:
+        if name not in FAKE_ARGUMENTS:
+            raise SettingsError(f"engine_args holds {name!r}, and the fake engine takes {', '.join(FAKE_ARGUMENTS)}")
+    _check_values(user, FAKE_ARGUMENTS)
+
+
+def _check_values(user: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    """Raise `SettingsError` for a value of another kind than the argument's, where that is a plain one."""
+    for name, value in user.items():
+        kinds = known[name].split(" | ")
+        if _KINDS.keys() >= set(kinds) and not any(_is_of(value, kind) for kind in kinds):
+            allowed = " or ".join(_KINDS[kind] for kind in kinds)
+            raise SettingsError(f"engine_args: {name} = {value!r} must be {allowed}")
+
+
+def _is_of(value: object, kind: str) -> bool:
+    types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "None": (type(None),)}
+    return isinstance(value, bool) if kind == "bool" else isinstance(value, types[kind]) and not isinstance(value, bool)
+
+
+def fields_in(source: str) -> dict[str, str]:
+    """The fields of vLLM's dataclasses `EngineArgs` and `AsyncEngineArgs` with their annotations, out of their source."""
     classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name in _CLASSES)
     statements = itertools.chain.from_iterable(node.body for node in classes)
     annotated = (node for node in statements if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name))
-    return {node.target.id for node in annotated if isinstance(node.target, ast.Name)}
+    return {node.target.id: ast.unparse(node.annotation) for node in annotated if isinstance(node.target, ast.Name)}
 
 
 def _installed_source() -> Path | None:

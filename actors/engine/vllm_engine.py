@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from actors.engine import fork_server
 from actors.engine.admission import Admission
-from actors.engine.engine_arguments import SPARE_ADAPTERS, check_arguments, cpu_shares, engine_arguments
+from actors.engine.engine_arguments import SPARE_ADAPTERS, check_arguments, check_installed, cpu_shares, engine_arguments
 from actors.engine.error_log import ErrorLog
 from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
@@ -143,6 +143,7 @@ class VllmEngine:
         if the model can't be started.
         """
         check_arguments(settings.engine_args, {field.name for field in fields(AsyncEngineArgs)})
+        check_installed(settings)  # here, too: the machine of the command may have no vLLM to look at
         arguments = engine_arguments(
             task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=adapter_rank, placed=placement is not None
         ) | {

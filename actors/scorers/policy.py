@@ -30,7 +30,8 @@ class GeneratedCandidate:
     """A candidate: its text, or the reason why it can't be judged.
 
     `finish_reason` is `stop` if the model ended by itself. `cached_tokens` of the prompt came out of the prefix cache. A
-    refined candidate has the name of the one it was made from as `parent`, and the `feedback` that it was made with.
+    refined candidate has the name of the one it was made from as `parent`, and the `feedback` that it was made with. Of an
+    endpoint, `retries` says how often it was asked again, and `cause` what it said where it gave no candidate.
     """
 
     text: str
@@ -41,6 +42,8 @@ class GeneratedCandidate:
     reason: Reason | None = None
     parent: str | None = None
     feedback: str | None = None
+    retries: int = 0
+    cause: str = ""
 
     @property
     def unjudged(self) -> Score | None:
@@ -88,9 +91,9 @@ def read_candidate(generation: Generation) -> GeneratedCandidate:
     )
 
 
-def failed_candidate(reason: Reason) -> GeneratedCandidate:
+def failed_candidate(reason: Reason, cause: str = "") -> GeneratedCandidate:
     """A candidate that the policy didn't generate, with the reason."""
-    return GeneratedCandidate("", None, 0, 0, 0, reason)
+    return GeneratedCandidate("", None, 0, 0, 0, reason, cause=cause)
 
 
 class _PolicyFamily(Family):

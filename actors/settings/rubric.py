@@ -31,6 +31,10 @@ def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
             yield from _find_patterns(value)
 
 
+_ALTERNATIVES = re.compile(rf"\(\?P?<{WINNER}>(?:(?P<words>[\w|-]+)|\[(?P<letters>\w+)\])\)")
+"""A group `winner` of plain words or letters, one of which it finds."""
+
+
 class VerdictTokens(Settings):
     """Two answers, each one token, of which the log-probabilities are compared where the model gave one of them."""
 
@@ -149,6 +153,7 @@ class RubricSettings(Settings):
         numbers = [name for name in names if name != WINNER]
         if not names:
             raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
+        self._check_winners()
         if wrong := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
         if self.low is not None and self.high is not None and self.low >= self.high:
@@ -169,6 +174,32 @@ class RubricSettings(Settings):
                 raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
         self._check_prompt()
         return self
+
+    def _check_winners(self) -> None:
+        """Raise `ValueError` if `winners` is of nothing that is read, or lacks a value that `winner` may have."""
+        if not self.winners:
+            return
+        if WINNER not in self.names:
+            raise ValueError(
+                f"`winners` says what the values of `winner` stand for, and there is none: what is read is "
+                f"{', '.join(self.names)}. Call the group or property that names the better response `winner`"
+            )
+        lacking = [value for value in self._values_of_winner if value not in self.winners]
+        if lacking and self.shows == "two":
+            raise ValueError(
+                f"`winner` may be {', '.join(lacking)}, and `winners` doesn't say what that stands for: give each value "
+                "first, second or tie"
+            )
+
+    @property
+    def _values_of_winner(self) -> list[str]:
+        """The values that `winner` may have, where pattern or schema list them; else none."""
+        if self.pattern is not None:
+            listed = _ALTERNATIVES.search(self.pattern)
+            return [] if listed is None else list(listed["letters"] or listed["words"].split("|"))
+        kind = (self.json_schema or {}).get("properties", {}).get(WINNER)
+        values = kind.get("enum", []) if isinstance(kind, dict) else []
+        return [value for value in values if isinstance(value, str)]
 
     def _check_prompt(self) -> None:
         """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""

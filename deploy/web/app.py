@@ -85,8 +85,13 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
     return await _api_error(request, BadRequest(text, problems[0][0] or None, "invalid_request"))
 
 
+_MESSAGES = {"extra_forbidden": "isn't a field of this request", "missing": "is missing"}
+
+
 def _message(problem: Mapping[str, Any]) -> str:
-    """Pydantic's message; replaced for an unknown `type`, which it would quote."""
+    """Pydantic's message, or one of our own: of an unknown `type` it would quote that."""
+    if problem["type"] in _MESSAGES:
+        return _MESSAGES[problem["type"]]
     if problem["type"] == "union_tag_invalid":
         return f"the type must be one of {problem['ctx']['expected_tags']}"
     return str(problem["msg"])

@@ -22,6 +22,7 @@ REFUSALS: Mapping[Refusal, str] = {
     Refusal.NO_QUESTION: "the turn before the response is the system's or the assistant's",
     Refusal.CONTROL_TOKEN: "text that holds one of the control tokens that the trainer writes itself",
     Refusal.MISSING_SCORE: "a named score that the format needs is missing",
+    Refusal.AFTER_UNKEPT_TURN: "a judged turn before it isn't kept, and the trainer would train on that turn, too",
 }
 
 

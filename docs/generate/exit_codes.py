@@ -7,7 +7,7 @@ from actors.errors import AssayError, AuditError, GateFailed, UserError
 from docs.generate.markdown import Page, code, document, table, text
 
 MEANINGS = {
-    0: "done: every response is scored, rejected or failed, and counted",
+    0: "done: every response is scored, rejected or failed, and counted, also where the input has none or nothing is kept",
     1: "a mistake of Assay's own, with its traceback",
     2: "it can't be done as given; the message says what to change",
     3: "stopped early (engines that die again and again, a full disk, too many failures); the same command resumes the run",

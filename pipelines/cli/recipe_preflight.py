@@ -18,7 +18,7 @@ from pipelines.prepare import resolve_run
 from pipelines.run_folder.columns import Columns
 from pipelines.sampling import sample_prompts
 from pipelines.scored_corpus import scored_folder
-from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
 
 _JOBS: Mapping[str, Callable[[Any], ExportJob]] = {
     "choose": export_commands.choosing_job,
@@ -52,8 +52,16 @@ def check_steps(steps: Mapping[str, Any]) -> None:
             columns = planned[run] = planned.get(run) or _COLUMNS_OF_RUN[run](steps[run])
         if name in jobs:
             export_job.check_ahead(jobs[name], columns)
+            if run is not None and _is_made_up(steps[run]):
+                export_job.refuse_made_up(jobs[name])
         else:
             filter_corpus.check_ahead(step, columns)
+
+
+def _is_made_up(run: Any) -> bool:
+    """Whether rewards of a run are made up by the fake engine."""
+    engines = [model.engine or run.engine for model in run.models] if isinstance(run, EnsembleSettings) else [run.engine]
+    return any(engine.engine == "fake" for engine in engines)
 
 
 def _filtered(later: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -1,5 +1,6 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
+import itertools
 from collections.abc import Iterator
 
 from rich.box import SIMPLE_HEAD
@@ -24,6 +25,7 @@ from pipelines.storage import absolute
 
 MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
 _RPO_SETTING = "gt_reward_scale"  # NeMo-Aligner's own name, to be copied as it is
+_MOST_CAUSES = 5
 _REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
 
 
@@ -54,7 +56,7 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
         )
     for pair in agreement.pairs:
         if pair.same_best is not None:
-            correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:.2f}"
+            correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:z.2f}"
             console.print(
                 f"{pair.first} and {pair.second} have the same best response to {pair.same_best:.1%} of "
                 f"{agreement.compared:,} prompts{correlation}",
@@ -92,8 +94,8 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
     numbers = (summary.rows, summary.responses, summary.scored, summary.rejected, summary.failed, summary.truncated)
     counts.add_row(*(f"{number:,}" for number in (*numbers, summary.prompt_tokens)))
     console.print(counts)
-    if summary.left_out:
-        console.print(left_out_message(summary.left_out), soft_wrap=True)
+    for line in _input_lines(summary):
+        console.print(line, soft_wrap=True)
     if summary.shapes:
         by_shape = ", ".join(f"{count:,} {name}" for name, count in summary.shapes.items())
         unknown = summary.rows - sum(summary.shapes.values())
@@ -131,8 +133,16 @@ def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | Non
         for quantile in QUANTILES:
             quantiles.add_column({0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"{quantile:.0%}"), justify="right")
         for name, values in summary.quantiles.items():
-            quantiles.add_row(name, *(f"{value:.3f}" for value in values))
+            quantiles.add_row(name, *(f"{value:z.3f}" for value in values))
         console.print(quantiles)
+
+
+def _input_lines(summary: Summary) -> Iterator[str]:
+    """Lines about an input without rows, and about files that are left out."""
+    if not summary.rows:
+        yield "The input has no rows: there was nothing to score"
+    if summary.left_out:
+        yield left_out_message(summary.left_out)
 
 
 def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
@@ -145,7 +155,9 @@ def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
         f"{summary.drawn:,} candidates of {summary.tokens:,} tokens for {summary.prompts:,} prompts{fewer}", soft_wrap=True
     )
     if summary.mean_reward is not None and summary.mean_best is not None:
-        console.print(f"Mean reward {summary.mean_reward:.3f}, of the best of each prompt {summary.mean_best:.3f}")
+        console.print(f"Mean reward {summary.mean_reward:z.3f}, of the best of each prompt {summary.mean_best:z.3f}")
+    for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
+        console.print(f"The endpoint gave no candidate, this time {count:,} times: it {cause}", soft_wrap=True)
     _show_end(console, summary.usage, settings)
 
 
@@ -160,7 +172,7 @@ def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
         "the best draft of each prompt": summary.mean_best_draft,
         "the best text": summary.mean_best,
     }
-    means = ", ".join(f"of {what} {mean:.3f}" for what, mean in rewards.items() if mean is not None)
+    means = ", ".join(f"of {what} {mean:z.3f}" for what, mean in rewards.items() if mean is not None)
     console.print(f"Mean reward {means}" if means else "Nothing has a reward", soft_wrap=True)
     _show_end(console, summary.usage, settings)
 
@@ -173,19 +185,28 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
         if total:
             shares = f"{total - cached:,} computed, {cached:,} ({cached / total:.0%}) cached"
             console.print(f"Prompt tokens of the {name}, this time: {shares}", soft_wrap=True)
+    if usage.retries:
+        console.print(f"The endpoint was asked again {usage.retries:,} times, this time", soft_wrap=True)
     if settings.engine.engine == "fake":
         console.print(MADE_UP)
     _show_place(console, settings.output)
 
 
-def show_exported(output: str, summary: ExportSummary, noun: str) -> None:
-    """Print the summary of an export; `noun` is what its rows are, such as pairs."""
+def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False) -> None:
+    """Print the summary of an export; `noun` is what its rows are, such as pairs. `inside_run`: it is that of --keep."""
     console = Console(highlight=False)
     console.print(
         f"{summary.rows:,} {noun} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
     )
+    if not summary.rows:
+        console.print("There are no rows, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
     if summary.taken:
-        console.print(f"Taken: {summary.taken}", soft_wrap=True)
+        read_from = "Chosen from" if noun == "candidates" else "Taken"
+        console.print(f"{read_from}: {summary.taken}", soft_wrap=True)
+    if inside_run:
+        console.print(
+            "Chosen row by row; `assay choose` compares the candidates of equal prompts in all rows", soft_wrap=True
+        )
     left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
     if any(left.values()):
         console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)

@@ -28,8 +28,8 @@ def sample(as_json: bool, **options: Any) -> None:
     """Generate -n answers to each prompt in INPUTS with a policy, judge them, and write both to the folder OUTPUT.
 
     OUTPUT is a scored corpus with a row for each candidate; with --keep, OUTPUT/kept holds the chosen candidates of each
-    prompt as conversations. Run the same command again to resume after an interruption. Without --policy, the candidates are
-    the responses in the rows.
+    input row as conversations (`choose` compares the candidates of equal prompts in all rows). Run the same command again to
+    resume after an interruption. Without --policy, the candidates are the responses in the rows.
     """
     do_sample(build_from(SampleSettings, options), as_json)
 
@@ -114,10 +114,12 @@ def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary
         click.echo(json.dumps(summary.as_json()))
     else:
         from pipelines.cli import report
+        from pipelines.exports import export_job
 
         show()
         for job, exported in scored.made:
-            report.show_exported(job.output, exported, _ROWS[job.kind.name])
+            inside_run = job.name == export_job.KEPT_FOLDER
+            report.show_exported(job.output, exported, _ROWS[job.kind.name], inside_run=inside_run)
     scored.check_scored()
 
 

@@ -96,6 +96,21 @@ def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
     return None
 
 
+def repeated_rows(folder: str) -> str:
+    """A sentence for whoever reads the rows of a folder, if a filter wrote rows there several times; else empty."""
+    document = FILTER.read(folder) or {}
+    summary, settings = document.get("summary") or {}, document.get("settings") or {}
+    responses, rows = summary.get("kept", 0), summary.get("kept_rows", 0)
+    once = document.get("holds") != "kept" or settings.get("rows", "rows") != "rows" or not settings.get("fields", True)
+    if once or responses <= rows:
+        return ""
+    return (
+        f"{folder} holds {rows:,} input rows as {responses:,} rows, each whole once for every response of it that `filter` "
+        "kept: they are read as often. Filter with --rows responses for the kept responses alone, or with --no-fields for "
+        "each row once"
+    )
+
+
 def describe(path: str) -> str:
     """What is at a path, as a clause that begins with a verb: "isn't there", "is the result of `filter` of scored" ..."""
     folder = storage.folder(path)

@@ -99,7 +99,7 @@ def bytes_per_position(file: InputFile) -> float:
 
 def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
     """All rows of a JSON unit in order, also those in `unit.done`. Raises `SourceError` if the file can't be read."""
-    file = unit.file
+    file, position = unit.file, 0
     try:
         with open_read(file.path, file.size) as stream:
             if file.kind is FileKind.ARRAY:
@@ -109,9 +109,22 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
                 yield from _read_lines(stream, piece.start, piece.end, max_record_bytes)
             else:
                 plain = io.BufferedReader(pa.CompressedInputStream(stream, file.kind.compression), _BUFFER)
-                yield from _read_lines(plain, 0, file.extent, max_record_bytes)
+                for row in _read_lines(plain, 0, file.extent, max_record_bytes):
+                    position = row.end
+                    yield row
     except OSError as error:
-        raise SourceError(f"{file.path} can't be read to its end: {error}") from error
+        damaged = _damaged(file, position) if file.kind.compression else ""
+        raise SourceError(f"{file.path} can't be read to its end: {error}{damaged}") from error
+
+
+def _damaged(file: InputFile, position: int) -> str:
+    """What to do with a compressed file that breaks off, as text for the end of a message."""
+    tool = "gzip" if file.kind is FileKind.JSONL_GZIP else "zstd"
+    return (
+        f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). It is cut off or "
+        f"damaged (`{tool} -t` says so, too): fetch it again, or leave it out, or save the lines that are whole with "
+        f"`{tool} -dc` into another file and give that; then start with --overwrite, or into another folder"
+    )
 
 
 def _json_tables(unit: Unit, rows: Iterator[RawRow]) -> Iterator[tuple[pa.Table, int]]:

@@ -142,7 +142,7 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
     if reader is None:
         raise SourceError(
             "how the rows of this dataset were read isn't known: it wasn't made by `score`, `sample` or `read_scored`, or "
-            "steps of your own came after them; give of=DATASET, the one that it was made of"
+            "`.materialize()` or steps of your own came after them; give of=DATASET, the one that it was made of"
         )
     export_job.check_made_up(job, reader)
     export_job.check_comparable(job, reader.columns)

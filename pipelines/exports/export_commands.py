@@ -13,6 +13,7 @@ from pipelines.exports.export_job import ExportedRows, ExportJob, ExportSummary,
 from pipelines.exports.pair_candidates import pairs
 from pipelines.exports.rpo_scale import scale_advice
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
+from pipelines.exports.trainer_messages import Refusal, without_unkept_turns
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, PreferencePair
 from pipelines.settings.export_settings import (
@@ -84,8 +85,11 @@ class _Exporting:
         form = RESPONSE_FORMATS[self.trainer]
         refused = Counter(reason for candidate in candidates if (reason := form.check(candidate)) is not None)
         accepted = [candidate for candidate in candidates if form.check(candidate) is None]
-        fields = accepted[0].fields if accepted else {}  # all are of one input row
-        return ExportedRows([{**row, **fields} for row in form.rows(accepted, self.labels)], refused)
+        taken = without_unkept_turns(accepted) if form.whole else accepted
+        if len(taken) < len(accepted):
+            refused[Refusal.AFTER_UNKEPT_TURN] = len(accepted) - len(taken)
+        fields = taken[0].fields if taken else {}  # all are of one input row
+        return ExportedRows([{**row, **fields} for row in form.rows(taken, self.labels)], refused)
 
 
 def choose(settings: ChooseSettings) -> ExportSummary:

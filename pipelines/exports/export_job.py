@@ -100,7 +100,7 @@ class ExportSummary:
     """Which responses were read, in words."""
     scale: Mapping[str, Any] | None = field(default=None, compare=False)
     """NeMo-Aligner's RPO: the advice for its scale (`rpo_scale`)."""
-    row_types: str = field(default="", compare=False)
+    row_types: str = field(default="", compare=False, repr=False)
     """The types of the rows' columns (`row_types`), for the card."""
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
@@ -474,7 +474,13 @@ def _document(job: ExportJob, corpus: OpenedCorpus, carried: Sequence[str]) -> d
 
 def check_made_up(job: ExportJob, reader: Reader) -> None:
     """Raise `SettingsError` if a trainer's file would hold rewards of the fake engine."""
-    if reader.made_up and not job.fake_ok:
+    if reader.made_up:
+        refuse_made_up(job)
+
+
+def refuse_made_up(job: ExportJob) -> None:
+    """Raise `SettingsError` for a job on rewards of the fake engine, unless its settings allow them."""
+    if not job.fake_ok:
         raise SettingsError(
             f"the rewards of {job.scored or 'this dataset'} are made up, by --engine fake, and `{job.kind.name}` writes for "
             "trainers: score with a real engine, or give --fake-ok to try a pipeline out"

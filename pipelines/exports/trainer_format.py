@@ -51,7 +51,8 @@ class ResponseFormat:
     """A format made of single responses.
 
     `rows` is called with the candidates of one row of the corpus at a time, in order, without those that `check` refuses.
-    `needs_scores` names the scores that a corpus must have. `reserved` is as in `PairFormat`.
+    `whole` formats hold conversations all of whose assistant turns are trained on. `needs_scores` names the scores that a
+    corpus must have. `reserved` is as in `PairFormat`.
     """
 
     name: str
@@ -60,5 +61,6 @@ class ResponseFormat:
     rows: Callable[[Sequence[Candidate], Labels], Iterator[Row]]
     check: Callable[[Candidate], str | None] = never
     needs_threshold: bool = False
+    whole: bool = False
     needs_scores: tuple[str, ...] = ()
     reserved: tuple[str, ...] = field(kw_only=True)

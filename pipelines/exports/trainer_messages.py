@@ -19,6 +19,7 @@ class Refusal(StrEnum):
     NO_QUESTION = "no_question"  # the turn before the response is the system's or the assistant's
     CONTROL_TOKEN = "control_token"
     MISSING_SCORE = "missing_score"
+    AFTER_UNKEPT_TURN = "after_unkept_turn"  # the conversation would teach that turn, too
 
 
 class Opened(NamedTuple):
@@ -64,6 +65,19 @@ def threads(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         thread.append(candidate)
     if thread:
         yield thread
+
+
+def without_unkept_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates whose context holds no judged turn that isn't itself among the candidates.
+
+    A judged turn that isn't has no reward, or a filter or a condition left it out.
+    """
+    return [candidate for thread in threads(candidates) for candidate in _before_unkept(thread)]
+
+
+def _before_unkept(thread: Sequence[Candidate]) -> Iterator[Candidate]:
+    kept = {len(candidate.context) for candidate in thread}  # a judged turn comes right after its context
+    return (candidate for candidate in thread if kept.issuperset(candidate.judged_before))
 
 
 def _continues(later: Candidate, earlier: Candidate) -> bool:

@@ -120,7 +120,7 @@ def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings) 
     which = f"is kept by `{kept}`" if target.stem == "kept" else f"isn't kept by `{kept}`, with the reason in `{target.why}`"
     lines = [f"What {which} of `{settings.scored}`, whose rewards are by `{model}`.", "`filter.json` has the counts."]
     lines += [MADE_UP] if is_fake(corpus.manifest) else []
-    write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines)
+    write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines, target.written)
 
 
 def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.run_folder.columns import RESPONSE, REWARD, ROW, SCORES
+from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
 from pipelines.run_folder.manifest import Manifest
 from pipelines.scored_corpus.read_back import Reader
 
@@ -53,5 +53,5 @@ class ResponseRows:
     @property
     def _ours(self) -> list[pa.Field]:
         columns = self.reader.columns
-        names = (ROW, RESPONSE, REWARD, SCORES) if self.fields else ()
+        names = (ROW, RESPONSE, REWARD, SCORES, STATUS, REASON) if self.fields else ()
         return [columns.ours.field(columns.prefix + name) for name in names]

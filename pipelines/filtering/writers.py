@@ -17,7 +17,7 @@ from pipelines.corpus.readers import RECORD
 from pipelines.filtering.json_splice import one_line, splice, wrap
 from pipelines.filtering.response_rows import ResponseRows
 from pipelines.run_folder.columns import REASON, ROW, Columns
-from pipelines.run_folder.json_lines import encode, has_json
+from pipelines.run_folder.json_lines import encode, has_json, written_type
 from pipelines.storage.lease import Ticket
 
 _ROW_GROUP_BYTES = 32 * 2**20
@@ -64,6 +64,14 @@ class Target:
         if self.format == "jsonl" and self.columns.is_json:
             fields = list(self.columns.ours) if self.fields else [pa.field(self.columns.prefix + ROW, pa.string())]
         return pa.schema([*fields, *([pa.field(self.why, pa.string())] if self.why else [])])
+
+    @property
+    def written(self) -> pa.Schema | None:
+        """The columns of the rows as JSONL has them, for the card; None where rows are records of the input's own fields."""
+        if self.format == "parquet" or (self.columns.is_json and self.responses is None):
+            return None
+        schema = pa.schema([field.with_type(written_type(field.type)) for field in self.schema])
+        return None if any("map<" in str(field.type) for field in schema) else schema
 
     @property
     def reads(self) -> set[str]:

@@ -23,7 +23,7 @@ def mixed(known: Mapping[str, Shape]) -> Shape:
     def read(row: Row, turns: Turns = "final") -> RowRequests:
         recognised = recognise(row, known)
         if not recognised.shapes:
-            raise Rejected(Reason.MISSING_FIELD, "a row of no known shape")
+            raise Rejected(_why_unknown(recognised.row, known), "a row of no known shape")
         if len(recognised.shapes) > 1:
             raise Rejected(Reason.TWO_SHAPES, " and ".join(shape.name for shape in recognised.shapes))
         (shape,) = recognised.shapes
@@ -38,6 +38,16 @@ def mixed(known: Mapping[str, Shape]) -> Shape:
         lambda row: read(row, "all"),
         tuple(sorted({field for shape in known.values() for field in shape.reads})),
     )
+
+
+_WRONG_TYPES = {Reason.WRONG_TYPE, Reason.CONTENT_NOT_TEXT}
+
+
+def _why_unknown(row: Row, known: Mapping[str, Shape]) -> Reason:
+    """Why a row has no shape: it has the fields of one, with values of another type, or it hasn't those of any."""
+    rejections = [requests(shape, row) for shape in known.values()]
+    mistyped = any(not read.requests and {each.reason for each in read.rejected} <= _WRONG_TYPES for read in rejections)
+    return Reason.WRONG_TYPE if mistyped else Reason.MISSING_FIELD
 
 
 FORMATS: Mapping[str, Shape] = {**SHAPES, MIXED: mixed(SHAPES)}

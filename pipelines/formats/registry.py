@@ -111,11 +111,22 @@ def keys_seen(rows: Sequence[object]) -> str:
     return seen + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
+def _unreadable(rows: Sequence[object]) -> str:
+    """A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could."""
+    errors = [row for row in rows if isinstance(row, Rejected)]
+    if not errors:
+        return ""
+    return f"{len(errors)} of the {len(rows)} rows looked at can't be read as JSON objects, the first one: {errors[0]}"
+
+
 def _no_shape_message(rows: Sequence[object], fitting: int, known: Mapping[str, Shape]) -> str:
+    unreadable = _unreadable(rows)
+    if not any(isinstance(row, dict) for row in rows) and unreadable:
+        return f"{unreadable}. Is each line of the file one JSON object, and the name's ending that of its format?"
     needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in known.values())
     columns = "--prompt-column and --response-column" if known is SHAPES else "--prompt-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
-        f"Keys seen: {keys_seen(rows)}. Name the fields with {columns}, or choose with "
+        f"{unreadable and unreadable + '. '}Keys seen: {keys_seen(rows)}. Name the fields with {columns}, or choose with "
         f"--format NAME. Shapes, and what they need:{needs}"
     )

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.contracts.judge import Judge
+from actors.engine.engine_arguments import check_installed
 from actors.errors import OutputError, Rejected, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
+from pipelines.corpus.assay_folders import repeated_rows
 from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, find_corpus, limit_files
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.formats import (
@@ -31,7 +33,7 @@ from pipelines.formats import (
     parse,
 )
 from pipelines.prepare.score_requests import Preparation
-from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns
+from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.storage import open_read
@@ -62,7 +64,7 @@ class ResolvedRun:
     part_rows: int
     block_bytes: int
     shape_found: str = ""
-    """A sentence for the user: the shape of the rows, and how many of the sample have it."""
+    """Sentences for the user: the shape of the rows, how many of the sample have it, and which rows come several times."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
 
@@ -74,6 +76,7 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     will answer.
     """
     corpus = settings.corpus
+    check_installed(settings.engine)
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
@@ -107,7 +110,9 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    return ResolvedRun(tuple(files), preparation, part_rows, blocks, explain_detection(shape, sample), tuple(left_out))
+    left = left_in_record(objects, row_shape.fields) if columns.is_json else ""
+    shape_found = ". ".join(filter(None, (explain_detection(shape, sample), left, *map(repeated_rows, corpus.inputs))))
+    return ResolvedRun(tuple(files), preparation, part_rows, blocks, shape_found, tuple(left_out))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
@@ -277,7 +282,7 @@ def sample_rows(files: Sequence[InputFile], corpus: CorpusSettings) -> list[obje
 
 
 def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
-    """The first rows of a file, as objects; None for one that isn't JSON."""
+    """The first rows of a file, as objects; for one that isn't JSON the error, for one that is too large None."""
     if file.kind is FileKind.PARQUET:
         yield from _first_parquet_rows(file)
         return
@@ -285,8 +290,8 @@ def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
     for row in itertools.islice(rows, _SAMPLE_ROWS_PER_FILE):
         try:
             yield parse(row.record) if row.record is not None else None
-        except Rejected:
-            yield None
+        except Rejected as error:
+            yield error
 
 
 def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:

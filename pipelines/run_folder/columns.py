@@ -1,7 +1,7 @@
 """The columns of a scored corpus: those carried over from the input, and those that Assay adds."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -302,12 +302,30 @@ def _can_unify(schema: pa.Schema, other: pa.Schema) -> bool:
     return True
 
 
-def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
+def left_in_record(sample: Sequence[Mapping[str, Any]], but: Collection[str]) -> str:
+    """A sentence on the fields of JSON rows that have no column of their own, with the reasons; empty if there are none.
+
+    `but` are fields that aren't looked at: they hold prompt and responses.
+    """
+    types = {name: kinds for name, kinds in _types_by_name(sample).items() if name not in but}
+    nested = sorted(name for name, kinds in types.items() if kinds & {list, dict})
+    mixed = sorted(name for name, kinds in types.items() if kinds and name not in nested and _arrow_type(kinds) is None)
+    why = {"lists or mappings": nested, "values of several types": mixed}
+    if not (shown := [f"{', '.join(map(ascii, names))} ({what})" for what, names in why.items() if names]):
+        return ""
+    return f"Without a column of their own, in the rows' records alone: {'; '.join(shown)}"
+
+
+def _types_by_name(sample: Sequence[Mapping[str, Any]]) -> dict[str, set[type]]:
     types_by_name: dict[str, set[type]] = {}
     for row in sample:
         for name, value in row.items():
             types_by_name.setdefault(name, set()).update([type(value)] if value is not None else [])
-    typed = ((name, _arrow_type(types)) for name, types in types_by_name.items())
+    return types_by_name
+
+
+def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
+    typed = ((name, _arrow_type(types)) for name, types in _types_by_name(sample).items())
     excluded = {RECORD} | RESERVED
     return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in excluded and _is_utf8(name)]
 

@@ -21,7 +21,7 @@ MADE_UP = (
     "**The rewards are made up**, by `--engine fake`, which is for trying a pipeline out: they say nothing of the model."
 )
 _MARK = "<!-- Assay writes this file anew with the results beside it; without this line it leaves the file alone. -->"
-_DTYPES = {"double": "float64", "float": "float32"}
+_DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
 def write_scored_card(folder: str, command: str, manifest: Manifest) -> None:

@@ -48,3 +48,18 @@ def has_json(kind: pa.DataType) -> bool:
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
     bits = binary or pa.types.is_fixed_size_binary(kind)
     return not (bits or pa.types.is_duration(kind) or pa.types.is_interval(kind))
+
+
+def written_type(kind: pa.DataType) -> pa.DataType:
+    """The type that a reader finds in what `encode` writes of an Arrow type; maps, which have none, stay what they are."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return written_type(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return written_type(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(written_type(field.type)) for field in kind])
+    if pa.types.is_nested(kind) and not pa.types.is_map(kind):
+        return pa.list_(written_type(kind.value_type))
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
+        return pa.string()
+    return kind

@@ -227,7 +227,7 @@ class Meter:
         if speed is not None and speed.bytes > 0:
             return duration(left / speed.bytes)
         few = len(self._samples) < _MIN_SAMPLES
-        return f"after {_MIN_SAMPLES} parts" if few else "when parts come one after another"
+        return f"known after {_MIN_SAMPLES} parts" if few else "when parts come one after another"
 
     def _share_of(self, ranges: Any) -> float:
         return float(sum((end - start) * self._weights.get(file, 0.0) for file, start, end in ranges))

@@ -1,9 +1,10 @@
 """Sources of candidates: a pool of engines, an OpenAI-compatible endpoint, or the first pass of the same run."""
 
 import asyncio
+import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +25,7 @@ from pipelines.sampling.engine_actors import Pool
 
 _CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
 """A probe gets a minute at least: a small `patience_s` must not call an endpoint dead that is only loading its model."""
+_MOST_CAUSE = 160  # characters of what an endpoint says, in a summary
 _PROBE = "Hello"
 """The user turn of a probe. Sampling settings are those of the run, so that a setting which is refused shows at once."""
 
@@ -91,12 +93,16 @@ class FromEndpoint:
 
     async def _candidate(self, request: CandidateRequest, seed: int) -> GeneratedCandidate:
         messages = [{"role": turn.role.value, "content": turn.content} for turn in request.prompt.request.context]
+        times = itertools.count()
+
+        async def send() -> GeneratedCandidate:
+            retries = next(times)
+            return replace(await self._send(messages, seed), retries=retries)
+
         try:
-            return await self._endpoint.ask(lambda: self._send(messages, seed))
+            return await self._endpoint.ask(send)
         except EndpointFault as fault:
-            if fault.kind is not FaultKind.REFUSED:
-                return failed_candidate(Reason.ENDPOINT_FAILED)
-            return failed_candidate(Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED)
+            return replace(_refused(fault), retries=next(times) - 1)
 
     async def _send(self, messages: Any, seed: int) -> GeneratedCandidate:
         """Send one request, once. Raises `EndpointFault`."""
@@ -190,6 +196,13 @@ def served_by(settings: PolicySettings) -> dict[str, Any] | None:
         serves = ", ".join(card["id"] for card in matches) or "nothing"
         raise EndpointError(f"the endpoint {url} serves {serves}; give --policy-name")
     return matches[0] if matches else None
+
+
+def _refused(fault: EndpointFault) -> GeneratedCandidate:
+    """The candidate of a request that an endpoint refuses or breaks on, with the HTTP status and the words of the last."""
+    reason = Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED
+    cause = fault.text if len(fault.text) <= _MOST_CAUSE else f"{fault.text[:_MOST_CAUSE]}..."
+    return failed_candidate(reason if fault.kind is FaultKind.REFUSED else Reason.ENDPOINT_FAILED, cause)
 
 
 def _read_candidate(answer: Any) -> GeneratedCandidate:

@@ -50,6 +50,7 @@ def policy_identity(settings: PolicySettings, policy: Policy | None, engine: Eng
 def check(settings: Sampling, texts: int) -> None:
     """Raise `SettingsError` if settings contradict each other; `texts` is the number of texts generated for one prompt."""
     policy = settings.policy
+    engine_arguments.check_installed(policy_engine(settings))
     if not policy.policy_temperature and texts > 1:
         raise SettingsError(
             f"--policy-temperature 0 draws the same text each time, and {texts} are asked for: give a higher one"

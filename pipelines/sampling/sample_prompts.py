@@ -13,6 +13,7 @@ texts, except where the last bits of a probability, which depend on the rest of 
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -59,8 +60,8 @@ class SampleSummary:
     """The result of a run, over its candidates and over its prompts.
 
     `drawn` candidates were generated of at most `possible`, with `tokens` tokens together. `mean_reward` is over all scored
-    candidates, `mean_best` over the best one of each prompt. `usage` counts prompt tokens of this process's run alone, not
-    of the run that it resumed.
+    candidates, `mean_best` over the best one of each prompt. `usage` counts prompt tokens and retries of this process's run
+    alone, not of the run that it resumed; so do `causes`: what an endpoint said where it gave no candidate.
     """
 
     scored: Summary
@@ -71,10 +72,12 @@ class SampleSummary:
     mean_reward: float | None
     mean_best: float | None
     usage: Usage
+    causes: Mapping[str, int]
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`: the fields of a scored corpus, and those of sampling under `sampling`."""
-        sampling = {name: value for name, value in asdict(self).items() if name not in ("scored", "usage")}
+        omitted = ("scored", "usage", *(() if self.causes else ("causes",)))
+        sampling = {name: value for name, value in asdict(self).items() if name not in omitted}
         return {**self.scored.as_json(), "sampling": {**sampling, "usage": self.usage._asdict()}}
 
 
@@ -111,6 +114,8 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
             run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens
         )
         work = _Sampling(preparation, settings)
+        if run.missing():
+            counting.noted(_kept_note(run.part_rows))
         # `carry_out` drops unreadable parts too, but too late: what they held is missing, and may need a first pass.
         if not run.missing():
             drop_unreadable(run.parts, counting.noted)
@@ -121,9 +126,17 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
             summary = carry_out(run, work.flow, counting, jobs)
         # Only now: until every candidate is judged and committed, the first pass is the only copy of the others.
         _delete_first_pass(settings.output)
-        sampled = _summarise(run, summary, settings, counting.usage)
+        sampled = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=sampled.as_json()).write(settings.output)
         return sampled
+
+
+def _kept_note(part_rows: int) -> str:
+    prompts = f"{part_rows} prompts" if part_rows > 1 else "a prompt"
+    return (
+        f"candidates are kept by parts of up to {prompts} (--part-rows), and a kill loses those in work; "
+        "--policy-max-in-flight bounds how many are generated at once, so that parts are done one after another"
+    )
 
 
 def check(settings: SampleSettings) -> None:
@@ -252,7 +265,7 @@ def _delete_first_pass(output: str) -> None:
     storage.folder(output).sub(FIRST_PASS).delete_all()
 
 
-def _summarise(run: Run, summary: Summary, settings: SampleSettings, usage: Usage) -> SampleSummary:
+def _summarise(run: Run, summary: Summary, settings: SampleSettings, counting: "UsageCounter") -> SampleSummary:
     prefix, outcome = settings.prefix, None
     if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
         with connected(run.parts, run.manifest.columns.ours) as connection:
@@ -267,7 +280,9 @@ def _summarise(run: Run, summary: Summary, settings: SampleSettings, usage: Usag
                 """
             ).fetchone()
     prompts, candidates, tokens, mean, best = outcome or (0, 0, 0, None, None)
-    return SampleSummary(summary, prompts, candidates, prompts * settings.draw.n, int(tokens or 0), mean, best, usage)
+    possible = prompts * settings.draw.n
+    used, causes = counting.usage, dict(counting.causes.most_common())
+    return SampleSummary(summary, prompts, candidates, possible, int(tokens or 0), mean, best, used, causes)
 
 
 class UsageCounter(PassedOn):
@@ -276,12 +291,14 @@ class UsageCounter(PassedOn):
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)
         self.usage = Usage()
+        self.causes: Counter[str] = Counter()
         self.is_reasoning_set = False
         """Whether the settings or the judge's card say what to do with candidates that hold reasoning."""
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """See `Progress`. Raises `SettingsError` if over half of a part reasons, and nothing says what to do."""
         self.usage += Usage(**{name: part[name] for name in Usage._fields})
+        self.causes.update(json.loads(part["causes"]))
         reasoned = json.loads(part["reasons"]).get(Reason.REASONING, 0)
         responses = part["scored"] + part["rejected"] + part["failed"]
         # Over half, since a candidate that only quotes a mark may look like reasoning; and after the first part, not

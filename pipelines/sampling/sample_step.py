@@ -6,6 +6,8 @@ goes on in rounds, with those of its rows that need more candidates.
 """
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -49,12 +51,16 @@ class SampleStepSettings:
 
 
 class Usage(NamedTuple):
-    """Prompt tokens read by the policy and by the judge: all of them, and those that came from a prefix cache."""
+    """Prompt tokens read by the policy and by the judge: all of them, and those that came from a prefix cache.
+
+    `retries` are the times that an endpoint was asked again.
+    """
 
     policy: int = 0
     policy_cached: int = 0
     judge: int = 0
     judge_cached: int = 0
+    retries: int = 0
 
     def __add__(self, other: object) -> "Usage":
         if not isinstance(other, Usage):
@@ -239,7 +245,7 @@ class SampleStep(CandidateSampler):
         # A first pass judges nothing: the second one counts its responses.
         if step.parts.commit(part, table, step.metadata) and self._settings.judges is not None:
             self._metrics.committed(part, scores)
-        return {**part_report(part, scores), **usage._asdict()}
+        return {**part_report(part, scores), **usage._asdict(), "causes": json.dumps(_causes(sampled))}
 
     def _source(self, stretch: Stretch[PromptRow]) -> CandidateSource:
         source = self._settings.source
@@ -264,8 +270,15 @@ def generation_usage(generated: Sequence[Sequence[GeneratedCandidate]]) -> Usage
     """The policy's prompt tokens for some rows' candidates."""
     candidates = [candidate for row in generated for candidate in row]
     return Usage(
-        sum(candidate.prompt_tokens for candidate in candidates), sum(candidate.cached_tokens for candidate in candidates)
+        sum(candidate.prompt_tokens for candidate in candidates),
+        sum(candidate.cached_tokens for candidate in candidates),
+        retries=sum(candidate.retries for candidate in candidates),
     )
+
+
+def _causes(rows: Sequence[PromptCandidates]) -> dict[str, int]:
+    """What an endpoint said where it gave no candidate, with counts."""
+    return Counter(candidate.drawn.cause for row in rows for candidate in row.candidates if candidate.drawn.cause)
 
 
 def _judge_request(row: PromptCandidates, candidates: Sequence[NamedCandidate]) -> ScoreRequest:

@@ -40,7 +40,8 @@ class Candidate:
 
     `row` and `name` identify it: a row of the corpus, and `final`, `chosen`, `turn[3]` or `candidate[5]` in it. Equal
     `prompt_hash`es mean equal prompts. `answer` is the judged text if reasoning was stripped from `text`, else None.
-    `fields` are the input row's own fields that come along.
+    `fields` are the input row's own fields that come along, and `judged_before` the places in `context` of the turns that
+    were judged by themselves, as responses of the same row.
     """
 
     row: str
@@ -52,6 +53,7 @@ class Candidate:
     scores: Mapping[str, float] = field(default_factory=dict)
     answer: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+    judged_before: tuple[int, ...] = ()
 
     @property
     def judged_text(self) -> str:

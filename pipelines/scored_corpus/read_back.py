@@ -147,7 +147,8 @@ class Reader:
         row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
         answer = split_reasoning(text).answer if self.stripped else None
         fields = {field: response[field] for field in self.carried}
-        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer, fields)
+        judged_before = () if requests is None or self.columns.drawn else _judged_before(context, requests)
+        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer, fields, judged_before)
 
     def _prompt(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
@@ -186,6 +187,12 @@ class Reader:
         # By the name that stands beside it: a shape that is added later must not change how older rows are read.
         shape = self.shape.of_row(response[self.columns.prefix + SHAPE]) if self.columns.mixed else self.shape
         return shape.requests(row)
+
+
+def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple[int, ...]:
+    """The places in a context of turns that are responses of the same row."""
+    places = (len(request.context) for request in requests.requests for _ in request.responses)
+    return tuple(sorted({place for place in places if place < len(context)}))
 
 
 def _responses(table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[dict[str, Any], bool]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from actors.errors import AuditError, SourceError
 from pipelines import storage
-from pipelines.corpus.assay_folders import FILTER, describe
+from pipelines.corpus.assay_folders import CHOSEN, EXPORTED, FILTER, PAIRS, describe
 from pipelines.corpus.corpus_files import Range
 from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.run_folder.member_runs import check_fresh
@@ -120,10 +120,23 @@ def read_scored_manifest(folder: str, command: str) -> Manifest:
     if manifest is None:
         raise SourceError(
             f"{folder} {describe(folder)}, and `{command}` reads a scored corpus (the output folder of `score`, `ensemble`, "
-            "`sample` or `refine`) or the result of `filter`"
+            f"`sample` or `refine`) or the result of `filter`{_instead(folder)}"
         )
     check_fresh(folder, manifest)
     return manifest
+
+
+def _instead(folder: str) -> str:
+    """What to give in place of the result of a command that leaves no scores to read, as text for the end of a message."""
+    documents = ((kind.name, kind.read(folder)) for kind in (CHOSEN, PAIRS, EXPORTED))
+    name, document = next(((name, document) for name, document in documents if document), ("", {}))
+    scored = document.get("settings", {}).get("scored")
+    if not scored:
+        return ""
+    by_filter = (
+        "; to go on with the best of each prompt alone: `filter --top-k 1 --per prompt`" if name == CHOSEN.name else ""
+    )
+    return f". Give {scored}, of which it was made{by_filter}"
 
 
 def _manifest_of_result(folder: str, result: Mapping[str, Any]) -> Manifest:

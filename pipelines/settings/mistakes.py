@@ -42,6 +42,13 @@ PATTERNS: Mapping[str, str] = {
 }
 """What the patterns of settings allow."""
 
+_MEANT: Mapping[str, tuple[str, ...]] = {
+    "for": ("trainer",),
+    **dict.fromkeys(("filter", "condition", "where"), ("keep", "where")),
+    "keep": ("filter", "where"),
+}
+"""Names that people write for others, by what they are called elsewhere: flags, SQL, another command."""
+
 _LONGEST = 100
 """Characters of a value that are shown."""
 
@@ -66,7 +73,8 @@ def path(place: Place) -> str:
 
 def alternatives(name: str, allowed: Iterable[str], close_to: Iterable[str] = ()) -> str:
     """The names that somebody may have meant, of those that are allowed and those of `close_to`, and all allowed ones."""
-    close = difflib.get_close_matches(name, [*allowed, *close_to], n=3)
+    known = [*allowed, *close_to]
+    close = [other for other in _MEANT.get(name, ()) if other in known] or difflib.get_close_matches(name, known, n=3)
     return (f"did you mean {' or '.join(dict.fromkeys(close))}? " if close else "") + f"Allowed: {', '.join(allowed)}"
 
 

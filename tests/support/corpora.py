@@ -72,6 +72,14 @@ class Notes(Silent):
 
     @property
     def losses(self) -> list[str]:
-        """All but what every run says: the steps of engines' starts, and that nothing is left to do."""
-        usual = ("importing ", "loading ", "testing ", "waiting for Ray ", "the first engine is ready", "nothing is left ")
+        """All but what every run says: the steps of engines' starts, what is kept, and that nothing is left to do."""
+        usual = (
+            "candidates are kept ",
+            "importing ",
+            "loading ",
+            "testing ",
+            "waiting for Ray ",
+            "the first engine is ready",
+            "nothing is left ",
+        )
         return [note for note in self.all if not note.startswith(usual)]

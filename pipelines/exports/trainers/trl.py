@@ -110,6 +110,7 @@ RESPONSES = (
         "conversations as OpenAI's messages: TRL's SFTTrainer, open-instruct, NeMo-RL",
         f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
         _sft,
+        whole=True,
         reserved=SFT_RESERVED,
     ),
 )

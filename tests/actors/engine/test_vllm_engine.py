@@ -1,6 +1,7 @@
 """vLLM's numbers against those of transformers, and what becomes of requests when vLLM's processes die."""
 
 import asyncio
+import inspect
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import pytest
 
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import (
+    FAKE_ARGUMENTS,
     OURS,
     _installed_source,
     check_arguments,
@@ -29,6 +31,7 @@ from actors.engine.engine_arguments import (
 from actors.engine.error_log import ErrorLog
 from actors.engine.protocol import Generation, Pooled, Sampling, Task
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
+from actors.launch.start_engine import _fake_engine
 from actors.records import Prompt, RenderedRequest, RenderedResponse
 from actors.reward_model import families
 from actors.scorers.head_scorer import HeadScorer
@@ -312,7 +315,7 @@ def test_the_names_in_vllms_source_are_those_of_its_dataclass() -> None:
 
     source = _installed_source()
     assert source is not None
-    assert fields_in(source.read_text(encoding="utf-8")) == {field.name for field in fields(AsyncEngineArgs)}
+    assert fields_in(source.read_text(encoding="utf-8")).keys() == {field.name for field in fields(AsyncEngineArgs)}
 
 
 def test_an_engine_argument_is_refused_before_vllm_is_imported() -> None:
@@ -320,6 +323,32 @@ def test_an_engine_argument_is_refused_before_vllm_is_imported() -> None:
     check_installed(EngineSettings(engine="fake", engine_args={"latency_s": 3}))
     with pytest.raises(SettingsError, match="'max_num_seq', which vLLM doesn't know"):
         check_installed(EngineSettings(engine_args={"max_num_seq": 3}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "arguments", "message"),
+    [
+        ("vllm", {"max_num_seqs": "many"}, "max_num_seqs = 'many' must be a whole number or null"),
+        ("vllm", {"gpu_memory_utilization": "0,9"}, "gpu_memory_utilization = '0,9' must be a number"),
+        ("vllm", {"enforce_eager": 1}, "enforce_eager = 1 must be true or false"),
+        ("vllm", {"max_num_seqs": True}, "max_num_seqs = True must be a whole number"),
+        ("fake", {"latency": 1}, "'latency', and the fake engine takes at, die_after, latency_s"),
+        ("fake", {"latency_s": "slow"}, "latency_s = 'slow' must be a number"),
+    ],
+)
+def test_a_wrong_value_is_named_before_an_engine_starts(engine: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        check_installed(EngineSettings(engine=engine, engine_args=arguments))
+
+
+def test_values_that_vllm_takes_pass() -> None:
+    takes = {"max_num_seqs": None, "gpu_memory_utilization": 1, "enforce_eager": True, "quantization": "fp8", "seed": 0}
+    check_installed(EngineSettings(engine_args=takes))
+
+
+def test_the_fake_engine_takes_what_is_named() -> None:
+    parameters = list(inspect.signature(_fake_engine).parameters)
+    assert parameters[2:] == list(FAKE_ARGUMENTS)
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -242,6 +242,12 @@ def test_what_isnt_understood_is_refused_with_its_place(app: Any, body: Any, pla
     assert found["code"] == "invalid_request"
 
 
+def test_unknown_and_missing_fields_are_told_in_plain_words(app: Any) -> None:
+    unknown = error(post(app, "/v1/rewards", {"conversations": [{"messages": ANSWERED}], "activation": True}), 400)
+    assert unknown["message"] == "activation: isn't a field of this request"
+    assert error(post(app, "/v1/rewards", {"conversations": [{}]}), 400)["message"] == "conversations.0.messages: is missing"
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -101,6 +101,29 @@ def test_what_cant_be_done_is_told_before_the_run(
     assert [path.name for path in corpus.parent.iterdir()] == ["c.jsonl"]
 
 
+@pytest.mark.parametrize("run", ["score", "ensemble"])
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"export": {"trainer": "sft"}},
+        {"pairs": {}},
+        {"filter": {"keep": "reward > 1"}, "export": {"trainer": "sft", "scored": "filter"}},
+    ],
+    ids=str,
+)
+def test_made_up_rewards_for_a_trainer_are_refused_before_the_run(
+    corpus: Path, run: str, later: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(corpus.parent)
+    recipe = steps(corpus, run, **later)
+    recipe[run]["engine"] = {"engine": "fake"}
+    with pytest.raises(SettingsError, match="made up, by --engine fake"):
+        checked(recipe)
+    for name in later.keys() - {"filter"}:
+        recipe[name]["fake_ok"] = True
+    checked(recipe)
+
+
 def test_a_recipe_is_checked_before_its_run(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("the run was started")

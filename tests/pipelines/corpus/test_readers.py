@@ -196,9 +196,12 @@ def test_a_truncated_file_gives_the_rows_before_and_says_so(
     rows = [json.dumps({"number": number, "half": number / 7}).encode() for number in range(20_000)]
     file = file_of(tmp_path / name, compress(b"\n".join(rows))[:-missing])
     found: list[bytes | None] = []
-    with pytest.raises(SourceError, match=re.escape(file.path)):
+    with pytest.raises(SourceError, match=re.escape(file.path)) as refusal:
         keep(found, raw_rows(Unit(file, None), PLENTY))
     assert 1000 < len(found) < len(rows)
+    read_bytes = sum(len(row or b"") + 1 for row in found)
+    place = f"after byte {read_bytes:,} of its decompressed content (it has {file.size:,} bytes on disk)"
+    assert place in str(refusal.value)
     assert found == rows[: len(found)]
 
 

@@ -21,6 +21,7 @@ from pipelines.cli.app import cli
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.formats.content import question
 from pipelines.run_folder import output_folder
@@ -31,6 +32,7 @@ from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.summary import summarise
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
 from pipelines.storage.lease import Ticket, lease
 from tests.support.asked import said, user
@@ -95,6 +97,18 @@ def couples(folder: Path) -> list[tuple[str, str]]:
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 SIX: tuple[list[Given], ...] = ([1.0, 3.0, 2.0], [None, 1.0, 2.0], [None, None], [0.5])
+
+
+def test_a_turn_that_isnt_kept_is_not_trained_on_in_a_later_one(tmp_path: Path) -> None:
+    """SFT's loss is on every turn of the assistant's: after a turn that was left out, a conversation can't go on."""
+    rows = [{"messages": TURNS}, {"messages": TURNS}]
+    folder = judged_corpus(tmp_path / "in", rows, [[3.0, 1.0, 3.0], [3.0, 3.0, 1.0]], RowShape("messages", "all"))
+    summary = export(folder, tmp_path / "sft", "sft", where="reward > 2")
+    assert rows_in(tmp_path / "sft") == [{"messages": TURNS[:2]}, {"messages": TURNS[:4]}]
+    assert summary.left == {"outside --where": 2, "after_unkept_turn": 1}
+    keep(FilterSettings(scored=folder, output=str(tmp_path / "good"), keep="reward > 2"))
+    assert export(str(tmp_path / "good"), tmp_path / "kept-sft", "sft").left == {"after_unkept_turn": 1}
+    assert rows_in(tmp_path / "kept-sft") == rows_in(tmp_path / "sft")
 
 
 @PER

@@ -188,3 +188,18 @@ def test_an_unfinished_result_of_an_earlier_version_is_begun_anew(tmp_path: Path
     (tmp_path / "best" / "done" / f"{number}.json").write_text(json.dumps(note))
     assert export_commands.choose(earlier).rows == 4
     assert [row["id"] for row in rows_in(tmp_path / "best")] == [0, 1, 2, 3]
+
+
+def test_rows_of_a_run_are_told_to_be_chosen_row_by_row_and_none_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
+    show_exported("kept", ExportSummary(taken="every response"), "candidates", inside_run=True)
+    printed = capsys.readouterr().out
+    assert "Chosen row by row; `assay choose` compares" in printed
+    assert "Chosen from: every response" in printed
+    assert "There are no rows, so `datasets.load_dataset`" in printed
+    show_exported("best", ExportSummary(rows=1, taken="every response"), "rows")
+    printed = capsys.readouterr().out
+    assert ("Taken: every response" in printed, "row by row" in printed, "no rows" in printed) == (True, False, False)
+
+
+def test_a_summary_shows_no_encoded_types() -> None:
+    assert "AAAA" not in repr(ExportSummary(row_types="AAAA"))

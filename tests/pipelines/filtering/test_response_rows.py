@@ -14,11 +14,13 @@ from pipelines.cli.report import show_kept
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep, read_finished_filter
 from pipelines.formats import OwnColumns, RowShape
+from pipelines.prepare.resolve_run import resolve
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import chat, lines, settings, write
 
 SIX: Mapping[str, Any] = {"prompt": "p", "chosen": ["x", "y"], "rejected": ["z"], "id": 7, "domain": "code"}
+OURS = ("row", "response_name", "reward", "scores", "status", "reason")
 USER = {"role": "user", "content": "p"}
 
 
@@ -40,7 +42,7 @@ def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
     summary = keep(told(tmp_path / "scored", tmp_path / "kept", "response_name != 'chosen[0]'"))
     assert (summary.kept, summary.kept_rows, summary.held) == (4, 2, 6)
     first, *_, last = rows_in(tmp_path / "kept")
-    assert list(first) == ["id", "domain", "prompt", "response", "row", "response_name", "reward", "scores"]
+    assert list(first) == ["id", "domain", "prompt", "response", *OURS]
     assert {**first, "reward": 0, "scores": {}} == {
         "id": 7,
         "domain": "code",
@@ -50,6 +52,8 @@ def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
         "response_name": "chosen[1]",
         "reward": 0,
         "scores": {},
+        "status": "scored",
+        "reason": None,
     }
     assert isinstance(first["reward"], float)
     assert (last["id"], last["prompt"], last["response"]) == (8, [{"role": "system", "content": "s"}, USER], "z")
@@ -101,6 +105,18 @@ def test_what_couldnt_be_read_is_null(tmp_path: Path) -> None:
     keep(told(tmp_path / "scored", tmp_path / "kept", "status = 'rejected'"))
     found = [(row["response_name"], row["prompt"], row["response"], row["reward"]) for row in rows_in(tmp_path / "kept")]
     assert found == [("rejected[0]", None, None, None), ("final", None, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("options", "repeated"), [({"rows": "rows"}, True), ({"rows": "rows", "fields": False}, False), ({}, False)]
+)
+def test_who_scores_rows_that_a_filter_wrote_several_times_is_told(
+    tmp_path: Path, options: dict[str, Any], repeated: bool
+) -> None:
+    scored = judged(tmp_path / "scored", [SIX], [[1.0, -1.0, 2.0]], RowShape("rm-bench"))
+    keep(told(scored, tmp_path / "kept", **options))
+    found = resolve(settings(tmp_path / "kept", tmp_path / "again", prefix="again_")).shape_found
+    assert ("holds 1 input rows as 2 rows" in found) == ("--rows responses" in found) == repeated
 
 
 def test_the_rest_is_whole_rows_with_the_reason(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.errors import SourceError
+from actors.errors import Rejected, SourceError
 from actors.records import Reason
-from pipelines.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, Turns, detect, explain_detection, requests
+from pipelines.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, Turns, detect, explain_detection, parse, requests
 from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
 from tests.support.examples import examples
 
@@ -315,6 +315,22 @@ def test_responses_that_another_shape_carries_are_none_of_its_own(name: str, row
 def test_what_only_resembles_a_shape_has_none(row: dict[str, Any]) -> None:
     with pytest.raises(SourceError, match="no known shape"):
         detect([row])
+
+
+def test_lines_that_are_no_json_are_called_that_and_not_another_shape() -> None:
+    def parsed(line: bytes) -> object:
+        try:
+            return parse(line)
+        except Rejected as error:
+            return error
+
+    with pytest.raises(SourceError) as refusal:
+        detect([parsed(b'{"prompt": "q"'), parsed(b"[1]")])
+    assert str(refusal.value).startswith(
+        "2 of the 2 rows looked at can't be read as JSON objects, the first one: broken_json: Expecting ',' delimiter"
+    )
+    with pytest.raises(SourceError, match=r"no known shape .*\. 1 of the 2 rows .* not_an_object: .*Keys seen: 'a'"):
+        detect([parsed(b"[1]"), {"a": 1}])
 
 
 def test_numbers_as_published_have_no_shape() -> None:

@@ -60,6 +60,9 @@ def test_a_prompt_is_read_in_its_shape_too(name: str, row: dict[str, Any]) -> No
     [
         ({"text": "x"}, Reason.MISSING_FIELD),
         ({}, Reason.MISSING_FIELD),
+        ({"prompt": "q"}, Reason.MISSING_FIELD),
+        ({"messages": "hello"}, Reason.WRONG_TYPE),
+        ({"prompt": "q", "response": 7}, Reason.WRONG_TYPE),
         (AMBIGUOUS, Reason.TWO_SHAPES),
         (CHAT | SINGLE, Reason.TWO_SHAPES),
         ("text", Reason.NOT_AN_OBJECT),

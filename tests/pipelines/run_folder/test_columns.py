@@ -18,7 +18,7 @@ from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, find
 from pipelines.corpus.readers import PREPARED, RECORD, RESERVED
-from pipelines.run_folder.columns import Columns, carried_columns, check_carried, scalar_column
+from pipelines.run_folder.columns import Columns, carried_columns, check_carried, left_in_record, scalar_column
 
 any_speed = settings(deadline=None)
 JSON_FILE = InputFile(0, "x", "/x", FileKind.JSONL, 0, "", 0)
@@ -39,6 +39,18 @@ def types_of(*sample: Mapping[str, Any]) -> dict[str, str]:
 
 
 # --- carried from JSON ---------------------------------------------------------------------------------------------
+
+
+def test_fields_without_a_column_are_named_with_the_reason() -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "meta": {"a": 1}, "grade": 3, "messages": [], "none": None},
+        {"id": 2, "meta": None, "grade": "three", "tags": ["x"]},
+    ]
+    assert left_in_record(rows, {"messages"}) == (
+        "Without a column of their own, in the rows' records alone: 'meta', 'tags' (lists or mappings); "
+        "'grade' (values of several types)"
+    )
+    assert left_in_record([{"id": 1, "score": 1}, {"id": 2, "score": 1.5}], ()) == ""
 
 
 def test_flat_scalars_are_carried_beside_the_record() -> None:

@@ -15,10 +15,12 @@ from pipelines.corpus.corpus_files import FileKind, InputFile, Range, find_corpu
 from pipelines.exports import export_commands, export_job, row_types
 from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.dataset_card import features, write_card, write_scored_card
+from pipelines.run_folder.json_lines import written_type
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.runtime.workers import workers
@@ -95,6 +97,28 @@ def test_what_a_filter_kept_loads_and_so_does_the_rest(tmp_path: Path, load: Loa
     assert load(kept)["reward"][:] == [3.0, 4.0, 5.0]
     assert load(rest)["why"][:] == ["rejected: too_long", "condition", "condition"]
     assert "What is kept by `keep: reward > 2`" in (kept / "README.md").read_text()
+
+
+def test_what_is_null_until_late_loads_from_rows_of_single_responses(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 1)
+    monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
+    rows = [{"prompt": f"p{at}", "response": "r"} for at in range(4)]
+    rewards: list[Any] = [[None], [None], [None], [1.0]]
+    folder = judged_corpus(tmp_path / "in", rows, rewards, RowShape("prompt-response"), part_rows=1)
+    asked: dict[str, Any] = {"scored": folder, "keep": "true or reward is null", "rows": "responses", "format": "jsonl"}
+    keep(FilterSettings(**asked, output=str(tmp_path / "kept")))
+    assert len(list((tmp_path / "kept").glob("*.jsonl"))) > 1
+    loaded = load(tmp_path / "kept")
+    assert loaded["reward"][:] == [None, None, None, 1.0]
+
+
+def test_types_of_lines_are_those_that_a_reader_finds() -> None:
+    day = pa.struct([("at", pa.timestamp("us")), ("names", pa.large_list(pa.dictionary(pa.int8(), pa.large_string())))])
+    assert written_type(day) == pa.struct([("at", pa.string()), ("names", pa.list_(pa.string()))])
+    assert written_type(pa.decimal128(5, 2)) == pa.string()
+    assert written_type(pa.int32()) == pa.int32()
 
 
 @pytest.mark.parametrize("trainer", [*PAIR_FORMATS, *RESPONSE_FORMATS])

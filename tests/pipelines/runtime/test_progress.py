@@ -60,17 +60,17 @@ def test_the_share_is_of_the_bytes_of_all_files() -> None:
 def test_what_earlier_runs_did_counts_for_the_share_and_not_for_the_speed() -> None:
     figures = meter(lines_file(0, 100), parts=[done(0, 60)])
     assert figures.share() == pytest.approx(0.6)
-    assert "ETA after 8 parts" in figures.line(110.0)
+    assert "ETA known after 8 parts" in figures.line(110.0)
     figures.add(event(60, 80, scored=20, tokens=300), now=100.0)
     assert figures.share() == pytest.approx(0.8)
-    assert figures.line(110.0) == " 80%  20 responses  2/s  30 tokens/s  ETA after 8 parts"
+    assert figures.line(110.0) == " 80%  20 responses  2/s  30 tokens/s  ETA known after 8 parts"
 
 
 @pytest.mark.parametrize(("seconds", "eta"), [(1.0, "0:00:30"), (61.0, "0:30:30"), (400.0, "3:20:00")])
 def test_the_eta_goes_by_the_speed_so_far(seconds: float, eta: str) -> None:
     figures = meter(lines_file(0, 40))
     for at in range(10):
-        assert figures.line(100.0 + seconds * at).endswith("ETA after 8 parts") == (at < 8), (
+        assert figures.line(100.0 + seconds * at).endswith("ETA known after 8 parts") == (at < 8), (
             "a few parts tell nothing of the rest"
         )
         figures.add(event(at, at + 1), now=100.0 + seconds * at)
@@ -183,7 +183,7 @@ def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
             lines.part_done(event(start, end))
     assert stream.getvalue().splitlines() == [
         "1 file, 100 bytes; starting the engines",
-        " 25%  1 responses  1/s  10 tokens/s  ETA after 8 parts",
+        " 25%  1 responses  1/s  10 tokens/s  ETA known after 8 parts",
         "100%  3 responses  0/s  2 tokens/s  ETA 0:00:00",
         "100%  3 responses  0/s  2 tokens/s  in 0:00:13",
     ]

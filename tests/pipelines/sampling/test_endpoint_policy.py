@@ -100,6 +100,8 @@ def test_candidates_come_from_the_endpoint(endpoint: Endpoint, address: str, cor
         assert (row["reason"] == "unfinished") == (int(seed) % 5 == 0)
     assert len({row["candidate"] for row in rows}) == 48
     assert sum(endpoint.errors.values()) > 10, "it was asked again after errors"
+    of_probes = endpoint.errors.pop(0)  # the seed of a probe
+    assert (found.usage.retries, of_probes) == (sum(endpoint.errors.values()), 2)
     assert endpoint.most <= 5
     asked = endpoint.asked[0]
     assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
@@ -113,7 +115,11 @@ def test_candidates_come_from_the_endpoint(endpoint: Endpoint, address: str, cor
 @pytest.mark.usefixtures("local_ray")
 def test_what_the_endpoint_never_answers_has_failed(endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path) -> None:
     endpoint.refusal, endpoint.refuses = (400, "This model's maximum context length is 10 tokens"), "What"
-    drawn(corpus, tmp_path / "out", policy=address, limit=2, n=1)
+    found = drawn(corpus, tmp_path / "out", policy=address, limit=2, n=1)
+    ((cause, count),) = found.causes.items()
+    assert (count, found.usage.retries) == (2, 2)
+    assert cause.startswith("answers 400: ")
+    assert "maximum context length" in cause
     assert {(row["status"], row["reason"]) for row in scored(tmp_path / "out")} == {("failed", "too_long")}
 
 
@@ -194,6 +200,10 @@ def test_a_prompt_that_is_refused_beside_others_has_that_outcome(endpoint: Endpo
     texts = ["good", "a bad text", "fine"]
     assert [one.reason for (one,) in answered(address, *texts)] == [None, Reason.ENDPOINT_REFUSED, None]
     assert endpoint.refused == 2
+    (refused,) = answered(address, *texts)[1]
+    assert refused.cause.startswith("answers 403: ")
+    assert "no such talk" in refused.cause
+    assert refused.retries == 1, "one refusal may be temporary"
     assert [one.reason for (one,) in answered(address, "bad alone")] == [Reason.ENDPOINT_REFUSED], "the last of a run"
 
 

@@ -215,3 +215,25 @@ def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> Non
         refusal(lambda: validate(EndpointSettings, {"models": {"model": "a", "engine_args": {name: secret}}})),
     ]
     assert all(f"engine_args.{name} is a credential" in message and secret not in message for message in said)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "hint"),
+    [
+        ({"export": {"scored": "a", "output": "b", "for": "sft"}}, "export.for isn't a setting; did you mean trainer?"),
+        ({"filter": {"scored": "a", "output": "b", "filter": "reward > 1"}}, "did you mean keep?"),
+        ({"export": {"scored": "a", "output": "b", "trainer": "sft", "keep": "reward > 1"}}, "did you mean where?"),
+        ({"keep": {"scored": "a"}}, "keep isn't a setting; did you mean filter?"),
+    ],
+)
+def test_names_of_other_places_are_known(recipe: dict[str, Any], hint: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        validate(Recipe, recipe)
+    assert hint in str(refusal.value)
+
+
+def test_wrong_arguments_are_told_under_the_name_that_was_called() -> None:
+    with pytest.raises(TypeError, match=r"^pairs\(\) missing 1 required positional argument: 'output'"):
+        pipelines.pairs("scored")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"^score\(\) missing"):
+        pipelines.score("corpus.jsonl", model="m")  # type: ignore[call-overload]
