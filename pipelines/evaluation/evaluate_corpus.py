@@ -125,9 +125,7 @@ def _paired(
 
 def _peer_files(scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings) -> Mapping[str, bytes]:
     corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
-    return peer_files(
-        benchmarks()[evaluation.benchmark], corpus, JudgingModel(evaluation.model, _is_judge(corpus.manifest))
-    )
+    return peer_files(benchmarks()[evaluation.benchmark], corpus, JudgingModel(evaluation.model, _is_judge(corpus.manifest)))
 
 
 def _put(folder: str, name: str, content: bytes) -> None:
