@@ -115,18 +115,18 @@ class _Commands(CommandGroup):
         "Shell": ("completion",),
     }
     ELSEWHERE: ClassVar = {
-        "sample": "pipelines.cli.sampling_commands:sample",
-        "refine": "pipelines.cli.sampling_commands:refine",
-        "choose": "pipelines.cli.sampling_commands:choose",
-        "pairs": "pipelines.cli.sampling_commands:pairs",
-        "export": "pipelines.cli.sampling_commands:export",
-        "evaluate": "pipelines.cli.evaluate_command:evaluate",
-        "verify": "pipelines.cli.verify_command:verify",
-        "retry": "pipelines.cli.retry_command:retry",
-        "plan": "pipelines.cli.plan_command:plan",
-        "report": "pipelines.cli.report_command:report",
-        "submit": "pipelines.cli.submit_command:submit",
-        "status": "pipelines.cli.status_command:status",
+        "sample": "pipelines.cli.commands.sampling:sample",
+        "refine": "pipelines.cli.commands.sampling:refine",
+        "choose": "pipelines.cli.commands.sampling:choose",
+        "pairs": "pipelines.cli.commands.sampling:pairs",
+        "export": "pipelines.cli.commands.sampling:export",
+        "evaluate": "pipelines.cli.commands.evaluate:evaluate",
+        "verify": "pipelines.cli.commands.verify:verify",
+        "retry": "pipelines.cli.commands.retry:retry",
+        "plan": "pipelines.cli.commands.plan:plan",
+        "report": "pipelines.cli.commands.report:report",
+        "submit": "pipelines.cli.commands.submit:submit",
+        "status": "pipelines.cli.commands.status:status",
         "serve": "deploy.command:serve",
     }
 
@@ -172,7 +172,7 @@ def cli() -> None:
 @click.pass_context
 def models(context: click.Context) -> None:
     """List the reward models that Assay knows. `models explain ID` shows one model's prompt format and outputs."""
-    from pipelines.cli.explain_command import show_models
+    from pipelines.cli.commands.explain import show_models
 
     if context.invoked_subcommand is None:
         show_models()
@@ -184,7 +184,7 @@ def models(context: click.Context) -> None:
 @json_option
 def explain(model: str, family: str | None, as_json: bool) -> None:
     """Show the prompt format of MODEL, where its reward is read, its range, context length, licence and source."""
-    from pipelines.cli.explain_command import explanation, show_explained
+    from pipelines.cli.commands.explain import explanation, show_explained
 
     about = explanation(model, family)
     if as_json:
@@ -199,8 +199,8 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 @settings_options(CheckSettings, "model")
 def check(timing: bool, **options: Any) -> None:
     """Start an engine with MODEL and run the self-test that every replica runs before its first row."""
-    from pipelines.cli.check_command import check as run_check
-    from pipelines.cli.check_command import timed
+    from pipelines.cli.commands.check import check as run_check
+    from pipelines.cli.commands.check import timed
 
     settings = build_from(CheckSettings, options)
     with timed(click.echo) if timing else contextlib.nullcontext():
@@ -279,7 +279,8 @@ def run(recipe: str, as_json: bool) -> None:
     Steps `choose`, `pairs` and `export` with `per: row` that read the recipe's own sample, refine or score run along with
     it, part by part. All other steps run one after another.
     """
-    from pipelines.cli import recipe_preflight, sampling_commands
+    from pipelines.cli import recipe_preflight
+    from pipelines.cli.commands import sampling
     from pipelines.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
@@ -296,9 +297,9 @@ def run(recipe: str, as_json: bool) -> None:
             continue
         match name:
             case "sample":
-                sampling_commands.do_sample(step, as_json, **run_with)
+                sampling.do_sample(step, as_json, **run_with)
             case "refine":
-                sampling_commands.do_refine(step, as_json, **run_with)
+                sampling.do_refine(step, as_json, **run_with)
             case "score":
                 _score(step, as_json, **run_with)
             case "ensemble":
@@ -306,11 +307,11 @@ def run(recipe: str, as_json: bool) -> None:
             case "filter":
                 _filter(step, as_json)
             case "choose" if name not in along:
-                sampling_commands.do_choose(step, as_json)
+                sampling.do_choose(step, as_json)
             case "pairs" if name not in along:
-                sampling_commands.do_pairs(step, as_json)
+                sampling.do_pairs(step, as_json)
             case "export" if name not in along:
-                sampling_commands.do_export(step, as_json)
+                sampling.do_export(step, as_json)
 
 
 @cli.command()
@@ -325,13 +326,14 @@ def completion(shell: str) -> None:
 
 
 def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    from pipelines.cli import report, sampling_commands
+    from pipelines.cli import report
+    from pipelines.cli.commands import sampling
     from pipelines.runtime.progress import Lines
     from pipelines.scoring import score_corpus
 
     with silence_ray():
         summary = score_corpus.score(settings, Lines(), jobs=jobs)
-    sampling_commands.tell(summary, as_json, functools.partial(report.show_scored, summary, settings), summary)
+    sampling.tell(summary, as_json, functools.partial(report.show_scored, summary, settings), summary)
 
 
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:

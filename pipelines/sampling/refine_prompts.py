@@ -28,8 +28,8 @@ from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.run_folder.dataset_card import write_scored_card
+from pipelines.run_logging.logged_progress import check_loggers
 from pipelines.runtime.progress import Progress, Silent
-from pipelines.runtime.run_logging import check_loggers
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.generate import CandidateSource

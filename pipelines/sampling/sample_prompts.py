@@ -36,8 +36,8 @@ from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, 
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FIRST_PASS
 from pipelines.run_folder.parts import Parts
+from pipelines.run_logging.logged_progress import check_loggers
 from pipelines.runtime.progress import PassedOn, Progress, Silent
-from pipelines.runtime.run_logging import check_loggers
 from pipelines.runtime.session import ray_session
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget

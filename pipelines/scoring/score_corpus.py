@@ -49,11 +49,11 @@ from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
 from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, merge_ranges, strays_message
+from pipelines.run_logging.logged_progress import check_loggers, logged
+from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch
 from pipelines.runtime.progress import Progress, Silent
-from pipelines.runtime.run_logger import RunToLog
-from pipelines.runtime.run_logging import check_loggers, logged
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
 from pipelines.score_store.open_store import OpenStore

@@ -13,8 +13,8 @@ import pytest
 
 from actors.errors import AuditError, NothingScored
 from actors.records import Reading, Reason, Score
+from pipelines.cli.commands.sampling import tell
 from pipelines.cli.report import show_scored
-from pipelines.cli.sampling_commands import tell
 from pipelines.corpus.corpus_files import Range
 from pipelines.corpus.readers import RECORD
 from pipelines.run_folder.columns import Columns

@@ -15,10 +15,10 @@ import pytest
 
 from actors.errors import SettingsError
 from pipelines.corpus.corpus_files import FileKind, InputFile
-from pipelines.runtime import log_process, run_logger, run_logging
-from pipelines.runtime.log_process import LOGGERS, LogProcess
-from pipelines.runtime.run_logger import RunToLog
-from pipelines.runtime.run_logging import LoggedProgress, check_loggers, logged
+from pipelines.run_logging import log_process, logged_progress, run_logger
+from pipelines.run_logging.log_process import LOGGERS, LogProcess
+from pipelines.run_logging.logged_progress import LoggedProgress, check_loggers, logged
+from pipelines.run_logging.run_logger import RunToLog
 from pipelines.scoring.score_corpus import score
 from tests.support.corpora import Notes, chat, lines, rows, settings, write
 
@@ -34,7 +34,7 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
-    monkeypatch.setattr(run_logging, "_EVERY_S", 0.0)
+    monkeypatch.setattr(logged_progress, "_EVERY_S", 0.0)
 
 
 def run_of(folder: Path) -> RunToLog:
@@ -159,7 +159,7 @@ def test_a_log_whose_process_is_killed_is_said_once(tmp_path: Path) -> None:
 
 def test_the_log_of_a_run_that_is_killed_ends_as_failed(tmp_path: Path) -> None:
     script = (
-        "import os; from pipelines.runtime.log_process import LOGGERS, LogProcess, RunToLog;"
+        "import os; from pipelines.run_logging.log_process import LOGGERS, LogProcess, RunToLog;"
         f"process = LogProcess(LOGGERS['mlflow'], RunToLog({RUN!r}, '/scored', {{}}), print);"
         "process.log({'progress/rows': 1.0}, 1); print(process._process.pid, flush=True); os.kill(os.getpid(), 9)"
     )

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from pipelines.runtime.run_logger import LoggerKind, RunLogger, RunToLog
+from pipelines.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
 
 _PROJECT = "assay"
 _FAILED = 1

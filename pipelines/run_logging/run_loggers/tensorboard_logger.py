@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.runtime.run_logger import LoggerKind, RunLogger, RunToLog
+from pipelines.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
 
 _FOLDER = "tensorboard"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actors.reward_model import families
-from pipelines.cli.explain_command import explanation
+from pipelines.cli.commands.explain import explanation
 
 HEADS = {
     "Nemotron-4-340B-Reward": "attributes",

@@ -20,8 +20,8 @@ from dataclasses import asdict
 from typing import Any
 
 from actors.modules import modules_in
-from pipelines.runtime import run_loggers
-from pipelines.runtime.run_logger import LoggerKind, RunToLog
+from pipelines.run_logging import run_loggers
+from pipelines.run_logging.run_logger import LoggerKind, RunToLog
 
 LOGGERS: dict[str, LoggerKind] = {
     module.LOGGER.name: module.LOGGER for module in modules_in(run_loggers.__name__, run_loggers.__path__)
@@ -47,7 +47,7 @@ class LogProcess:
             document.write(json.dumps(asdict(run)).encode())
             document.seek(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.runtime.log_process", kind.name, str(document.fileno())],
+                [sys.executable, "-m", "pipelines.run_logging.log_process", kind.name, str(document.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

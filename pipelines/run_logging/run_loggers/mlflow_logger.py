@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.runtime.run_logger import LoggerKind, RunLogger, RunToLog
+from pipelines.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
 
 _EXPERIMENT, _TAG = "assay", "assay.run"
 _MOST_PARAMS = 100

@@ -1,0 +1,4 @@
+"""`--log`: shows a run in the loggers of teams while it works, each in a process of its own, so that none can stop a run.
+
+Doesn't know what is scored, or by what.
+"""
