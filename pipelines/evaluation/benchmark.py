@@ -128,7 +128,12 @@ class Benchmark:
     def split_of(self, items: Mapping[str, int]) -> str | None:
         """The published split with as many items in each subset, `published` if there is only one; None if none has."""
         splits = self.splits or ({"published": self.expected} if self.expected else {})
-        return next((name for name, counts in splits.items() if dict(counts) == dict(items)), None)
+        return next((name for name, counts in splits.items() if self._has_counts(items, counts)), None)
+
+    def _has_counts(self, items: Mapping[str, int], counts: Mapping[str, int]) -> bool:
+        """Whether each subset has its count; a required subset without a published count may have any."""
+        uncounted = {*self.required} - counts.keys()
+        return {subset: count for subset, count in items.items() if subset not in uncounted} == dict(counts)
 
 
 def grade_each(

@@ -221,8 +221,12 @@ def _resampled(values: Array, draws: np.random.Generator) -> Array:
 
 
 def _normal_means(values: Array, draws: np.random.Generator) -> Array:
-    covariance = np.atleast_2d(np.cov(values, rowvar=False)) / len(values)
-    return draws.multivariate_normal(values.mean(0), covariance, DRAWS, method="svd")
+    """Mean cells from the normal distribution of means over the items that have each cell, of shape (draws, cells)."""
+    means, there = _nan_means(values, np.ones((1, len(values))))[0], ~np.isnan(values)
+    residuals, counts = np.where(there, values - means, 0.0), np.maximum(there.sum(0), 1)
+    covariance = residuals.T @ residuals / np.outer(counts, counts)
+    drawn = draws.multivariate_normal(np.nan_to_num(means), covariance, DRAWS, method="svd")
+    return np.where(np.isnan(means), np.nan, drawn)
 
 
 def _nan_means(values: Array, weights: Array) -> Array:

@@ -124,3 +124,13 @@ def test_near_chance_is_an_interval_that_includes_it() -> None:
     assert not intervals.near_chance(0.51, 0.6, 0.5)
     assert not intervals.near_chance(None, None, 0.5)
     assert not intervals.near_chance(0.2, 0.9, None)
+
+
+def test_means_of_many_items_are_drawn_over_those_that_have_a_cell() -> None:
+    random = np.random.default_rng(5)
+    values = np.column_stack([random.normal(3, 2, 20_000), random.normal(-1, 1, 20_000), np.full(20_000, np.nan)])
+    values[:15_000, 1] = np.nan
+    drawn = intervals._resampled(values, np.random.default_rng(6))
+    assert np.isnan(drawn[:, 2]).all()
+    assert drawn[:, :2].mean(0) == pytest.approx([3, -1], abs=0.05)
+    assert drawn[:, :2].std(0) == pytest.approx([2 / 20_000**0.5, 1 / 5_000**0.5], rel=0.1)

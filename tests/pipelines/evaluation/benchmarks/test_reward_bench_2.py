@@ -77,3 +77,14 @@ def test_a_judges_two_modes_are_two_numbers() -> None:
         "ties; at most 1.01; by comparisons, not ratings",
     }
     assert BENCHMARK.measures(replace(means, judged=False))[0].name == "score"
+
+
+def test_a_whole_file_is_known_by_its_counts_whose_ties_are_counted_by_prompt() -> None:
+    counts = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495, "Ties": 51}
+    assert BENCHMARK.split_of(counts) == "published"
+    for other in (
+        {**counts, "Math": 182},
+        {**counts, "Other": 1},
+        {name: counts[name] for name in counts if name != "Math"},
+    ):
+        assert BENCHMARK.split_of(other) is None
