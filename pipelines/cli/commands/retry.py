@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @settings_options(RetrySettings, "scored", "reasons")
 @json_option
 def retry(as_json: bool, **options: Any) -> None:
-    """Score the responses of the scored corpus SCORED again that have failed, in place.
+    """Score again, in place, the responses of the scored corpus SCORED that have failed.
 
     The model and its settings must be those of the run. All other rows keep their numbers. If it is interrupted, run the
     same command again.

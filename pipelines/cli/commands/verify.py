@@ -23,7 +23,7 @@ def verify(as_json: bool, **options: Any) -> None:
     """Check every part of the scored corpus SCORED, and score a sample of its rows again.
 
     Exit code 4 if a part is damaged, renamed or another run's, or if something is missing; with --repair bad parts are
-    deleted, and the next `score` scores their rows again. Exit code 5 if --max-difference is broken.
+    deleted, and the next `score` scores their rows again. Exit code 5 if --max-difference is exceeded.
     """
     from pipelines.rescoring.verify_folder import verify as check
     from pipelines.runtime.progress import Lines
