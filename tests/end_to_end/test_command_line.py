@@ -64,9 +64,9 @@ def test_standard_output_is_the_summary_alone_even_when_engines_die(tmp_path: Pa
 
 def test_an_engine_that_cant_start_is_told_without_a_traceback(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(3)))
-    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "die_before=1")
+    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "at={1: explode}")
     assert done.returncode == 3
-    assert "die_before" in done.stderr
+    assert "the fake engine can't start with these engine arguments: 'explode'" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
