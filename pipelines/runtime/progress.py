@@ -334,8 +334,12 @@ def watched() -> EnsembleProgress:
 class Lines:
     """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
 
-    def __init__(self, stream: TextIO = sys.stderr, shown: Screen | None = None) -> None:
+    def __init__(
+        self, stream: TextIO = sys.stderr, shown: Screen | None = None, first_step: str = "starting the engines"
+    ) -> None:
+        """`first_step` is what a run waits for before its first part."""
         self._screen = shown or screen(stream)
+        self._first_step = first_step
         self._meter: Meter | None = None
         self._shown_at = 0.0
         self._about = ""
@@ -367,7 +371,7 @@ class Lines:
         size = sum(file.size for file in files)
         ahead = f", {len(done):,} part{'s are' if len(done) > 1 else ' is'} there already" if done else ""
         self._meter = Meter(files, done, time.monotonic())
-        self._show(f"{len(files):,} file{'s' * (len(files) != 1)}, {size:,} bytes{ahead}; starting the engines")
+        self._show(f"{len(files):,} file{'s' * (len(files) != 1)}, {size:,} bytes{ahead}; {self._first_step}")
         try:
             yield
             self._meter.complete()

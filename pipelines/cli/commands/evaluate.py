@@ -68,7 +68,8 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
     from pipelines.runtime.progress import Lines
 
     with silence_ray():
-        return score_and_evaluate(settings, Lines())
+        first_step = "starting the engines" if settings.endpoint is None else "asking the endpoint"
+        return score_and_evaluate(settings, Lines(first_step=first_step))
 
 
 def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:

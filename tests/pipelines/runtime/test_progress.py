@@ -339,3 +339,10 @@ def test_from_python_progress_is_shown_on_a_terminal_and_not_in_a_log(monkeypatc
     assert isinstance(watched(), Silent)
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert isinstance(watched(), Lines)
+
+
+def test_what_a_run_waits_for_at_first_may_be_something_else_than_engines() -> None:
+    stream = io.StringIO()
+    with Lines(stream, first_step="asking the endpoint").running([], []):
+        pass
+    assert stream.getvalue().splitlines() == ["0 files, 0 bytes; asking the endpoint"]
