@@ -23,18 +23,18 @@ from actors.errors import OutputError, SettingsError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.corpus.corpus_files import InputFile
-from pipelines.evaluation import intervals
 from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
-from pipelines.evaluation.intervals import Interval
 from pipelines.evaluation.latex import latex
-from pipelines.evaluation.paired import EvaluatedModel, PairedComparison, compare_models, disagreement_writer
 from pipelines.evaluation.peer_files import JudgingModel, peer_files
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
-from pipelines.evaluation.votes import Votes, vote_rules
+from pipelines.evaluation.statistics import intervals
+from pipelines.evaluation.statistics.intervals import Interval
+from pipelines.evaluation.statistics.paired import EvaluatedModel, PairedComparison, compare_models, disagreement_writer
+from pipelines.evaluation.statistics.votes import Votes, vote_rules
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.manifest import Manifest
 from pipelines.scored_corpus.scored_folder import open_scored

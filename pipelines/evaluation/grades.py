@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem
-from pipelines.evaluation.margins import Margins
+from pipelines.evaluation.statistics.margins import Margins
 
 _BATCH = 10_000
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
-from pipelines.evaluation.margins import MarginReport
-from pipelines.evaluation.paired import PairedComparison
 from pipelines.evaluation.published.figures import PublishedComparison
 from pipelines.evaluation.sections import Section, margin_section, paired_sections, vote_section
-from pipelines.evaluation.votes import VoteReport
+from pipelines.evaluation.statistics.margins import MarginReport
+from pipelines.evaluation.statistics.paired import PairedComparison
+from pipelines.evaluation.statistics.votes import VoteReport
 
 VERSION = 1
 """Of the form of `results.json`."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipelines.evaluation.margins import MarginReport
-from pipelines.evaluation.paired import PairedComparison
-from pipelines.evaluation.votes import VoteReport
+from pipelines.evaluation.statistics.margins import MarginReport
+from pipelines.evaluation.statistics.paired import PairedComparison
+from pipelines.evaluation.statistics.votes import VoteReport
 
 
 class Section(NamedTuple):

@@ -17,8 +17,8 @@ import ray
 from ray._private import auto_init_hook
 
 from actors.engine import fork_server
-from pipelines.runtime import ray_files
-from pipelines.runtime.ray_start import start_ray
+from pipelines.runtime.private_ray import ray_files
+from pipelines.runtime.private_ray.ray_start import start_ray
 
 _THREADS = ("StreamingExecutor-", "iter_threaded")
 """Prefixes of Ray Data's threads that call Ray: the one that executes a dataset, and the one that fetches its output."""

@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from actors.engine import fork_server
-from pipelines.runtime.ray_start import start_ray
+from pipelines.runtime.private_ray.ray_start import start_ray
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pipelines.evaluation.benchmark import Benchmark, Item
 from pipelines.evaluation.grades import Grades
-from pipelines.evaluation.intervals import mean_cells
+from pipelines.evaluation.statistics.intervals import mean_cells
 
 
 def item(rewards: Mapping[str, float | None], row: str = "f:0", **fields: object) -> Item:

@@ -2,7 +2,7 @@
 
 import psutil
 
-from pipelines.runtime import ray_worker
+from pipelines.runtime.private_ray import ray_worker
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.runtime import ray_files
+from pipelines.runtime.private_ray import ray_files
 from pipelines.storage.lease import Holder
 from tests.conftest import REPOSITORY
 

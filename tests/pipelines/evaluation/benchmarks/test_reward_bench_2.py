@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pipelines.evaluation.benchmarks.reward_bench_2 import BENCHMARK, best_of
-from pipelines.evaluation.intervals import mean_cells
+from pipelines.evaluation.statistics.intervals import mean_cells
 from tests.support.evaluation import grades_of, item, measures_of, sides
 
 

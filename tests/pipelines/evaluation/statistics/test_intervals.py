@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.evaluation import intervals
 from pipelines.evaluation.benchmark import Array, MeanCells, Measure, mean
 from pipelines.evaluation.benchmarks.pairs import BENCHMARK
 from pipelines.evaluation.benchmarks.processbench import BENCHMARK as PROCESSBENCH
 from pipelines.evaluation.benchmarks.rm_bench import BENCHMARK as RM_BENCH
-from pipelines.evaluation.intervals import Interval
+from pipelines.evaluation.statistics import intervals
+from pipelines.evaluation.statistics.intervals import Interval
 
 
 def cells(right: int, n: int) -> dict[str, Array]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation.paired import exact_p
 from pipelines.evaluation.results import Results
+from pipelines.evaluation.statistics.paired import exact_p
 from tests.pipelines.evaluation.test_evaluate_corpus import preferences, run
 
 RIGHT, WRONG = (2.0, 1.0), (1.0, 2.0)

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.evaluation.benchmark import GradedItem
 from pipelines.evaluation.benchmarks import benchmarks
-from pipelines.evaluation.margins import Margins, signed_margins
+from pipelines.evaluation.statistics.margins import Margins, signed_margins
 from tests.support.evaluation import item, sides
 
 

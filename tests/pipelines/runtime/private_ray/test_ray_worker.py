@@ -12,14 +12,14 @@ import psutil
 import pytest
 import ray
 
-from pipelines.runtime import ray_worker
+from pipelines.runtime.private_ray import ray_worker
 from tests.conftest import REPOSITORY
 from tests.support.engines import running, until
 from tests.support.processes import family
 
 PRELOADED = """
 import importlib, os, sys, threading
-from pipelines.runtime.ray_worker import MODULES, _without_identifiers
+from pipelines.runtime.private_ray.ray_worker import MODULES, _without_identifiers
 importlib.import_module(MODULES[0])
 with _without_identifiers():
     for name in MODULES:

@@ -19,7 +19,7 @@ from actors.errors import AssayError
 from actors.reward_model import families
 from actors.settings.replica import JudgeSettings, ReadSettings
 from pipelines.evaluation.benchmark import Benchmark, Item
-from pipelines.evaluation.intervals import wilson
+from pipelines.evaluation.statistics.intervals import wilson
 
 _GRID = 10**6  # votes that are nearer to each other than a millionth are equal
 _MOST_SUMS = 50_000

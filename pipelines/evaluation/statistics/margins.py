@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.evaluation.benchmark import Array, GradedItem
-from pipelines.evaluation.intervals import wilson
+from pipelines.evaluation.statistics.intervals import wilson
 
 BINS = 10
 _SIDE = re.compile(r"(chosen|rejected)(\[\d+\])?")

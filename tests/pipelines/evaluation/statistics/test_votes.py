@@ -11,7 +11,7 @@ import pytest
 from actors.contracts.judge import Shows
 from pipelines.evaluation.benchmark import Item
 from pipelines.evaluation.benchmarks import benchmarks
-from pipelines.evaluation.votes import VoteReport, VoteRules, Votes, counted, drawn_sums, vote_rules, win_chance
+from pipelines.evaluation.statistics.votes import VoteReport, VoteRules, Votes, counted, drawn_sums, vote_rules, win_chance
 from tests.support.evaluation import item
 
 Ballots = tuple[Sequence[float], Sequence[float]]

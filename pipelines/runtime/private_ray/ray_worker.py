@@ -189,7 +189,7 @@ def _serve(listener: socket.socket) -> Request | None:
     for number in (0, 1, 2):
         os.dup2(devnull, number)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers: nobody waits for them
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
     os.environ.update(_JOB)
     # With `gc.freeze` below: a collection in a worker would write to the headers of all inherited objects, and so copy the
     # pages that it shares with the server.

@@ -17,7 +17,7 @@ from ray._private import node, parameter, ray_constants
 
 from actors.errors import RunStopped
 from actors.timeline import mark
-from pipelines.runtime import ray_worker
+from pipelines.runtime.private_ray import ray_worker
 
 _ATTEMPTS = 3
 

@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
-from pipelines.evaluation.intervals import DRAWS, mean_cells, measure_weights, percentiles, resampled_means, wilson
+from pipelines.evaluation.statistics.intervals import (
+    DRAWS,
+    mean_cells,
+    measure_weights,
+    percentiles,
+    resampled_means,
+    wilson,
+)
 
 EVERY_SUBSET = "all items"
 _SCHEMA = pa.schema(
