@@ -17,8 +17,9 @@ from actors.errors import EngineError, RunStopped
 from actors.records import Score
 from pipelines import storage
 from pipelines.benchmarking.rewards_client import RewardsClient, served_card
-from pipelines.corpus.corpus_files import InputFile, Unit, cut, find_corpus
+from pipelines.corpus.corpus_files import InputFile, find_corpus
 from pipelines.corpus.readers import START, read
+from pipelines.corpus.units import Unit, cut
 from pipelines.formats import ROW_READER, RowRequests, RowShape, explain_detection
 from pipelines.prepare.resolve_run import own_columns_of, sample_rows, shape_of
 from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and

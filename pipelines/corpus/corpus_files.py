@@ -106,15 +106,6 @@ class InputFile:
         return {name: value for name, value in self.as_json().items() if name != "modified"}
 
 
-@dataclass(frozen=True)
-class Unit:
-    """What one read task reads: the rows that start in a range of a file (None: all of it), without the ranges in `done`."""
-
-    file: InputFile
-    range: Range | None
-    done: tuple[Range, ...] = ()
-
-
 class Corpus(NamedTuple):
     """The files of a corpus, and the paths beside them that are not read.
 
@@ -245,21 +236,6 @@ def _moment(modified: int) -> str:
     return datetime.datetime.fromtimestamp(modified / 1e9, datetime.UTC).isoformat(" ", "milliseconds")
 
 
-def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range], unit_bytes: int) -> list[Unit]:
-    """Cut what remains of a file into units of work; `remaining` is None while the file's end isn't known.
-
-    JSONL is cut by bytes and Parquet by row groups. Compressed files and arrays can only be read from their start, so each
-    of them is a single unit, which skips what is done.
-    """
-    if remaining is None:
-        return [Unit(file, None, tuple(done))]
-    if file.kind is FileKind.JSONL:
-        return [Unit(file, piece) for gap in remaining for piece in _pieces(gap, unit_bytes)]
-    if file.kind is FileKind.PARQUET:
-        return [Unit(file, piece) for gap in remaining for piece in _row_groups(file, gap)]
-    return [Unit(file, None, tuple(done))] if remaining else []
-
-
 def _status(path: str) -> FileStatus:
     """The current status of a corpus file. Raises `SourceError`."""
     try:
@@ -372,30 +348,15 @@ def _first_bytes(status: FileStatus) -> bytes:
 
 def _parquet_rows(status: FileStatus) -> int:
     try:
-        return int(_metadata(status.path, status.size).num_rows)
+        return int(parquet_metadata(status.path, status.size).num_rows)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
         raise SourceError(f"{status.path} isn't a valid Parquet file: {error}") from error
 
 
-def _metadata(path: str, size: int) -> pq.FileMetaData:
+def parquet_metadata(path: str, size: int) -> pq.FileMetaData:
+    """The footer of a Parquet file of a size in bytes. Raises `OSError`, and `ValueError` if it isn't one."""
     with storage.open_read(path, size, _START_BYTES) as stream:
         return pq.read_metadata(stream)
-
-
-def _pieces(gap: Range, size: int) -> Iterable[Range]:
-    for start in range(gap.start, gap.end, size):
-        yield Range(start, min(start + size, gap.end))
-
-
-def _row_groups(file: InputFile, gap: Range) -> Iterable[Range]:
-    metadata = _metadata(file.path, file.size)
-    start = 0
-    for group in range(metadata.num_row_groups):
-        end = start + metadata.row_group(group).num_rows
-        piece = Range(max(start, gap.start), min(end, gap.end))
-        if piece.start < piece.end:
-            yield piece
-        start = end
 
 
 def limit_files(files: Sequence[InputFile], ends: Sequence[int | None]) -> list[InputFile]:

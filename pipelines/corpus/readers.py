@@ -5,10 +5,12 @@ blank lines that follow no row of the unit are a row of their own, with the note
 tell whether everything was read, and a row starts where its line starts, however the file is cut into units.
 """
 
+import functools
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +18,8 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from actors.records import Reason
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, check_same, check_untouched
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_untouched
+from pipelines.corpus.units import Unit
 from pipelines.storage import FileStatus, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
@@ -29,6 +32,8 @@ _BLOCK_BYTES = 4 * 2**20  # of records in a table, and of one read; a table ends
 _BLOCK_ROWS = 1024
 _BUFFER = 64 * 1024
 _MEASURED_ELEMENTS = 100
+_SMALL_BYTES = 2**20
+_READ_AHEAD = 16  # small objects of a store that a task reads concurrently; it holds their rows
 
 JSON_SCHEMA = pa.schema(
     [(FILE, pa.int32()), (START, pa.int64()), (END, pa.int64()), (NOTE, pa.string()), (RECORD, pa.large_binary())]
@@ -70,6 +75,40 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
     # Only after the check: an extent that was read from a changed file would be recorded for good.
     if unit.file.extent is None:
         end_seen(unit.file, extent)
+
+
+def read_group(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
+    """Read units one after the other, as `read` does; tables of small files are joined, up to the size of a block."""
+    tables = itertools.chain.from_iterable(_unit_tables(units, max_record_bytes, end_seen))
+    return _joined(tables) if len(units) > 1 else tables
+
+
+def _unit_tables(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[Iterable[pa.Table]]:
+    """The tables of each unit, in order. Small ones of a store are read concurrently, as each takes several round trips."""
+    tables_of = functools.partial(read, max_record_bytes=max_record_bytes, end_seen=end_seen)
+    with ThreadPoolExecutor(_READ_AHEAD) as threads:
+        for are_small, neighbours in itertools.groupby(units, key=_is_small_object):
+            while batch := list(itertools.islice(neighbours, _READ_AHEAD)):
+                yield from threads.map(lambda unit: list(tables_of(unit)), batch) if are_small else map(tables_of, batch)
+
+
+def _is_small_object(unit: Unit) -> bool:
+    return is_remote(unit.file.path) and unit.file.size <= _SMALL_BYTES
+
+
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join neighbouring tables of one schema up to `_BLOCK_ROWS` rows and `_BLOCK_BYTES`."""
+    joined: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        full = rows + table.num_rows > _BLOCK_ROWS or size + table.nbytes > _BLOCK_BYTES
+        if joined and (full or table.schema != joined[0].schema):
+            yield pa.concat_tables(joined)
+            joined, rows, size = [], 0, 0
+        joined.append(table)
+        rows, size = rows + table.num_rows, size + table.nbytes
+    if joined:
+        yield pa.concat_tables(joined)
 
 
 def _unchanged(table: pa.Table, before: FileStatus) -> pa.Table:

@@ -22,8 +22,9 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range, Unit, cut
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.corpus.readers import END, START, raw_rows, read
+from pipelines.corpus.units import Unit, row_groups
 from pipelines.estimate.intervals import Stratum, Values
 from pipelines.estimate.tally import AMOUNTS, Tally
 
@@ -202,17 +203,12 @@ class BlockSampler:
                 yield number, self._count_block(tables, block_range.end - block_range.start, row_limit)
             return
         tables_by_block: dict[int, list[pa.Table]] = {number: [] for number in numbers}
-        # `cut` gives the row groups as units. A row group can only be decoded whole, so all of its blocks are read from one
-        # decoding; a block that crosses into the next group gets a second table from that one.
-        for unit in cut(file, [Range(0, extent)], [], length):
-            assert unit.range is not None
-            inside = [
-                block_range
-                for block_range in ranges.values()
-                if block_range.start < unit.range.end and block_range.end > unit.range.start
-            ]
+        # A row group can only be decoded whole, so all of its blocks are read from one decoding; a block that crosses into
+        # the next group gets a second table from that one.
+        for group in row_groups(file, Range(0, extent)):
+            inside = [block for block in ranges.values() if block.start < group.end and block.end > group.start]
             if inside:
-                stretch = Range(max(inside[0].start, unit.range.start), min(inside[-1].end, unit.range.end))
+                stretch = Range(max(inside[0].start, group.start), min(inside[-1].end, group.end))
                 for number, table in _split_by_block(read(Unit(file, stretch), self._max_record_bytes, _ignore_end), length):
                     if number in tables_by_block:
                         # `take` copies: a slice would keep the whole row group in memory.

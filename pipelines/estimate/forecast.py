@@ -27,8 +27,9 @@ from actors.capacity.sizes import size_of_model
 from actors.errors import OutputError, SettingsError
 from actors.settings.replica import TooLong
 from pipelines import storage
-from pipelines.corpus.corpus_files import InputFile, Range, Unit, cut
+from pipelines.corpus.corpus_files import InputFile, Range
 from pipelines.corpus.datasource import CorpusSource
+from pipelines.corpus.units import Unit, cut, task_bytes
 from pipelines.estimate.block_sampling import BlockSampler, OnProgress
 from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
 from pipelines.estimate.intervals import Estimate, totals
@@ -195,20 +196,21 @@ def _ignore_end(file: InputFile, extent: int) -> None:
 
 def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Tally, dict[str, Any]]:
     """Count all rows, read and prepared by the same steps as in the run, on all CPUs. Workers return counters only."""
-    unit_bytes = settings.as_score().work.unit_bytes
+    size = sum(file.size for file in plan.files)
+    most = task_bytes(size, settings.as_score().work.unit_bytes)
     units: list[Unit] = []
     for file in plan.files:
         if file.extent != 0:
-            units += cut(file, None if file.extent is None else [Range(0, file.extent)], [], unit_bytes)
-    tally, size = Tally(), sum(file.size for file in plan.files)
+            units += cut(file, None if file.extent is None else [Range(0, file.extent)], [], most)
+    tally = Tally()
     if not units:
         return tally, {"rows": 0, "blocks": 0}
     with ray_session():
         context = DataContext.get_current()
         context.target_max_block_size = plan.block_bytes
         context.enable_progress_bars = False
-        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes)
-        counted = ray.data.read_datasource(source, override_num_blocks=len(units)).map_batches(
+        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes, most)
+        counted = ray.data.read_datasource(source, override_num_blocks=source.tasks).map_batches(
             functools.partial(_pickle_tally, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
         )
         # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.

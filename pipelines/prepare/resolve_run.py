@@ -15,8 +15,9 @@ from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
 from pipelines.corpus.assay_folders import repeated_rows
-from pipelines.corpus.corpus_files import FileKind, InputFile, Unit, find_corpus, limit_files
+from pipelines.corpus.corpus_files import FileKind, InputFile, find_corpus, limit_files
 from pipelines.corpus.readers import BLANK, raw_rows
+from pipelines.corpus.units import Unit
 from pipelines.formats import (
     FORMATS,
     MIXED,

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from actors.records import Status
 from pipelines import storage
-from pipelines.corpus.corpus_files import Unit
+from pipelines.corpus.units import Unit
 from pipelines.rescoring.reopen import Reopened, reopen
 from pipelines.rescoring.replace_part import Retrying, sessions
 from pipelines.rescoring.rescore_step import rescoring_flow

@@ -20,7 +20,7 @@ from jinja2 import TemplateError
 from actors.errors import SettingsError
 from actors.scorers.policy import Policy
 from actors.settings.replica import PolicySettings
-from pipelines.corpus.corpus_files import Unit
+from pipelines.corpus.units import Unit
 from pipelines.exports.export_commands import jobs_of_run
 from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run

@@ -26,7 +26,7 @@ from actors.launch.placement import cluster_gpus, engine_gpus
 from actors.records import Reason
 from actors.scorers.policy import Policy
 from pipelines import storage
-from pipelines.corpus.corpus_files import Unit
+from pipelines.corpus.units import Unit
 from pipelines.exports.export_commands import jobs_of_run
 from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run

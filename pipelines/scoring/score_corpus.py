@@ -36,8 +36,9 @@ from actors.launch import placement
 from actors.timeline import mark
 from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
-from pipelines.corpus.corpus_files import InputFile, Range, Unit, check_unchanged, cut, file_exists, left_out_message
+from pipelines.corpus.corpus_files import InputFile, Range, check_unchanged, file_exists, left_out_message
 from pipelines.corpus.datasource import CorpusSource
+from pipelines.corpus.units import Unit, cut, task_bytes
 from pipelines.estimate import compare_run
 from pipelines.exports import export_job
 from pipelines.exports.export_job import ExportJob, FinishedExport, StartedExport
@@ -103,8 +104,13 @@ class Run:
 
     def missing(self) -> list[Unit]:
         """The units of work for what has no part yet."""
-        unit_bytes = self.settings.work.unit_bytes
-        return [unit for file, remaining, done in self.unfinished() for unit in cut(file, remaining, done, unit_bytes)]
+        most = self.task_bytes
+        return [unit for file, remaining, done in self.unfinished() for unit in cut(file, remaining, done, most)]
+
+    @property
+    def task_bytes(self) -> int:
+        """The bytes that a read task reads."""
+        return task_bytes(sum(file.size for file in self.manifest.files), self.settings.work.unit_bytes)
 
     def unfinished(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
         """The unfinished files, each with its remaining ranges (None: its end isn't known yet) and its done ranges."""
@@ -415,8 +421,8 @@ def read_units(run: Run, units: Sequence[Unit], task_limit: int | None = None) -
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # Ray's show blocks and operators; ours shows responses and reasons
-    source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes)
-    return ray.data.read_datasource(source, override_num_blocks=len(units), concurrency=task_limit)
+    source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes, run.task_bytes)
+    return ray.data.read_datasource(source, override_num_blocks=source.tasks, concurrency=task_limit)
 
 
 def step_settings(run: Run) -> StepSettings:

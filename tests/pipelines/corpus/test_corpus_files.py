@@ -20,14 +20,13 @@ from pipelines.corpus.corpus_files import (
     FileKind,
     InputFile,
     Range,
-    Unit,
     check_same,
     check_unchanged,
-    cut,
     find,
     find_corpus,
     limit_files,
 )
+from pipelines.corpus.units import Unit, cut
 from pipelines.storage import FileStatus, fingerprints
 from pipelines.storage.protocol import Matches
 

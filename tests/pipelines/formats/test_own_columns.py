@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason
 from pipelines.corpus import readers
-from pipelines.corpus.corpus_files import Range, Unit
+from pipelines.corpus.corpus_files import Range
+from pipelines.corpus.units import Unit
 from pipelines.formats import OwnColumns, RowRequests, RowShape, requests
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun, resolve
