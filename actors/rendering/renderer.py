@@ -60,6 +60,7 @@ class Renderer:
         self._reasoning = self._family.reasoning_by(settings) or Reasoning.REJECT
         self._limit = model.max_model_len
         self._vocabulary = _vocabulary(checkpoint, self._tokenizer)
+        self._second_bos = [self._tokenizer.bos_token_id] if settings.second_bos and self._tokenizer_adds_bos else []
         self._control = ControlTokenFilter(self._tokenizer, self._family.control_texts, self._appended)
         self._pad_id = checkpoint.pad_token_id if self._family.skips_padding else None
         self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
@@ -121,8 +122,8 @@ class Renderer:
         return without_reasoning(request, request.reasoning or self._reasoning)
 
     def tokenize(self, text: str) -> list[int]:
-        """The ids of a rendered text, and what the family appends to them."""
-        return self._append_family_ids(self._tokenize([text])[0])
+        """The ids of a rendered text, and what stands around them."""
+        return self._complete(self._tokenize([text])[0])
 
     def from_rendered(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
         """A prompt that a client has rendered, for one response: control tokens in it count as control tokens.
@@ -210,7 +211,8 @@ class Renderer:
             try:
                 safe = self._make_safe(question, clean)
                 text = self._render_text(safe)
-                if self._is_long(text):  # too long by its characters: tokenizing it may be gigabytes of ids
+                # Too long by its characters: tokenizing it may be gigabytes of ids.
+                if not self._cuts_left and self._is_long(text):
                     safe = self._drop_turns(safe, draft, go_on)
                     text = self._render_text(safe)
             except Rejected as rejected:
@@ -302,11 +304,12 @@ class Renderer:
                 prompt.draft.reject(prompt.question.judges, rejected.reason)
             else:
                 positions = self._step_positions(cut_ids)
-                prompt.draft.add_prompt(prompt.question, cut_ids, positions, prompt.opening, len(shortest))
+                is_truncated = len(cut_ids) < len(ids) or len(shortest) < len(prompt.question.context)
+                prompt.draft.add_prompt(prompt.question, cut_ids, positions, prompt.opening, is_truncated)
 
     def _fitting_context(self, prompt: "_DraftPrompt", ids: Sequence[int], go_on: GoOn) -> tuple[Message, ...]:
         """The turns with which a prompt has at most `limit` tokens. Raises `Rejected`."""
-        is_long = len(ids) > self._limit
+        is_long = len(ids) > self._limit and not self._cuts_left
         return (self._drop_turns(prompt.safe, prompt.draft, go_on) if is_long else prompt.safe).context
 
     def _cut_to(self, prompt: "_DraftPrompt", ids: list[int], context: tuple[Message, ...]) -> list[int]:
@@ -314,6 +317,8 @@ class Renderer:
         safe = replace(prompt.safe, context=context)
         if len(context) < len(prompt.safe.context):
             ids = self.tokenize(self._render_text(safe))
+        if self._cuts_left and len(ids) > self._limit:
+            ids = [*self._second_bos, *ids[len(ids) - self._limit + len(self._second_bos) :]]
         # `_clean_text` looked for control tokens in the texts as they are written. The tokenizer may still make one when it
         # normalises (of a full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
         if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
@@ -370,7 +375,12 @@ class Renderer:
     def _tokenize_all(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
         """The ids of texts with what the family appends, cut off at one more than the limit."""
         most = self._limit + 1  # enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory
-        return [self._append_family_ids(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
+        kept = slice(-most, None) if self._cuts_left else slice(most)
+        return [self._complete(ids)[kept] for ids in self._stems.tokenized(texts, go_on)]
+
+    def _complete(self, ids: list[int]) -> list[int]:
+        """The ids of a rendered text with what stands around them: a second BOS, and what the family appends."""
+        return self._second_bos + self._append_family_ids(ids)
 
     def _append_family_ids(self, ids: list[int]) -> list[int]:
         """The ids with those that the family appends, unless the template has written them already."""
@@ -525,11 +535,18 @@ class Renderer:
     def _allowed_bos_counts(self) -> tuple[int, ...]:
         """How many BOS tokens a prompt may have, unless the family says it.
 
-        One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none; never two.
+        One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none; never two,
+        unless the settings ask for a second one.
         """
+        more = len(self._second_bos)
         if self._family.begins is not None:
-            return (self._family.begins,)
-        return (1,) if self._tokenizer_adds_bos else (0, 1)
+            return (self._family.begins + more,)
+        return (1 + more,) if self._tokenizer_adds_bos else (0, 1)
+
+    @property
+    def _cuts_left(self) -> bool:
+        """Whether prompts that are too long lose tokens at their beginning."""
+        return self._settings.too_long is TooLong.CUT_LEFT
 
     @property
     def _tokenizer_adds_bos(self) -> bool:
@@ -643,10 +660,12 @@ class _RequestDraft:
         for position in positions:
             self._reasons.setdefault(position, reason)
 
-    def add_prompt(self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, turns: int) -> None:
-        """Add a prompt that shows `turns` turns of the context, and is read at the positions `at` of its ids."""
+    def add_prompt(
+        self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
+    ) -> None:
+        """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
         self._prompts.append(Prompt(ids, question.judges, at, question.times, opening, question.principle))
-        if turns < len(question.context):
+        if is_truncated:
             self._truncated.update(question.judges)
 
     def finish(self) -> RenderedRequest:

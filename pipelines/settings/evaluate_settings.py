@@ -18,6 +18,12 @@ class EvaluateSettings(Settings):
         description="reward model that scores the benchmark files first: a folder, a hub id, or a built-in tiny-* model",
         json_schema_extra=MATTERS,
     )
+    as_published: bool = Field(
+        default=False,
+        description="--model: score the files a second time as authors ran these models on the benchmarks, where that is "
+        "known and isn't what the model's card says, and show the difference",
+        json_schema_extra=MATTERS,
+    )
     endpoint: str | None = Field(
         default=None,
         description="address of an endpoint of `assay serve` that scores the files, e.g. http://host:8000/v1; --model is "
@@ -65,3 +71,8 @@ class EvaluateSettings(Settings):
     store: Store = None
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
+
+    @property
+    def scores_files(self) -> bool:
+        """Whether files are scored first, and not scored corpora evaluated."""
+        return bool(self.model) or self.endpoint is not None or self.as_published

@@ -33,6 +33,8 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
     unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
 
+    With --as-published, each is scored a second time as authors ran it on the benchmark, where that is known.
+
     With --endpoint, --model is a model of an endpoint of `assay serve`, which scores the files.
 
     With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
@@ -56,7 +58,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.evaluation.evaluate_corpus import evaluate as run
 
-    results = _score_and_evaluate(settings) if settings.model or settings.endpoint else run(settings)
+    results = _score_and_evaluate(settings) if settings.scores_files else run(settings)
     if as_json:
         click.echo(json.dumps(results.document(settings.model_dump(mode="json"))))
     elif not quiet:
@@ -150,7 +152,7 @@ def _show(results: "Results") -> None:
     console = Console()
     for evaluation in results:
         table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
-        table.title = f"{evaluation.model} on {evaluation.benchmark}"
+        table.title = f"{evaluation.label} on {evaluation.benchmark}"
         for figure in evaluation.figures:
             chance = "near " * figure.near_chance + figure.shown(figure.chance, 0 if figure.is_share else 1)
             table.add_row(figure.name, figure.shown(figure.value), figure.interval, chance, f"{figure.n:,}")
