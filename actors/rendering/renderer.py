@@ -28,9 +28,11 @@ from actors.records import (
     ScoreRequest,
 )
 from actors.rendering.control_tokens import ControlTokenFilter
+from actors.rendering.probed_delimiters import probed_delimiters
+from actors.rendering.request_draft import RequestDraft
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
-from actors.text.delimiters import Delimiters, between
+from actors.text.delimiters import Delimiters
 from actors.text.reasoning import HandledReasoning, is_open, without_reasoning
 from actors.text.stems import GoOn, Stems
 from actors.text.text_bound import TextBound
@@ -73,7 +75,8 @@ class Renderer:
         # Two bounds on characters, so that a text of megabytes is refused without the tokenizer.
         self._longest_text = self._find_longest_text()
         self._bound = TextBound(self._tokenizer, self._limit)
-        self._delimiters = Delimiters({*self._family.delimiters, *self._probed_delimiters()})
+        probed = probed_delimiters(self._family, self._template, self._control.texts)
+        self._delimiters = Delimiters({*self._family.delimiters, *probed})
         probes = [
             question
             for count in self._family.counts
@@ -92,7 +95,7 @@ class Renderer:
         """
         if not self._family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
             requests = [replace(request, principles=()) for request in requests]
-        drafts = [_RequestDraft(request, self._handle_reasoning(request), self._family.together) for request in requests]
+        drafts = [RequestDraft(request, self._handle_reasoning(request), self._family.together) for request in requests]
         # Generators from here on: a row may have 65,536 prompts. The prompts of one draft stay neighbours, so that they are
         # fitted to the length limit together, and `Stems` finds their common beginning.
         drafts_and_texts = (pair for draft in drafts for pair in self._plan_prompts(draft, go_on))
@@ -194,7 +197,7 @@ class Renderer:
             end = start + len(content)
         return self._check_encodable(text), text[end:]
 
-    def _plan_prompts(self, draft: "_RequestDraft", go_on: GoOn) -> "Iterator[tuple[_DraftPrompt, str]]":
+    def _plan_prompts(self, draft: RequestDraft, go_on: GoOn) -> "Iterator[tuple[_DraftPrompt, str]]":
         """The prompts of a request, each with its text. Questions that can't be rendered reject their responses.
 
         `go_on` is called for refused questions as well: each may scan megabytes of context, for a thousand responses.
@@ -220,7 +223,7 @@ class Renderer:
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
 
-    def _can_be_shown(self, draft: "_RequestDraft", at: int, go_on: GoOn) -> bool:
+    def _can_be_shown(self, draft: RequestDraft, at: int, go_on: GoOn) -> bool:
         """Whether a response can be shown beside others. One that can't is left out, so that the others are still judged."""
         go_on()
         try:
@@ -333,7 +336,7 @@ class Renderer:
         """Where steps end; empty for a family that judges whole responses."""
         return tuple(at for at, token in enumerate(ids) if token == self._step_id) if self._step_id is not None else ()
 
-    def _drop_turns(self, question: Question, draft: "_RequestDraft", go_on: GoOn) -> Question:
+    def _drop_turns(self, question: Question, draft: RequestDraft, go_on: GoOn) -> Question:
         """The question without its oldest exchanges after a system turn, as few as need be. The last one is never dropped.
 
         Turns that were dropped for one response of the request are dropped for all, so the search begins there.
@@ -445,24 +448,6 @@ class Renderer:
         """Whether the template prints both of two system turns: with some, one replaces the other."""
         probe, other = Message(Role.SYSTEM, _PROBE), Message(Role.SYSTEM, "other")
         return all(self._prints((*systems, Message(Role.USER, "question"))) for systems in ((probe, other), (other, probe)))
-
-    def _probed_delimiters(self) -> set[str]:
-        """The delimiters around texts in the family's prompts, found by rendering probes, if it doesn't name them itself."""
-        if not self._family.probes_delimiters:
-            return set()
-        speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
-        turns = tuple(Message(role, f"{_PROBE} of turn {number}") for number, role in speakers)
-        delimiters: set[str] = set()
-        for count, context in itertools.product(self._family.counts, (turns[-1:], turns)):
-            responses = tuple(Response(f"{at}", f"{_PROBE} of response {at}") for at in range(count))
-            principles = (self._family.example_principle(_PROBE),) if self._family.needs_principles else ()
-            for question in self._family.questions(ScoreRequest(context, responses, principles), range(count)):
-                shown = (*(turn.content for turn in context), *question.responses)
-                try:
-                    delimiters |= between(self._family.text(question, self._template), shown, self._control.texts)
-                except Rejected:  # not every form can be rendered; `_check_probe` raises for those that must be
-                    continue
-        return delimiters
 
     def _probe(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
         """A request to try the family and its template out with."""
@@ -605,7 +590,7 @@ class _DraftPrompt(NamedTuple):
     prompt has written already.
     """
 
-    draft: "_RequestDraft"
+    draft: RequestDraft
     question: Question
     safe: Question
     opening: str
@@ -629,65 +614,3 @@ class _CleanTextCache:
         if isinstance(result, Rejected):
             raise Rejected(result.reason)
         return result
-
-
-class _RequestDraft:
-    """A request while it is being rendered: the prompts so far, and why responses have none."""
-
-    def __init__(self, request: ScoreRequest, handled: HandledReasoning, together: bool) -> None:
-        """`together`: a response is judged if any prompt that shows it can be used; otherwise all of them must be usable."""
-        self.request = handled.request
-        self.together = together
-        self.turns_left: int | None = None
-        """Turns of the context that the last response kept for which turns had to be dropped; None while there is none."""
-        self._original = request
-        self._handled = handled
-        self._reasons: dict[int, Reason] = {}
-        self._truncated: set[int] = set()
-        self._unusable: set[tuple[int, ...]] = set()
-        self._prompts: list[Prompt] = []
-        for position in handled.refused:
-            self.reject((position,), Reason.REASONING)
-
-    @property
-    def judgeable(self) -> list[int]:
-        """The positions of the responses that aren't refused for their reasoning."""
-        return [position for position in range(len(self.request.responses)) if position not in self._handled.refused]
-
-    def reject(self, positions: Sequence[int], reason: Reason) -> None:
-        """Reject responses that are shown together: with any principle, and in any order."""
-        self._unusable.add(tuple(sorted(positions)))
-        for position in positions:
-            self._reasons.setdefault(position, reason)
-
-    def add_prompt(
-        self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
-    ) -> None:
-        """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
-        self._prompts.append(Prompt(ids, question.judges, at, question.times, opening, question.principle))
-        if is_truncated:
-            self._truncated.update(question.judges)
-
-    def finish(self) -> RenderedRequest:
-        """Settle which responses are judged, by which prompts."""
-        reasons, kept = self._reasons, self._prompts
-        if self.together:
-            # One order of a pair alone would favour whoever it shows first, so a pair goes as soon as one of its prompts
-            # couldn't be used. A response is only rejected if no pair (or list) with it is left.
-            kept = [prompt for prompt in kept if tuple(sorted(prompt.judges)) not in self._unusable]
-            shown_positions = {position for prompt in kept for position in prompt.judges}
-            unjudged = [position for position in range(len(self.request.responses)) if position not in shown_positions]
-            reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unjudged}
-        responses = tuple(
-            RenderedResponse(
-                response.name,
-                reasons.get(position),
-                position in self._truncated and position not in reasons,
-                position in self._handled.reasoned,
-            )
-            for position, response in enumerate(self.request.responses)
-        )
-        # A prompt all of whose responses were rejected by another one (with another principle, say) isn't generated for.
-        prompts = tuple(prompt for prompt in kept if any(position not in reasons for position in prompt.judges))
-        # The hash is that of the context before reasoning was removed: the settings for it don't make it another prompt.
-        return RenderedRequest(self._original.prompt_hash, responses, prompts)

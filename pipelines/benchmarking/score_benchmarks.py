@@ -32,7 +32,9 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     """
     if not settings.model:
         needs = "--endpoint needs --model, the name of a model there"
-        raise SettingsError(needs if settings.endpoint else "--as-published needs --model, which scores the files")
+        raise SettingsError(
+            needs if settings.endpoint else "settings of how files are scored need --model, which scores them"
+        )
     if settings.output is None:
         raise SettingsError("--model scores files, and needs a folder for that: give --out")
     unused = (settings.render, settings.engine, settings.store) != (RenderSettings(), EngineSettings(), None)
@@ -73,7 +75,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             run = ScoreSettings(
                 corpus=CorpusSettings(inputs=(file,)),
                 output=folder.sub(name).path,
-                model=ModelSettings(model=model),
+                model=ModelSettings(model=model, family=settings.family, read=settings.read, judge=settings.judge),
                 render=settings.render,
                 engine=settings.engine,
                 store=settings.store,

@@ -103,7 +103,7 @@ def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark]
     """Evaluate each corpus, and models of one benchmark beside each other. The files of items are written to `local`."""
     paths = [local / f"items-{output_folder.result_name(number)}.parquet" for number in range(len(corpora))]
     evaluations = [_evaluate(corpus, settings, path) for corpus, path in zip(corpora, paths, strict=True)]
-    return Results(evaluations, _paired(evaluations, paths, settings.seed, local / DISAGREEMENTS))
+    return Results(evaluations, _paired(evaluations, paths, settings.resampling_seed, local / DISAGREEMENTS))
 
 
 def _paired(
@@ -162,7 +162,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         manifest.identity,
         manifest.made_with,
         [_data_file(benchmark, file) for file in manifest.files],
-        _figures(benchmark, grades, manifest, settings.seed),
+        _figures(benchmark, grades, manifest, settings.resampling_seed),
         _subset_counts(benchmark, grades),
         (manifest.summary or {}).get("work", {}),
         benchmark.split_of(grades.items),

@@ -2,7 +2,7 @@ r"""`table.tex`: a table for each benchmark, a line for each model, in the style
 
 from collections.abc import Sequence
 
-from pipelines.evaluation.results import MADE_UP, Evaluation, Figure
+from pipelines.evaluation.results import Evaluation, Figure
 
 _ESCAPES = str.maketrans(
     {
@@ -51,7 +51,7 @@ def _comments(evaluation: Evaluation) -> list[str]:
         f"{evaluation.label}: coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}",
         *([f"{evaluation.label}: near chance: {', '.join(near)}"] if near else []),
         *(f"{convention}: {', '.join(names)}" for convention, names in evaluation.conventions.items()),
-        *([MADE_UP] if evaluation.is_made_up else []),
+        *evaluation.caveats,
     ]
     return [f"% {' '.join(comment.split())}" for comment in comments]
 

@@ -138,6 +138,16 @@ class Evaluation:
         return {**asdict(self), **judge, "preset": preset, "coverage": self.coverage, "tie_rate": self.tie_rate}
 
     @property
+    def caveats(self) -> list[str]:
+        """What a reader of the figures must know: that rewards are made up, or what isn't known of who judged."""
+        served_at = self.identity.get("served_at")
+        unknown = (
+            f"{self.model} was asked at {served_at}; nothing is known of its weights, template and tokenizer but the name, "
+            "so that another model may answer under it one day, and control tokens in responses aren't looked for."
+        )
+        return [*([MADE_UP] if self.is_made_up else []), *([unknown] if served_at else [])]
+
+    @property
     def sections(self) -> list[Section]:
         """The tables beside the figures."""
         margins = [margin_section(self.margins)] if self.margins else []
@@ -195,7 +205,7 @@ def _section(evaluation: Evaluation) -> str:
         "",
         f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}. {evaluation.source}.",
         "",
-        *([MADE_UP, ""] if evaluation.is_made_up else []),
+        *(line for caveat in evaluation.caveats for line in (caveat, "")),
         "| measure | value | 95 % interval | chance | items | convention |",
         "|---|---|---|---|---|---|",
         *(_line(figure) for figure in evaluation.figures),

@@ -35,7 +35,8 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
     With --as-published, each is scored a second time as authors ran it on the benchmark, where that is known.
 
-    With --endpoint, --model is a model of an endpoint of `assay serve`, which scores the files.
+    With --endpoint, --model is a model of an endpoint that scores the files: one of `assay serve`, or with --rubric or
+    --family any one of chat completions, as a judge.
 
     With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
     """
@@ -147,8 +148,6 @@ def _show(results: "Results") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pipelines.evaluation.results import MADE_UP
-
     console = Console()
     for evaluation in results:
         table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
@@ -165,8 +164,8 @@ def _show(results: "Results") -> None:
         for file in evaluation.files:
             if file["published"]:
                 console.print(f"{file['name']} is {file['published']}", soft_wrap=True, markup=False)
-        if evaluation.is_made_up:
-            console.print(MADE_UP, soft_wrap=True)
+        for caveat in evaluation.caveats:
+            console.print(caveat, soft_wrap=True, markup=False)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
         for subset, counts in evaluation.subsets.items():
             for reason, count in counts.reasons.items():

@@ -673,7 +673,7 @@ def test_a_second_beginning_and_a_cut_are_those_of_transformers(limit: int) -> N
     whole = [len(ids) <= limit for ids in theirs(texts)["input_ids"]]
     assert [not rendered.responses[0].truncated for rendered in results] == whole
     assert any(whole)
-    assert (limit == 4096 or not all(whole))
+    assert limit == 4096 or not all(whole)
 
 
 def test_a_tokenizer_that_adds_no_beginning_gets_no_second_one(tmp_path: Path) -> None:

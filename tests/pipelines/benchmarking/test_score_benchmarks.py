@@ -184,7 +184,7 @@ def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
     corpus = write(tmp_path / "gpt-4o.jsonl", judgebench_rows())
     with pytest.raises(SettingsError, match=r"nothing is known of these models.*judgebench: Skywork/Skywork-Reward-Gemma"):
         as_published(corpus, tmp_path / "somebodys", tmp_path / "out")
-    with pytest.raises(SettingsError, match="--as-published needs --model"):
+    with pytest.raises(SettingsError, match="need --model, which scores them"):
         score_and_evaluate(build(EvaluateSettings, {"scored": f"judgebench={corpus}", "as_published": True}), Silent())
     with pytest.raises(SettingsError, match="leave out --endpoint"):
         as_published(corpus, tmp_path / "m", tmp_path / "out", endpoint="http://127.0.0.1:9/v1", engine="vllm")
