@@ -11,6 +11,7 @@
     +-- EngineError           the engine couldn't do its work
     |   +-- EngineDead        it is gone, and every request that it held with it
     |   +-- EngineTimeout     one request passed its deadline and was aborted; the engine goes on
+    |   +-- PromptRefused     an endpoint refuses one request, or breaks on it, and answers others
     |   +-- CrashLoop         it died too often for another start to make sense
     |   `-- EnginesLost       their nodes are gone, and work waits for them that others could do
     +-- RunStopped            a run ended early on purpose; the same command resumes it (exit code 3)
@@ -59,7 +60,9 @@ class ExpressionError(UserError):
 
 
 class EngineError(AssayError):
-    """The engine couldn't do its work."""
+    """The engine couldn't do its work; `reason` is that of a response for which it couldn't."""
+
+    reason = Reason.ENGINE_REFUSED
 
 
 class EngineDead(EngineError):
@@ -68,6 +71,16 @@ class EngineDead(EngineError):
 
 class EngineTimeout(EngineError):
     """One request passed its deadline and was aborted; the engine goes on."""
+
+    reason = Reason.ENGINE_TIMEOUT
+
+
+class PromptRefused(EngineError):
+    """An endpoint refuses one request, or breaks on it, and answers others."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class CrashLoop(EngineError):

@@ -25,6 +25,7 @@ from actors.settings.replica import (
     ModelSettings,
     ReadSettings,
     RenderSettings,
+    TooLong,
 )
 
 RUBRIC = "rubric"
@@ -102,6 +103,8 @@ def resolve_model(
     family.check(checkpoint, published, tensor_parallel)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
+    if judge and render.too_long is TooLong.CUT_LEFT:
+        raise SettingsError(f"--too-long cut-left is for reward heads: {settings.model} would lose what it is asked to do")
     answer_tokens = judge.answer_tokens(limit) if judge else 0
     limit = limit and limit - answer_tokens
     trained = published and published.context

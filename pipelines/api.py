@@ -101,7 +101,7 @@ def evaluate(scored: str | Sequence[str], output: str | None = None, **options: 
     settings = build(EvaluateSettings, {"scored": scored, "output": output, **options})
     if settings.against is not None:
         raise SettingsError("--against is a gate for shells and CI: use the command `assay evaluate`")
-    if settings.model or settings.endpoint:
+    if settings.scores_files:
         return score_and_evaluate(settings, watched())
     return evaluate_corpus.evaluate(settings)
 

@@ -28,9 +28,11 @@ from actors.records import (
     ScoreRequest,
 )
 from actors.rendering.control_tokens import ControlTokenFilter
+from actors.rendering.probed_delimiters import probed_delimiters
+from actors.rendering.request_draft import RequestDraft
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
-from actors.text.delimiters import Delimiters, between
+from actors.text.delimiters import Delimiters
 from actors.text.reasoning import HandledReasoning, is_open, without_reasoning
 from actors.text.stems import GoOn, Stems
 from actors.text.text_bound import TextBound
@@ -60,6 +62,7 @@ class Renderer:
         self._reasoning = self._family.reasoning_by(settings) or Reasoning.REJECT
         self._limit = model.max_model_len
         self._vocabulary = _vocabulary(checkpoint, self._tokenizer)
+        self._second_bos = [self._tokenizer.bos_token_id] if settings.second_bos and self._tokenizer_adds_bos else []
         self._control = ControlTokenFilter(self._tokenizer, self._family.control_texts, self._appended)
         self._pad_id = checkpoint.pad_token_id if self._family.skips_padding else None
         self._step_id = self._tokenizer.get_vocab().get(self._family.step_token)
@@ -72,7 +75,8 @@ class Renderer:
         # Two bounds on characters, so that a text of megabytes is refused without the tokenizer.
         self._longest_text = self._find_longest_text()
         self._bound = TextBound(self._tokenizer, self._limit)
-        self._delimiters = Delimiters({*self._family.delimiters, *self._probed_delimiters()})
+        probed = probed_delimiters(self._family, self._template, self._control.texts)
+        self._delimiters = Delimiters({*self._family.delimiters, *probed})
         probes = [
             question
             for count in self._family.counts
@@ -91,7 +95,7 @@ class Renderer:
         """
         if not self._family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
             requests = [replace(request, principles=()) for request in requests]
-        drafts = [_RequestDraft(request, self._handle_reasoning(request), self._family.together) for request in requests]
+        drafts = [RequestDraft(request, self._handle_reasoning(request), self._family.together) for request in requests]
         # Generators from here on: a row may have 65,536 prompts. The prompts of one draft stay neighbours, so that they are
         # fitted to the length limit together, and `Stems` finds their common beginning.
         drafts_and_texts = (pair for draft in drafts for pair in self._plan_prompts(draft, go_on))
@@ -121,8 +125,8 @@ class Renderer:
         return without_reasoning(request, request.reasoning or self._reasoning)
 
     def tokenize(self, text: str) -> list[int]:
-        """The ids of a rendered text, and what the family appends to them."""
-        return self._append_family_ids(self._tokenize([text])[0])
+        """The ids of a rendered text, and what stands around them."""
+        return self._complete(self._tokenize([text])[0])
 
     def from_rendered(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
         """A prompt that a client has rendered, for one response: control tokens in it count as control tokens.
@@ -193,7 +197,7 @@ class Renderer:
             end = start + len(content)
         return self._check_encodable(text), text[end:]
 
-    def _plan_prompts(self, draft: "_RequestDraft", go_on: GoOn) -> "Iterator[tuple[_DraftPrompt, str]]":
+    def _plan_prompts(self, draft: RequestDraft, go_on: GoOn) -> "Iterator[tuple[_DraftPrompt, str]]":
         """The prompts of a request, each with its text. Questions that can't be rendered reject their responses.
 
         `go_on` is called for refused questions as well: each may scan megabytes of context, for a thousand responses.
@@ -210,7 +214,8 @@ class Renderer:
             try:
                 safe = self._make_safe(question, clean)
                 text = self._render_text(safe)
-                if self._is_long(text):  # too long by its characters: tokenizing it may be gigabytes of ids
+                # Too long by its characters: tokenizing it may be gigabytes of ids.
+                if not self._cuts_left and self._is_long(text):
                     safe = self._drop_turns(safe, draft, go_on)
                     text = self._render_text(safe)
             except Rejected as rejected:
@@ -218,7 +223,7 @@ class Renderer:
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
 
-    def _can_be_shown(self, draft: "_RequestDraft", at: int, go_on: GoOn) -> bool:
+    def _can_be_shown(self, draft: RequestDraft, at: int, go_on: GoOn) -> bool:
         """Whether a response can be shown beside others. One that can't is left out, so that the others are still judged."""
         go_on()
         try:
@@ -302,11 +307,12 @@ class Renderer:
                 prompt.draft.reject(prompt.question.judges, rejected.reason)
             else:
                 positions = self._step_positions(cut_ids)
-                prompt.draft.add_prompt(prompt.question, cut_ids, positions, prompt.opening, len(shortest))
+                is_truncated = len(cut_ids) < len(ids) or len(shortest) < len(prompt.question.context)
+                prompt.draft.add_prompt(prompt.question, cut_ids, positions, prompt.opening, is_truncated)
 
     def _fitting_context(self, prompt: "_DraftPrompt", ids: Sequence[int], go_on: GoOn) -> tuple[Message, ...]:
         """The turns with which a prompt has at most `limit` tokens. Raises `Rejected`."""
-        is_long = len(ids) > self._limit
+        is_long = len(ids) > self._limit and not self._cuts_left
         return (self._drop_turns(prompt.safe, prompt.draft, go_on) if is_long else prompt.safe).context
 
     def _cut_to(self, prompt: "_DraftPrompt", ids: list[int], context: tuple[Message, ...]) -> list[int]:
@@ -314,6 +320,8 @@ class Renderer:
         safe = replace(prompt.safe, context=context)
         if len(context) < len(prompt.safe.context):
             ids = self.tokenize(self._render_text(safe))
+        if self._cuts_left and len(ids) > self._limit:
+            ids = [*self._second_bos, *ids[len(ids) - self._limit + len(self._second_bos) :]]
         # `_clean_text` looked for control tokens in the texts as they are written. The tokenizer may still make one when it
         # normalises (of a full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
         if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
@@ -328,7 +336,7 @@ class Renderer:
         """Where steps end; empty for a family that judges whole responses."""
         return tuple(at for at, token in enumerate(ids) if token == self._step_id) if self._step_id is not None else ()
 
-    def _drop_turns(self, question: Question, draft: "_RequestDraft", go_on: GoOn) -> Question:
+    def _drop_turns(self, question: Question, draft: RequestDraft, go_on: GoOn) -> Question:
         """The question without its oldest exchanges after a system turn, as few as need be. The last one is never dropped.
 
         Turns that were dropped for one response of the request are dropped for all, so the search begins there.
@@ -370,7 +378,12 @@ class Renderer:
     def _tokenize_all(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
         """The ids of texts with what the family appends, cut off at one more than the limit."""
         most = self._limit + 1  # enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory
-        return [self._append_family_ids(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
+        kept = slice(-most, None) if self._cuts_left else slice(most)
+        return [self._complete(ids)[kept] for ids in self._stems.tokenized(texts, go_on)]
+
+    def _complete(self, ids: list[int]) -> list[int]:
+        """The ids of a rendered text with what stands around them: a second BOS, and what the family appends."""
+        return self._second_bos + self._append_family_ids(ids)
 
     def _append_family_ids(self, ids: list[int]) -> list[int]:
         """The ids with those that the family appends, unless the template has written them already."""
@@ -435,24 +448,6 @@ class Renderer:
         """Whether the template prints both of two system turns: with some, one replaces the other."""
         probe, other = Message(Role.SYSTEM, _PROBE), Message(Role.SYSTEM, "other")
         return all(self._prints((*systems, Message(Role.USER, "question"))) for systems in ((probe, other), (other, probe)))
-
-    def _probed_delimiters(self) -> set[str]:
-        """The delimiters around texts in the family's prompts, found by rendering probes, if it doesn't name them itself."""
-        if not self._family.probes_delimiters:
-            return set()
-        speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
-        turns = tuple(Message(role, f"{_PROBE} of turn {number}") for number, role in speakers)
-        delimiters: set[str] = set()
-        for count, context in itertools.product(self._family.counts, (turns[-1:], turns)):
-            responses = tuple(Response(f"{at}", f"{_PROBE} of response {at}") for at in range(count))
-            principles = (self._family.example_principle(_PROBE),) if self._family.needs_principles else ()
-            for question in self._family.questions(ScoreRequest(context, responses, principles), range(count)):
-                shown = (*(turn.content for turn in context), *question.responses)
-                try:
-                    delimiters |= between(self._family.text(question, self._template), shown, self._control.texts)
-                except Rejected:  # not every form can be rendered; `_check_probe` raises for those that must be
-                    continue
-        return delimiters
 
     def _probe(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
         """A request to try the family and its template out with."""
@@ -525,11 +520,18 @@ class Renderer:
     def _allowed_bos_counts(self) -> tuple[int, ...]:
         """How many BOS tokens a prompt may have, unless the family says it.
 
-        One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none; never two.
+        One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none; never two,
+        unless the settings ask for a second one.
         """
+        more = len(self._second_bos)
         if self._family.begins is not None:
-            return (self._family.begins,)
-        return (1,) if self._tokenizer_adds_bos else (0, 1)
+            return (self._family.begins + more,)
+        return (1 + more,) if self._tokenizer_adds_bos else (0, 1)
+
+    @property
+    def _cuts_left(self) -> bool:
+        """Whether prompts that are too long lose tokens at their beginning."""
+        return self._settings.too_long is TooLong.CUT_LEFT
 
     @property
     def _tokenizer_adds_bos(self) -> bool:
@@ -588,7 +590,7 @@ class _DraftPrompt(NamedTuple):
     prompt has written already.
     """
 
-    draft: "_RequestDraft"
+    draft: RequestDraft
     question: Question
     safe: Question
     opening: str
@@ -612,63 +614,3 @@ class _CleanTextCache:
         if isinstance(result, Rejected):
             raise Rejected(result.reason)
         return result
-
-
-class _RequestDraft:
-    """A request while it is being rendered: the prompts so far, and why responses have none."""
-
-    def __init__(self, request: ScoreRequest, handled: HandledReasoning, together: bool) -> None:
-        """`together`: a response is judged if any prompt that shows it can be used; otherwise all of them must be usable."""
-        self.request = handled.request
-        self.together = together
-        self.turns_left: int | None = None
-        """Turns of the context that the last response kept for which turns had to be dropped; None while there is none."""
-        self._original = request
-        self._handled = handled
-        self._reasons: dict[int, Reason] = {}
-        self._truncated: set[int] = set()
-        self._unusable: set[tuple[int, ...]] = set()
-        self._prompts: list[Prompt] = []
-        for position in handled.refused:
-            self.reject((position,), Reason.REASONING)
-
-    @property
-    def judgeable(self) -> list[int]:
-        """The positions of the responses that aren't refused for their reasoning."""
-        return [position for position in range(len(self.request.responses)) if position not in self._handled.refused]
-
-    def reject(self, positions: Sequence[int], reason: Reason) -> None:
-        """Reject responses that are shown together: with any principle, and in any order."""
-        self._unusable.add(tuple(sorted(positions)))
-        for position in positions:
-            self._reasons.setdefault(position, reason)
-
-    def add_prompt(self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, turns: int) -> None:
-        """Add a prompt that shows `turns` turns of the context, and is read at the positions `at` of its ids."""
-        self._prompts.append(Prompt(ids, question.judges, at, question.times, opening, question.principle))
-        if turns < len(question.context):
-            self._truncated.update(question.judges)
-
-    def finish(self) -> RenderedRequest:
-        """Settle which responses are judged, by which prompts."""
-        reasons, kept = self._reasons, self._prompts
-        if self.together:
-            # One order of a pair alone would favour whoever it shows first, so a pair goes as soon as one of its prompts
-            # couldn't be used. A response is only rejected if no pair (or list) with it is left.
-            kept = [prompt for prompt in kept if tuple(sorted(prompt.judges)) not in self._unusable]
-            shown_positions = {position for prompt in kept for position in prompt.judges}
-            unjudged = [position for position in range(len(self.request.responses)) if position not in shown_positions]
-            reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unjudged}
-        responses = tuple(
-            RenderedResponse(
-                response.name,
-                reasons.get(position),
-                position in self._truncated and position not in reasons,
-                position in self._handled.reasoned,
-            )
-            for position, response in enumerate(self.request.responses)
-        )
-        # A prompt all of whose responses were rejected by another one (with another principle, say) isn't generated for.
-        prompts = tuple(prompt for prompt in kept if any(position not in reasons for position in prompt.judges))
-        # The hash is that of the context before reasoning was removed: the settings for it don't make it another prompt.
-        return RenderedRequest(self._original.prompt_hash, responses, prompts)

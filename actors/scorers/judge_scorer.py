@@ -17,7 +17,7 @@ from typing import Any
 
 from actors.contracts.judge import Judge, Judgement, Shows, Verdict
 from actors.engine.protocol import Engine
-from actors.errors import EngineDead, EngineError, EngineTimeout, Unreadable
+from actors.errors import EngineDead, EngineError, Unreadable
 from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score
 from actors.scorers.head_scorer import Scores, gather
 from actors.settings.replica import Pairs
@@ -152,10 +152,8 @@ class JudgeScorer:
             )
         except EngineDead:
             raise
-        except EngineTimeout:
-            return _Attempt("", None, 0, reason=Reason.ENGINE_TIMEOUT)
-        except EngineError:
-            return _Attempt("", None, 0, reason=Reason.ENGINE_REFUSED)
+        except EngineError as error:
+            return _Attempt("", None, 0, reason=error.reason)
         # With the begin mark that the template has written, the parser sees where the reasoning begins.
         generation = replace(generation, text=prompt.opening + generation.text)
         result = _Attempt(generation.text, generation.finish_reason, len(generation.token_ids))

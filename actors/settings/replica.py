@@ -24,6 +24,7 @@ class TooLong(StrEnum):
 
     REJECT = "reject"
     TRIM_TURNS = "trim-turns"
+    CUT_LEFT = "cut-left"
 
 
 class ControlTokens(StrEnum):
@@ -169,7 +170,8 @@ class RenderSettings(Settings):
 
     too_long: TooLong = Field(
         default=TooLong.REJECT,
-        description="prompts longer than the model takes: reject them, or drop the oldest whole turns",
+        description="prompts longer than the model takes: reject them, drop the oldest whole turns, or, of reward "
+        "heads, cut tokens off at the beginning, as some benchmarks' codes do",
     )
     control_tokens: ControlTokens = Field(
         default=ControlTokens.REJECT,
@@ -184,6 +186,16 @@ class RenderSettings(Settings):
     max_model_len: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="maximum tokens of a prompt, up to the model's own limit, which is the default"
     )
+    second_bos: bool = Field(
+        default=False,
+        description="put a second BOS before the template's, as codes do that tokenize a template's text with special "
+        "tokens; only to reproduce published figures",
+    )
+
+    def recorded(self) -> dict[str, Any]:
+        """What of these a run's identity holds beside the handling of reasoning; a second BOS only where there is one."""
+        left_out = {"reasoning", *(() if self.second_bos else ("second_bos",))}
+        return self.model_dump(mode="json", exclude=left_out)
 
 
 _ENGINE_ARGS = (

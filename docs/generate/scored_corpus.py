@@ -52,7 +52,7 @@ COLUMNS: Mapping[str, str] = {
     "status": "`scored`, `rejected` or `failed`",
     "reason": "why there is no reward; null if there is one",
     "prompt_tokens": "tokens of all prompts about the response; responses that are shown together share them",
-    "truncated": "whether old turns were dropped to fit (`--too-long trim-turns`)",
+    "truncated": "whether old turns were dropped to fit (`--too-long trim-turns`), or tokens cut off (`cut-left`)",
     "votes": "of a judge that writes: what each judgement came to",
     "completion_tokens": "of a judge that writes: what it wrote about the response, in tokens",
     "trace": "with `--trace`: what it wrote, about which responses as shown, and what was read in it or why nothing",

@@ -1,21 +1,23 @@
-"""Scores a corpus on an endpoint of `assay serve`, into a scored corpus like any other.
+"""Scores a corpus on an endpoint, of `assay serve` or of chat completions, into a scored corpus like any other.
 
 Rows are read as `score` reads them, and what is missing is asked for, part by part: a run that was killed, or whose endpoint
 went away, is resumed by the same command. What decides the numbers is the endpoint's own account (`/v1/models`): another
-model under the same name is another run. No engine and no Ray is started.
+model under the same name is another run, as far as the endpoint tells. No engine and no Ray is started.
 """
 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from actors.errors import EngineError, RunStopped
-from actors.records import Score
+from actors.errors import EndpointError, EngineError, RunStopped
+from actors.records import Score, ScoreRequest
+from actors.settings.replica import AS_ITS_CARD, AS_PUBLISHED
 from pipelines import storage
+from pipelines.benchmarking.chat_judge import ChatJudge
 from pipelines.benchmarking.rewards_client import RewardsClient, served_card
 from pipelines.corpus.corpus_files import InputFile, find_corpus
 from pipelines.corpus.readers import START, read
@@ -40,6 +42,23 @@ _PART_ROWS = 64  # a killed run loses at most so many rows' rewards
 _UNIT_BYTES = 8 * 2**20
 
 
+class ServedModel(Protocol):
+    """A model behind an endpoint."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is known of what decides its numbers."""
+
+    def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
+        """The columns of what it scores."""
+
+    async def score(self, request: ScoreRequest) -> list[Score]:
+        """A score for each response, in order. Raises `EngineError` if nothing is answered any more."""
+
+    async def close(self) -> None:
+        """End its connections."""
+
+
 @dataclass(frozen=True)
 class _RowReader:
     """See `RowReader`."""
@@ -57,7 +76,7 @@ class _EndpointRun(NamedTuple):
     manifest: Manifest
     parts: Parts
     reader: _RowReader
-    client: RewardsClient
+    client: ServedModel
     max_record_bytes: int
 
     @property
@@ -75,59 +94,60 @@ class ServedCorpus(NamedTuple):
 
 
 def score_on_endpoint(
-    settings: EvaluateSettings, corpus: CorpusSettings, served: ServedCorpus, progress: Progress
+    settings: EvaluateSettings, corpus: CorpusSettings, wanted: ServedCorpus, progress: Progress
 ) -> Summary:
     """Score a corpus on the endpoint of the settings, or resume an earlier run of it.
 
     Raises a `UserError` if the run can't start, and `RunStopped` if the endpoint answers nothing any more.
     """
-    name, output, prefix = served
-    card = served_card(str(settings.endpoint), name)
+    name, output, prefix = wanted
+    served = open_served(settings, name)
     files, _ = find_corpus(corpus.inputs)
     sample = sample_rows(files, corpus)
     shape = shape_of(corpus, own_columns_of(corpus), sample)
     progress.planned(explain_detection(shape, sample))
     row_shape = RowShape(shape.name, corpus.turns.value)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = _columns(carried_columns(files, objects), card, row_shape, prefix)
+    columns = served.columns(carried_columns(files, objects), row_shape, prefix)
     columns.check(field for row in objects for field in row)
     made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
-    manifest = Manifest(_identity(card, row_shape, corpus, prefix), tuple(files), columns, made_with)
+    manifest = Manifest(_identity(served, row_shape, corpus, prefix), tuple(files), columns, made_with)
     with lease(output, progress.noted):
         manifest = _opened(manifest, storage.absolute(output), files)
         parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))
         parts.create()
         write_scored_card(output, "score", manifest)
-        reader, client = _RowReader(row_shape, manifest.columns), RewardsClient(settings, name, card)
-        return _carry_out(_EndpointRun(manifest, parts, reader, client, corpus.max_record_bytes), output, progress)
+        reader = _RowReader(row_shape, manifest.columns)
+        return _carry_out(_EndpointRun(manifest, parts, reader, served, corpus.max_record_bytes), output, progress)
 
 
-def _columns(carried: pa.Schema, card: Mapping[str, Any], row_shape: RowShape, prefix: str) -> Columns:
-    served, is_judge = card["identity"], card["kind"] == "judge"
-    return Columns(
-        carried,
-        tuple(card["outputs"]),
-        prefix,
-        served["steps"],
-        votes=is_judge,
-        mixed=row_shape.is_mixed,
-        text=True,
-        within_row=served["within_row"],
-    )
+def open_served(settings: EvaluateSettings, name: str) -> ServedModel:
+    """A model of the endpoint: one of `assay serve`, or else a judge that writes chat completions.
+
+    Raises `EndpointError` if it can't be asked as the settings say, `RunStopped` if it doesn't answer now.
+    """
+    card, url = served_card(str(settings.endpoint), name), display_url(str(settings.endpoint))
+    asks = settings.family is not None or settings.judge != AS_ITS_CARD or settings.read != AS_PUBLISHED
+    if "identity" in card:
+        if asks:
+            raise EndpointError(
+                f"the endpoint {url} asks {name} as it was started: leave out the settings of judges, --rubric and --family"
+            )
+        return RewardsClient(settings, name, card)
+    if settings.family is None and settings.judge.rubric is None:
+        raise EndpointError(
+            f"the endpoint {url} doesn't say what {name} is, as that of `assay serve` does; to ask it as a judge that "
+            "writes, give --rubric FILE, or --family if it is a published judge"
+        )
+    judge = ChatJudge(settings, name, card)
+    judge.check()
+    return judge
 
 
-def _identity(card: Mapping[str, Any], row_shape: RowShape, corpus: CorpusSettings, prefix: str) -> dict[str, Any]:
-    """What decides the numbers: what the endpoint says of the model, and how rows are read."""
-    served = card["identity"]
+def _identity(served: ServedModel, row_shape: RowShape, corpus: CorpusSettings, prefix: str) -> dict[str, Any]:
+    """What decides the numbers: what is known of the model, and how rows are read."""
     return {
-        "model": card["root"],
-        "endpoint": True,  # how it renders reasoning and long prompts is its own affair: never resumed by a batch run
-        "family": card["family"],
-        "template": card["template_hash"],
-        "max_model_len": card["max_model_len"],
-        "reward_weights": card["weights"],
-        **{name: served[name] for name in ("revision", "weights", "tokenizer", "config", "dtype", "engine")},
-        **({"judge": served["judge"]} if served["judge"] is not None else {}),
+        **served.identity,
         "shape": row_shape.name,
         "row_reader": ROW_READER,
         "turns": row_shape.turns,
@@ -197,7 +217,7 @@ async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowReques
     return part_report(part, scores)
 
 
-async def _outcomes(client: RewardsClient, row: RowRequests | None) -> list[Outcome]:
+async def _outcomes(client: ServedModel, row: RowRequests | None) -> list[Outcome]:
     """One outcome per response of a row, in its order."""
     if row is None:
         return []

@@ -8,41 +8,42 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
 from actors.errors import EndpointError, RunStopped
 from actors.records import Message, Reason, Response, Role, Score, ScoreRequest, Status
+from pipelines.formats import RowShape
+from pipelines.run_folder.columns import Columns
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import KEY, REWARDS, display_url, fault_of
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
-_CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
+CONNECT_S, LEAST_PROBE_S = 30.0, 60.0
 """A probe gets a minute at least: the endpoint may be loading its model."""
-_NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What reading an answer raises that isn't of our form."""
 
 
 def served_card(endpoint: str, name: str) -> Mapping[str, Any]:
-    """What `/v1/models` says of a model.
+    """What `/v1/models` says of a model; empty for an endpoint without that route.
 
-    Raises `EndpointError` if the endpoint refuses the question, has no such model or isn't one of `assay serve`;
-    `RunStopped` if it can't be reached now.
+    Raises `EndpointError` if the endpoint refuses the question or has no such model; `RunStopped` if it isn't reached now.
     """
     import openai  # seconds of import, which only a run with an endpoint pays for
 
     url = display_url(endpoint)
     try:
-        with openai.OpenAI(base_url=endpoint, api_key=_key(), max_retries=2, timeout=_CONNECT_S) as client:
+        with openai.OpenAI(base_url=endpoint, api_key=endpoint_key(), max_retries=2, timeout=CONNECT_S) as client:
             cards = {card.id: card.model_dump() for card in client.models.list()}
-    except (openai.APIError, *_NOT_OURS) as error:
+    except openai.NotFoundError:
+        return {}
+    except (openai.APIError, *NOT_OURS) as error:
         fault = fault_of(error, REWARDS)
         if fault.kind in (FaultKind.BUSY, FaultKind.FAILED, FaultKind.TIMED_OUT):
             raise RunStopped(f"the endpoint {url} {fault.text}; run the same command again when it answers") from error
         raise EndpointError(f"the endpoint {url} {fault.text}") from error
     if name not in cards:
         raise EndpointError(f"the endpoint {url} serves no {name}; it serves {', '.join(cards) or 'nothing'}")
-    if "identity" not in cards[name]:
-        raise EndpointError(
-            f"the endpoint {url} doesn't say what {name} is, as that of `assay serve` does since this version"
-        )
     return cards[name]
 
 
@@ -53,6 +54,35 @@ class RewardsClient:
     settings: EvaluateSettings
     name: str
     card: Mapping[str, Any]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers, as the endpoint says it."""
+        card, served = self.card, self.card["identity"]
+        return {
+            "model": card["root"],
+            "endpoint": True,  # how it renders reasoning and long prompts is its own affair: never resumed by a batch run
+            "family": card["family"],
+            "template": card["template_hash"],
+            "max_model_len": card["max_model_len"],
+            "reward_weights": card["weights"],
+            **{name: served[name] for name in ("revision", "weights", "tokenizer", "config", "dtype", "engine")},
+            **({"judge": served["judge"]} if served["judge"] is not None else {}),
+        }
+
+    def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
+        """The columns of what it scores."""
+        served, is_judge = self.card["identity"], self.card["kind"] == "judge"
+        return Columns(
+            carried,
+            tuple(self.card["outputs"]),
+            prefix,
+            served["steps"],
+            votes=is_judge,
+            mixed=row_shape.is_mixed,
+            text=True,
+            within_row=served["within_row"],
+        )
 
     async def score(self, request: ScoreRequest) -> list[Score]:
         """A score for each response, in order. What the endpoint refuses, or breaks on while it answers others, has failed.
@@ -86,7 +116,7 @@ class RewardsClient:
             scores = [_read_score(response, self.card["outputs"]) for response in data["responses"]]
             if len(scores) != len(request.responses):
                 raise ValueError(f"{len(scores)} rewards for {len(request.responses)} responses")
-        except (openai.APIError, *_NOT_OURS) as error:
+        except (openai.APIError, *NOT_OURS) as error:
             raise fault_of(error, REWARDS) from error
         return scores
 
@@ -94,7 +124,7 @@ class RewardsClient:
         principles = ("helpfulness",) if self.card["needs_principles"] else ()
         responses = tuple(Response(f"response[{at}]", text) for at, text in enumerate(("Hi.", "Hello.")))
         try:
-            async with asyncio.timeout(max(_LEAST_PROBE_S, self.settings.endpoint_patience_s)):
+            async with asyncio.timeout(max(LEAST_PROBE_S, self.settings.endpoint_patience_s)):
                 await self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles))
         except TimeoutError as error:
             raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") from error
@@ -113,12 +143,13 @@ class RewardsClient:
     def _client(self) -> Any:
         import openai
 
-        timeout = openai.Timeout(self.settings.endpoint_timeout_s, connect=min(_CONNECT_S, self.settings.endpoint_timeout_s))
+        timeout = openai.Timeout(self.settings.endpoint_timeout_s, connect=min(CONNECT_S, self.settings.endpoint_timeout_s))
         # No retries of the package's own: the breaker must see each failure.
-        return openai.AsyncOpenAI(base_url=self.settings.endpoint, api_key=_key(), max_retries=0, timeout=timeout)
+        return openai.AsyncOpenAI(base_url=self.settings.endpoint, api_key=endpoint_key(), max_retries=0, timeout=timeout)
 
 
-def _key() -> str:
+def endpoint_key() -> str:
+    """The environment's key; any text for an endpoint that asks for none."""
     return os.environ.get(KEY, "none")
 
 

@@ -10,6 +10,7 @@ from pipelines import storage
 from pipelines.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import ScoredBenchmark, evaluate_into
+from pipelines.evaluation.published.presets import Preset, preset_of, presets
 from pipelines.evaluation.results import Results
 from pipelines.runtime.progress import Progress
 from pipelines.scoring import score_corpus
@@ -30,13 +31,18 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     Raises `SettingsError` without an output folder or a model, and what scoring and evaluating raise.
     """
     if not settings.model:
-        raise SettingsError("--endpoint needs --model, the name of a model there")
+        needs = "--endpoint needs --model, the name of a model there"
+        raise SettingsError(
+            needs if settings.endpoint else "settings of how files are scored need --model, which scores them"
+        )
     if settings.output is None:
         raise SettingsError("--model scores files, and needs a folder for that: give --out")
     unused = (settings.render, settings.engine, settings.store) != (RenderSettings(), EngineSettings(), None)
     if settings.endpoint is not None and unused:
         raise SettingsError("--endpoint scores as the endpoint was started: leave out settings of engine, prompts and store")
     files = [_benchmark_file(text) for text in settings.scored]
+    if settings.as_published:
+        _check_presets(settings, files)
     return evaluate_into(settings, settings.output, functools.partial(_score, settings, files, progress))
 
 
@@ -48,16 +54,28 @@ def _benchmark_file(text: str) -> BenchmarkFile:
     return BenchmarkFile(name, file)
 
 
+def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
+    """Raise `SettingsError` if `as_published` can't be done, or is known of none of these models on these benchmarks."""
+    if settings.endpoint is not None:
+        raise SettingsError(
+            "--as-published changes how prompts are made, and an endpoint makes its own: leave out --endpoint"
+        )
+    if not any(preset_of(file.benchmark, model) for file in files for model in settings.model):
+        known = "; ".join(f"{preset.benchmark}: {', '.join(preset.models)}" for preset in presets())
+        raise SettingsError(f"--as-published: nothing is known of these models on these benchmarks; known are {known}")
+
+
 def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> list[ScoredBenchmark]:
     scored = storage.folder(str(settings.output)).sub("scored")
     corpora = []
     for model in settings.model:
         for benchmark, file in files:
-            output = scored.sub(benchmark).sub(model.strip("/").replace("/", "--")).path
+            folder = scored.sub(benchmark)
+            name = model.strip("/").replace("/", "--")
             run = ScoreSettings(
                 corpus=CorpusSettings(inputs=(file,)),
-                output=output,
-                model=ModelSettings(model=model),
+                output=folder.sub(name).path,
+                model=ModelSettings(model=model, family=settings.family, read=settings.read, judge=settings.judge),
                 render=settings.render,
                 engine=settings.engine,
                 store=settings.store,
@@ -66,6 +84,20 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             if settings.endpoint is None:
                 score_corpus.score(run, progress)
             else:
-                score_on_endpoint(settings, run.corpus, ServedCorpus(model, output, run.prefix), progress)
-            corpora.append(ScoredBenchmark(output, benchmark))
+                score_on_endpoint(settings, run.corpus, ServedCorpus(model, run.output, run.prefix), progress)
+            corpora.append(ScoredBenchmark(run.output, benchmark))
+            if settings.as_published and (preset := preset_of(benchmark, model)) is not None:
+                again = _as_published(run, preset, folder.sub(f"{name}@as-published").path)
+                progress.noted(f"{model} on {benchmark} as published: {preset.settings}")
+                score_corpus.score(again, progress)
+                corpora.append(ScoredBenchmark(again.output, benchmark, preset))
+            elif settings.as_published:
+                progress.noted(f"{model} on {benchmark}: how its authors ran it isn't known, or is what its card says")
     return corpora
+
+
+def _as_published(run: ScoreSettings, preset: Preset, output: str) -> ScoreSettings:
+    """The same run with the settings of a preset, into another folder."""
+    render = run.render.model_copy(update=dict(preset.settings.render()))
+    model = run.model.model_copy(update={"dtype": preset.settings.dtype or run.model.dtype})
+    return run.model_copy(update={"render": render, "model": model, "output": output})

@@ -29,6 +29,7 @@ from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.latex import latex
 from pipelines.evaluation.peer_files import JudgingModel, peer_files
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
+from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.read_items import read_items
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.evaluation.statistics import intervals
@@ -48,10 +49,14 @@ _BLOCK = 1 << 20
 
 
 class ScoredBenchmark(NamedTuple):
-    """The folder of a scored corpus, and the benchmark that it is; None if its rows tell."""
+    """The folder of a scored corpus, and the benchmark that it is; None if its rows tell.
+
+    `preset`: how it was scored, if that was as authors did and not as the model's card says.
+    """
 
     folder: str
     benchmark: str | None
+    preset: Preset | None = None
 
 
 def evaluate(settings: EvaluateSettings) -> Results:
@@ -98,27 +103,31 @@ def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark]
     """Evaluate each corpus, and models of one benchmark beside each other. The files of items are written to `local`."""
     paths = [local / f"items-{output_folder.result_name(number)}.parquet" for number in range(len(corpora))]
     evaluations = [_evaluate(corpus, settings, path) for corpus, path in zip(corpora, paths, strict=True)]
-    return Results(evaluations, _paired(evaluations, paths, settings.seed, local / DISAGREEMENTS))
+    return Results(evaluations, _paired(evaluations, paths, settings.resampling_seed, local / DISAGREEMENTS))
 
 
 def _paired(
     evaluations: Sequence[Evaluation], items: Sequence[Path], seed: int, disagreements: Path
 ) -> list[PairedComparison]:
-    """Every two models of each benchmark that several evaluations are of."""
+    """Every two models of each benchmark that several evaluations are of, and each reading as published with ours."""
     by_benchmark: dict[str, list[EvaluatedModel]] = {}
-    uses = Counter((evaluation.benchmark, evaluation.model) for evaluation in evaluations)
+    readings: list[tuple[str, list[EvaluatedModel]]] = []
+    uses = Counter((evaluation.benchmark, evaluation.label) for evaluation in evaluations)
     for number, (evaluation, path) in enumerate(zip(evaluations, items, strict=True), start=1):
-        several = uses[evaluation.benchmark, evaluation.model] > 1  # two runs of a model, in two precisions for example
-        name = f"{evaluation.model} (no. {number})" if several else evaluation.model
+        several = uses[evaluation.benchmark, evaluation.label] > 1  # two runs of a model, in two precisions for example
+        name = f"{evaluation.label} (no. {number})" if several else evaluation.label
         model = EvaluatedModel(name, path, evaluation.identity.get("judge") is not None, evaluation.compared)
-        by_benchmark.setdefault(evaluation.benchmark, []).append(model)
-    compared = {name: models for name, models in by_benchmark.items() if len(models) > 1}
+        if evaluation.preset is None:
+            by_benchmark.setdefault(evaluation.benchmark, []).append(model)
+        else:  # it was scored after the reading by the card
+            readings.append((evaluation.benchmark, [model, by_benchmark[evaluation.benchmark][-1]]))
+    compared = [(name, models) for name, models in by_benchmark.items() if len(models) > 1] + readings
     if not compared:
         return []
     with disagreement_writer(disagreements) as writer:
         return [
             comparison
-            for name, models in compared.items()
+            for name, models in compared
             for comparison in compare_models(benchmarks()[name], models, seed, writer)
         ]
 
@@ -153,13 +162,14 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         manifest.identity,
         manifest.made_with,
         [_data_file(benchmark, file) for file in manifest.files],
-        _figures(benchmark, grades, manifest, settings.seed),
+        _figures(benchmark, grades, manifest, settings.resampling_seed),
         _subset_counts(benchmark, grades),
         (manifest.summary or {}).get("work", {}),
         benchmark.split_of(grades.items),
         margins=grades.margins.report(),
         votes=votes.report() if votes is not None else None,
         compared=manifest.columns.within_row,
+        preset=scored.preset,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_beside_published(evaluation))
 

@@ -2,7 +2,7 @@ r"""`table.tex`: a table for each benchmark, a line for each model, in the style
 
 from collections.abc import Sequence
 
-from pipelines.evaluation.results import MADE_UP, Evaluation, Figure
+from pipelines.evaluation.results import Evaluation, Figure
 
 _ESCAPES = str.maketrans(
     {
@@ -48,10 +48,10 @@ def _table(evaluations: Sequence[Evaluation]) -> str:
 def _comments(evaluation: Evaluation) -> list[str]:
     near = [figure.name for figure in evaluation.figures if figure.near_chance]
     comments = [
-        f"{evaluation.model}: coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}",
-        *([f"{evaluation.model}: near chance: {', '.join(near)}"] if near else []),
+        f"{evaluation.label}: coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}",
+        *([f"{evaluation.label}: near chance: {', '.join(near)}"] if near else []),
         *(f"{convention}: {', '.join(names)}" for convention, names in evaluation.conventions.items()),
-        *([MADE_UP] if evaluation.is_made_up else []),
+        *evaluation.caveats,
     ]
     return [f"% {' '.join(comment.split())}" for comment in comments]
 
@@ -59,7 +59,7 @@ def _comments(evaluation: Evaluation) -> list[str]:
 def _line(evaluation: Evaluation, names: Sequence[str]) -> str:
     by_name = {figure.name: figure for figure in evaluation.figures}
     values = [_value(by_name.get(name)) for name in names]
-    return rf"{' & '.join([escaped(evaluation.model), *values])} \\"
+    return rf"{' & '.join([escaped(evaluation.label), *values])} \\"
 
 
 def _value(figure: Figure | None) -> str:

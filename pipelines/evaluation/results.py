@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 from pipelines.evaluation.published.figures import PublishedComparison
-from pipelines.evaluation.sections import Section, margin_section, paired_sections, vote_section
+from pipelines.evaluation.published.presets import Preset
+from pipelines.evaluation.sections import Reading, Section, margin_section, paired_sections, reading_sections, vote_section
 from pipelines.evaluation.statistics.margins import MarginReport
 from pipelines.evaluation.statistics.paired import PairedComparison
 from pipelines.evaluation.statistics.votes import VoteReport
@@ -13,6 +14,14 @@ from pipelines.evaluation.statistics.votes import VoteReport
 VERSION = 1
 """Of the form of `results.json`."""
 MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out, and says nothing of the model."
+
+
+AS_PUBLISHED = ", as published"
+
+
+def labelled(model: str, as_published: bool) -> str:
+    """A model's name in tables, and whether it was run as authors did and not as its card says."""
+    return f"{model}{AS_PUBLISHED}" if as_published else model
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,13 @@ class Evaluation:
     """What a judge's votes say of it; None of a reward head."""
     compared: bool = False
     """Whether rewards only compare the responses of a row, and not those of different rows."""
+    preset: Preset | None = None
+    """How its model was run, if that was as authors did on this benchmark; None: as the model's card says."""
+
+    @property
+    def label(self) -> str:
+        """The model, and how it was run if not as its card says."""
+        return labelled(self.model, self.preset is not None)
 
     @property
     def coverage(self) -> float:
@@ -118,7 +134,18 @@ class Evaluation:
             "margins": self.margins.as_json() if self.margins else None,
             "votes": self.votes.as_json() if self.votes else None,
         }
-        return {**asdict(self), **judge, "coverage": self.coverage, "tie_rate": self.tie_rate}
+        preset = self.preset and self.preset.model_dump(mode="json", exclude_defaults=True)
+        return {**asdict(self), **judge, "preset": preset, "coverage": self.coverage, "tie_rate": self.tie_rate}
+
+    @property
+    def caveats(self) -> list[str]:
+        """What a reader of the figures must know: that rewards are made up, or what isn't known of who judged."""
+        served_at = self.identity.get("served_at")
+        unknown = (
+            f"{self.model} was asked at {served_at}; nothing is known of its weights, template and tokenizer but the name, "
+            "so that another model may answer under it one day, and control tokens in responses aren't looked for."
+        )
+        return [*([MADE_UP] if self.is_made_up else []), *([unknown] if served_at else [])]
 
     @property
     def sections(self) -> list[Section]:
@@ -146,8 +173,17 @@ class Results(Sequence[Evaluation]):
 
     @property
     def sections(self) -> list[Section]:
-        """The tables of every two models."""
-        return [section for comparison in self.paired for section in paired_sections(comparison)]
+        """The tables of every two models, and of two readings of one model."""
+        by_name = {(evaluation.benchmark, evaluation.label): evaluation for evaluation in self}
+        sections: list[Section] = []
+        for comparison in self.paired:
+            first, second = (by_name.get((comparison.benchmark, name)) for name in (comparison.first, comparison.second))
+            if first and second and first.preset:
+                shown = [{figure.name: figure.shown(figure.value) for figure in each.figures} for each in (second, first)]
+                sections += reading_sections(comparison, Reading(shown[0], shown[1], first.preset.lines()))
+            else:
+                sections += paired_sections(comparison)
+        return sections
 
     def document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The whole of `results.json`."""
@@ -165,11 +201,11 @@ class Results(Sequence[Evaluation]):
 
 def _section(evaluation: Evaluation) -> str:
     lines = [
-        f"## {evaluation.model} on {evaluation.benchmark}",
+        f"## {evaluation.label} on {evaluation.benchmark}",
         "",
         f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}. {evaluation.source}.",
         "",
-        *([MADE_UP, ""] if evaluation.is_made_up else []),
+        *(line for caveat in evaluation.caveats for line in (caveat, "")),
         "| measure | value | 95 % interval | chance | items | convention |",
         "|---|---|---|---|---|---|",
         *(_line(figure) for figure in evaluation.figures),

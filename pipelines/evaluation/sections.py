@@ -1,10 +1,10 @@
 """Tables beside the figures, for a terminal and for Markdown: accuracy by margin, a judge's votes, two models compared."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.evaluation.statistics.margins import MarginReport
-from pipelines.evaluation.statistics.paired import PairedComparison
+from pipelines.evaluation.statistics.paired import Difference, PairedComparison
 from pipelines.evaluation.statistics.votes import VoteReport
 
 
@@ -20,6 +20,14 @@ class Section(NamedTuple):
         """The section below a heading of the second level."""
         lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
         return "\n".join([f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines), "", self.note, ""])
+
+
+class Reading(NamedTuple):
+    """A model's figures by the card and as published, as text by name, and sentences on how it was run."""
+
+    ours: Mapping[str, str]
+    as_published: Mapping[str, str]
+    about: Sequence[str]
 
 
 def margin_section(report: MarginReport) -> Section:
@@ -60,27 +68,50 @@ def vote_section(report: VoteReport) -> Section:
 
 def paired_sections(comparison: PairedComparison) -> list[Section]:
     """Differences of figures, and items for which one of two models has more credit than the other."""
-    first, second, everything = comparison.first, comparison.second, comparison.splits[0]
-    differences = [
-        (entry.name, f"{100 * entry.value:+.2f}", f"{100 * entry.low:+.2f} to {100 * entry.high:+.2f}")
+    differences = [(entry.name, *_points(entry)) for entry in comparison.differences]
+    return [
+        Section(
+            f"{comparison.first} less {comparison.second} on {comparison.benchmark}",
+            ("measure", "points", "95 % interval"),
+            differences,
+            "Over the items that both graded, the same ones for both.",
+        ),
+        _split_section(comparison),
+    ]
+
+
+def reading_sections(comparison: PairedComparison, reading: Reading) -> list[Section]:
+    """A model's figures by its card and as published beside each other, and the items on which they differ."""
+    rows = [
+        (entry.name, reading.ours.get(entry.name, ""), reading.as_published.get(entry.name, ""), *_points(entry))
         for entry in comparison.differences
     ]
+    return [
+        Section(
+            f"{comparison.second} on {comparison.benchmark}: by its card, and as published",
+            ("measure", "ours", "as published", "points", "95 % interval"),
+            rows,
+            " ".join([*reading.about, "Points are as published less ours, over the items that both graded."]),
+        ),
+        _split_section(comparison),
+    ]
+
+
+def _points(difference: Difference) -> tuple[str, str]:
+    points, low, high = (100 * value + 0.0 for value in (difference.value, difference.low, difference.high))
+    return f"{points:+.2f}", f"{low:+.2f} to {high:+.2f}"
+
+
+def _split_section(comparison: PairedComparison) -> Section:
+    first, second, everything = comparison.first, comparison.second, comparison.splits[0]
     splits = [
         (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
         for split in comparison.splits
     ]
     apart = everything.first_ahead + everything.second_ahead
-    return [
-        Section(
-            f"{first} less {second} on {comparison.benchmark}",
-            ("measure", "points", "95 % interval"),
-            differences,
-            "Over the items that both graded, the same ones for both.",
-        ),
-        Section(
-            f"{first} (first) and {second} (second), item by item",
-            ("items", "both graded", "first ahead", "second ahead", "p"),
-            splits,
-            f"{apart:,} of {everything.items:,} items differ; with --out, disagreements.parquet has them.",
-        ),
-    ]
+    return Section(
+        f"{first} (first) and {second} (second), item by item",
+        ("items", "both graded", "first ahead", "second ahead", "p"),
+        splits,
+        f"{apart:,} of {everything.items:,} items differ; with --out, disagreements.parquet has them.",
+    )

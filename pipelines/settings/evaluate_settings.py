@@ -3,12 +3,22 @@
 from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
-from actors.settings.replica import EngineSettings, RenderSettings
+from actors.settings.replica import (
+    AS_ITS_CARD,
+    AS_PUBLISHED,
+    EngineSettings,
+    JudgeSettings,
+    ReadSettings,
+    RenderSettings,
+)
 from pipelines.settings.run_settings import Store
 
 
 class EvaluateSettings(Settings):
-    """Settings of `evaluate`: scored corpora in, benchmark figures out. `render` and `engine` are those of `model`."""
+    """Settings of `evaluate`: scored corpora in, benchmark figures out.
+
+    `read`, `judge`, `render` and `engine` are those of `model`.
+    """
 
     scored: tuple[str, ...] = Field(
         min_length=1, description="folders of scored corpora; or with --model benchmark files, as BENCHMARK=FILE"
@@ -18,10 +28,17 @@ class EvaluateSettings(Settings):
         description="reward model that scores the benchmark files first: a folder, a hub id, or a built-in tiny-* model",
         json_schema_extra=MATTERS,
     )
+    as_published: bool = Field(
+        default=False,
+        description="--model: score the files a second time as authors ran these models on the benchmarks, where that is "
+        "known and isn't what the model's card says, and show the difference",
+        json_schema_extra=MATTERS,
+    )
     endpoint: str | None = Field(
         default=None,
-        description="address of an endpoint of `assay serve` that scores the files, e.g. http://host:8000/v1; --model is "
-        "then a model's name there, and the environment's OPENAI_API_KEY the key",
+        description="address of an endpoint that scores the files, e.g. http://host:8000/v1: one of `assay serve`, or with "
+        "--rubric or --family any one of chat completions. --model is then a model's name there, and the environment's "
+        "OPENAI_API_KEY the key",
         json_schema_extra=MATTERS,
     )
     endpoint_in_flight: int = Field(default=32, ge=1, description="--endpoint: maximum number of requests at a time")
@@ -41,7 +58,7 @@ class EvaluateSettings(Settings):
         description="evaluate a run that isn't complete, or a file in which subsets are missing",
         json_schema_extra=MATTERS,
     )
-    seed: int = Field(default=0, description="random seed of the intervals' resampling", json_schema_extra=MATTERS)
+    resampling_seed: int = Field(default=0, description="random seed of the intervals' resampling")
     against: str | None = Field(
         default=None, description="folder of earlier results that these are compared with", json_schema_extra=MATTERS
     )
@@ -63,5 +80,16 @@ class EvaluateSettings(Settings):
         default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
     )
     store: Store = None
+    family: str | None = Field(
+        default=None, description="how the models are prompted and read, if their ids don't tell, or on an endpoint"
+    )
+    read: ReadSettings = AS_PUBLISHED
+    judge: JudgeSettings = AS_ITS_CARD
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
+
+    @property
+    def scores_files(self) -> bool:
+        """Whether files are scored first: models are named, or something is set that is about their scoring."""
+        asks = self.family is not None or self.read != AS_PUBLISHED or self.judge != AS_ITS_CARD
+        return bool(self.model) or self.endpoint is not None or self.as_published or asks

@@ -33,7 +33,10 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
     unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
 
-    With --endpoint, --model is a model of an endpoint of `assay serve`, which scores the files.
+    With --as-published, each is scored a second time as authors ran it on the benchmark, where that is known.
+
+    With --endpoint, --model is a model of an endpoint that scores the files: one of `assay serve`, or with --rubric or
+    --family any one of chat completions, as a judge.
 
     With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
     """
@@ -56,7 +59,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.evaluation.evaluate_corpus import evaluate as run
 
-    results = _score_and_evaluate(settings) if settings.model or settings.endpoint else run(settings)
+    results = _score_and_evaluate(settings) if settings.scores_files else run(settings)
     if as_json:
         click.echo(json.dumps(results.document(settings.model_dump(mode="json"))))
     elif not quiet:
@@ -145,12 +148,10 @@ def _show(results: "Results") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pipelines.evaluation.results import MADE_UP
-
     console = Console()
     for evaluation in results:
         table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
-        table.title = f"{evaluation.model} on {evaluation.benchmark}"
+        table.title = f"{evaluation.label} on {evaluation.benchmark}"
         for figure in evaluation.figures:
             chance = "near " * figure.near_chance + figure.shown(figure.chance, 0 if figure.is_share else 1)
             table.add_row(figure.name, figure.shown(figure.value), figure.interval, chance, f"{figure.n:,}")
@@ -163,8 +164,8 @@ def _show(results: "Results") -> None:
         for file in evaluation.files:
             if file["published"]:
                 console.print(f"{file['name']} is {file['published']}", soft_wrap=True, markup=False)
-        if evaluation.is_made_up:
-            console.print(MADE_UP, soft_wrap=True)
+        for caveat in evaluation.caveats:
+            console.print(caveat, soft_wrap=True, markup=False)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
         for subset, counts in evaluation.subsets.items():
             for reason, count in counts.reasons.items():

@@ -45,7 +45,7 @@ class PublishedTable(_Data):
 
     def figures(self, model: str) -> Mapping[str, float] | None:
         """The figures of a model, in percent by name; None if it isn't in the table."""
-        rows = (values for name, values in self.models.items() if _plain_name(name) == _plain_name(model))
+        rows = (values for name, values in self.models.items() if plain_name(name) == plain_name(model))
         values = next(rows, None)
         return None if values is None else dict(zip(self.columns, values, strict=True))
 
@@ -147,6 +147,6 @@ def _differences(table: PublishedTable, ours: OurFigures) -> list[str]:
     ]
 
 
-def _plain_name(model: str) -> str:
+def plain_name(model: str) -> str:
     """The last part of a hub id or a path, in lower case and with one kind of punctuation (`3_3` is also written `3.3`)."""
     return model.rstrip("/").rpartition("/")[2].lower().replace("_", ".")

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.checkpoint.checkpoint_files import Checkpoint, locate
 from actors.contracts.family import Question
-from actors.errors import ModelError
+from actors.errors import ModelError, SettingsError
 from actors.records import Message, Reason, RenderedRequest, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import families, resolve_model
@@ -400,7 +400,7 @@ def test_a_prompt_may_be_as_long_as_the_model_takes() -> None:
     assert reason_of(too_long) is Reason.TOO_LONG
 
 
-@pytest.mark.parametrize("policy", TooLong)
+@pytest.mark.parametrize("policy", [TooLong.REJECT, TooLong.TRIM_TURNS])
 def test_what_is_hopelessly_long_is_rejected_without_tokenizing_it(monkeypatch: pytest.MonkeyPatch, policy: TooLong) -> None:
     careful = renderer(SCALAR, too_long=policy)
     monkeypatch.setattr(careful, "_tokenizer", NoTokenizer(careful))
@@ -656,3 +656,41 @@ def test_a_tokenizer_is_never_given_many_large_texts_at_once(monkeypatch: pytest
     assert len(given_at_once) >= 10
     assert max(given_at_once) < 2_000
     assert found == [rendering.render([one])[0] for one in asked]
+
+
+# Prompts as in the codes of some benchmarks, which tokenize a template's text with special tokens once more.
+
+
+@pytest.mark.parametrize("limit", [4096, 60])
+def test_a_second_beginning_and_a_cut_are_those_of_transformers(limit: int) -> None:
+    """RewardBench's pipeline and RM-Bench's: `tokenizer(text, truncation=True, max_length=...)`, truncation_side left."""
+    theirs = AutoTokenizer.from_pretrained(locate(SCALAR), truncation_side="left")
+    asked = conversations()
+    results = renderer(SCALAR, second_bos=True, too_long="cut-left", max_model_len=limit).render(asked)
+    texts = [theirs.apply_chat_template(as_dicts(one), tokenize=False) for one in asked]
+    expected = theirs(texts, truncation=True, max_length=limit)["input_ids"]
+    assert [ids_of(rendered) for rendered in results] == expected
+    whole = [len(ids) <= limit for ids in theirs(texts)["input_ids"]]
+    assert [not rendered.responses[0].truncated for rendered in results] == whole
+    assert any(whole)
+    assert limit == 4096 or not all(whole)
+
+
+def test_a_tokenizer_that_adds_no_beginning_gets_no_second_one(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", template=TEMPLATE)
+    plain = json.loads((path / "tokenizer.json").read_text()) | {"post_processor": None}
+    (path / "tokenizer.json").write_text(json.dumps(plain))
+    asked = [request(user("Hi"))]
+    assert renderer(path, second_bos=True).render(asked) == renderer(path).render(asked)
+
+
+def test_a_prompt_of_a_clients_own_gets_no_second_beginning() -> None:
+    asked, begin = [1, 5, 6, 7], tokenizer(SCALAR).bos_token_id
+    (prompt,) = renderer(SCALAR, second_bos=True).from_rendered(asked, begin=False).prompts
+    assert list(prompt.ids) == asked
+    assert ids_of(renderer(SCALAR, second_bos=True).render([request(user("Hi"))])[0])[:2] == [begin, begin]
+
+
+def test_a_judges_prompt_isnt_cut() -> None:
+    with pytest.raises(SettingsError, match="--too-long cut-left is for reward heads: tiny-genrm would lose"):
+        renderer("tiny-genrm", too_long="cut-left")

@@ -1,6 +1,7 @@
 """Benchmark files scored by an endpoint: the numbers of a batch run, resumed after faults, without failures that pass."""
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from actors.checkpoint.checkpoint_files import locate
 from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
+from pipelines.evaluation.gate import compare
 from pipelines.evaluation.results import Results
+from pipelines.evaluation.saved_results import read_results
 from pipelines.runtime.progress import Silent
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.evaluate_settings import EvaluateSettings
@@ -133,3 +137,54 @@ def test_another_model_under_the_same_name_is_another_run(tmp_path: Path) -> Non
     manifest.write_text(json.dumps(document))
     with endpoint() as (address, _), pytest.raises(OutputError, match="weights: 'sha256:of-others' there"):
         run(corpus, address, tmp_path / "out", overwrite=True)
+
+
+def as_published(corpus: Path, model: Path, output: Path, **options: object) -> Results:
+    flat = {"scored": f"judgebench={corpus}", "model": str(model), "output": str(output), "as_published": True}
+    return score_and_evaluate(build(EvaluateSettings, {**flat, "engine": "fake", **options}), Silent())
+
+
+def judgebench_rows() -> bytes:
+    sources = ["mmlu-pro-law", "livebench-reasoning", "livebench-math", "livecodebench"] * 10
+    row = {"response_model": "gpt-4o", "response_A": "It is 4.", "response_B": "5", "label": "A>B"}
+    return lines([{**row, "pair_id": f"{at}", "question": f"What is {at}?", "source": sources[at]} for at in range(40)])
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
+def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None:
+    corpus, model = write(tmp_path / "gpt-4o.jsonl", judgebench_rows()), tmp_path / "Skywork-Reward-Llama-3.1-8B"
+    shutil.copytree(locate("tiny-scalar"), model)
+    results = as_published(corpus, model, tmp_path / "out")
+    ours, theirs = results
+    assert (ours.preset, theirs.label) == (None, f"{model}, as published")
+    assert [evaluation.identity["render"].get("second_bos") for evaluation in results] == [None, True]
+    assert [evaluation.identity["dtype"] for evaluation in results] == ["float32", "bfloat16"]
+    name = str(model).strip("/").replace("/", "--")
+    folders = [tmp_path / "out" / "scored" / "judgebench" / f"{name}{suffix}" for suffix in ("", "@as-published")]
+    tokens = [[row["prompt_tokens"] for row in scored(folder)] for folder in folders]
+    assert [count + 1 for count in tokens[0]] == tokens[1], "one BOS more"
+    reading, _items = results.sections
+    assert reading.columns == ("measure", "ours", "as published", "points", "95 % interval")
+    values = [{figure.name: figure.shown(figure.value) for figure in evaluation.figures} for evaluation in results]
+    assert all(row[1:3] == (values[0][row[0]], values[1][row[0]]) for row in reading.rows)
+    overall = [evaluation.figures[0].value for evaluation in results]
+    assert reading.rows[0][3] == f"{100 * (overall[1] - overall[0]):+.2f}"  # type: ignore[operator]
+    assert "ScalerLab/JudgeBench, utils/judges.py" in reading.note
+    assert "Not reproduced: flash_attention_2" in reading.note
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "scored").rglob("parts/*")}
+    as_published(corpus, model, tmp_path / "out", overwrite=True)
+    assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "scored").rglob("parts/*")}, "resumed"
+    saved = read_results(str(tmp_path / "out"))
+    assert [evaluation.model for evaluation in saved] == [str(model), f"{model}, as published"]
+    assert len(compare(saved, saved)) == 2, "each with the same reading before"
+
+
+def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "gpt-4o.jsonl", judgebench_rows())
+    with pytest.raises(SettingsError, match=r"nothing is known of these models.*judgebench: Skywork/Skywork-Reward-Gemma"):
+        as_published(corpus, tmp_path / "somebodys", tmp_path / "out")
+    with pytest.raises(SettingsError, match="need --model, which scores them"):
+        score_and_evaluate(build(EvaluateSettings, {"scored": f"judgebench={corpus}", "as_published": True}), Silent())
+    with pytest.raises(SettingsError, match="leave out --endpoint"):
+        as_published(corpus, tmp_path / "m", tmp_path / "out", endpoint="http://127.0.0.1:9/v1", engine="vllm")

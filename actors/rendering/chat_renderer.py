@@ -1,0 +1,127 @@
+"""Renders requests for a judge behind an endpoint of chat completions: messages in place of token ids.
+
+The endpoint has the chat template and the tokenizer. So the family is asked for the messages that it would give to the
+template, and the endpoint is trusted to print them all. Of what `Renderer` checks, length and the template's control tokens
+in a row's text can't be checked here; the delimiters of the judge's prompt can, and are.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from actors.contracts.family import Question
+from actors.contracts.judge import Judge
+from actors.errors import Rejected, SettingsError
+from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, ScoreRequest
+from actors.rendering.probed_delimiters import probed_delimiters
+from actors.rendering.renderer import MOST_PROMPTS
+from actors.rendering.request_draft import RequestDraft
+from actors.text.delimiters import Delimiters
+from actors.text.reasoning import without_reasoning
+
+CHAT_RENDERER = 1
+"""Version of the messages, in a run's identity: it goes up when a request becomes other messages than before."""
+_ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
+_END = "\n"
+_PROBE = Message(Role.USER, "assay probe text")
+
+
+class ChatRenderer:
+    """Renders requests for one judge. The ids of its prompts are the bytes of the messages as JSON (`messages_of`)."""
+
+    def __init__(self, judge: Judge) -> None:
+        """Raises `SettingsError` for a judge that can't be asked by messages, or read without log-probabilities."""
+        self._judge = judge
+        self._roles = judge.roles() or _ROLES
+        if judge.marks:
+            raise SettingsError(
+                f"{judge.name} is read by the log-probabilities of {' and '.join(map(repr, judge.marks))}, which chat "
+                "completions don't promise: give a model that runs here, or a rubric with a pattern or a schema"
+            )
+        self._delimiters = Delimiters({*judge.delimiters, *probed_delimiters(judge, _Messages(), (_END,))})
+
+    def render(self, request: ScoreRequest) -> RenderedRequest:
+        """Render a request. A response that can't be judged is returned with its reason, and without a prompt."""
+        judge = self._judge
+        if not judge.takes_principles:
+            request = replace(request, principles=())
+        handled = without_reasoning(request, request.reasoning or judge.reasoning or Reasoning.REJECT)
+        draft = RequestDraft(request, handled, judge.together)
+        responses = range(len(draft.request.responses))
+        if judge.question_count(len(responses), len(draft.request.principles)) > MOST_PROMPTS:
+            for at in responses:
+                draft.reject((at,), Reason.TOO_MANY_PROMPTS)
+            return draft.finish()
+        shown = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at)]
+        for question in judge.questions(draft.request, shown):
+            try:
+                draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
+            except Rejected as rejected:
+                draft.reject(question.judges, rejected.reason)
+        return draft.finish()
+
+    def _can_be_shown(self, draft: RequestDraft, at: int) -> bool:
+        """Whether a response can be shown beside others; one that can't is left out, and the others are judged."""
+        try:
+            self._check_text(draft.request.responses[at].content)
+        except Rejected as rejected:
+            draft.reject((at,), rejected.reason)
+            return False
+        return True
+
+    def _ids(self, question: Question) -> tuple[int, ...]:
+        """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
+        for message in question.context:
+            if message.role not in self._roles:
+                raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
+        principles = () if question.principle is None else (question.principle,)
+        for text in (*(message.content for message in question.context), *question.responses, *principles):
+            self._check_text(text)
+        return tuple(json.dumps(_messages(self._judge, question), ensure_ascii=False).encode())
+
+    def _check_text(self, text: str) -> None:
+        if self._delimiters.are_in(text):
+            raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Rejected(Reason.LONE_SURROGATE) from None
+
+
+def messages_of(ids: Sequence[int]) -> list[dict[str, str]]:
+    """The messages of a prompt of a `ChatRenderer`."""
+    messages: list[dict[str, str]] = json.loads(bytes(ids))
+    return messages
+
+
+def probe_messages() -> list[dict[str, str]]:
+    """A short conversation, to ask whether an endpoint answers."""
+    return [_as_dict(_PROBE)]
+
+
+class _Messages:
+    """A `ChatTemplate` that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[Message, ...]] = []
+
+    def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
+        self.kept.append(tuple(messages))
+        return "".join(f"{_END}{message.content}{_END}" for message in messages)
+
+
+def _messages(judge: Judge, question: Question) -> list[dict[str, str]]:
+    """What the judge gives to a chat template. Raises `Rejected` if a response isn't in it as it is."""
+    template = _Messages()
+    text, end = judge.text(question, template), 0
+    (messages,) = template.kept
+    for shown in judge.shown(question):
+        if (start := text.find(shown, end)) < 0:
+            raise Rejected(Reason.TEMPLATE_REFUSED, "the prompt leaves the response out, or changes it")
+        end = start + len(shown)
+    return [_as_dict(message) for message in messages]
+
+
+def _as_dict(message: Message) -> dict[str, str]:
+    return {"role": message.role.value, "content": message.content}

@@ -1,0 +1,199 @@
+"""A judge that writes, behind any endpoint of chat completions: prompts as messages, texts read as those of an engine.
+
+Nothing is known of such a model but its name and what the endpoint lists of it. So a run's identity has the address and the
+name in place of hashes, and says so.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import pyarrow as pa
+
+from actors.contracts.judge import Judge
+from actors.engine.protocol import Engine, Generation, Sampling
+from actors.errors import EngineDead, EngineError, PromptRefused, SettingsError
+from actors.records import Reason, Reasoning, Score, ScoreRequest
+from actors.rendering.chat_renderer import CHAT_RENDERER, ChatRenderer, messages_of, probe_messages
+from actors.reward_model import RUBRIC, families
+from actors.scorers.judge_scorer import JudgeScorer
+from pipelines.benchmarking.rewards_client import CONNECT_S, LEAST_PROBE_S, NOT_OURS, endpoint_key
+from pipelines.formats import RowShape
+from pipelines.run_folder.columns import Columns
+from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
+from pipelines.sampling.endpoint_faults import CHAT, display_url, fault_of, is_about_length
+from pipelines.settings.evaluate_settings import EvaluateSettings
+
+_ROUTE = CHAT._replace(option="--model")
+_LISTED = ("id", "root", "parent", "max_model_len")
+"""Fields of a model's card that tell what it is."""
+
+
+def judge_of(settings: EvaluateSettings) -> Judge:
+    """The family that asks a model of an endpoint. Raises `SettingsError` if the named one is no judge that writes."""
+    name = settings.family or (RUBRIC if settings.judge.rubric else None)
+    family = families().get(str(name))
+    if not isinstance(family, Judge):
+        judges = ", ".join(name for name, family in families().items() if isinstance(family, Judge))
+        raise SettingsError(
+            f"--family {name}: a model of chat completions is asked as a judge that writes: give --rubric FILE, or one of "
+            f"{judges}"
+        )
+    return family.reading_by(settings.read).asked_by(settings.judge)
+
+
+@dataclass(frozen=True)
+class ChatJudge:
+    """A model of an endpoint as a judge: `card` is what the endpoint lists of it. Used on one event loop."""
+
+    settings: EvaluateSettings
+    name: str
+    card: Mapping[str, Any]
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Its family, with the settings."""
+        return judge_of(self.settings)
+
+    def check(self) -> None:
+        """Raise `SettingsError` if it can't be asked by messages, or read by text, as the settings say."""
+        self._renderer  # noqa: B018  made at first use
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is known of what decides the numbers: no hash of weights, template or tokenizer."""
+        judge = self.judge
+        return {
+            "model": self.name,
+            "endpoint": True,
+            "served_at": display_url(str(self.settings.endpoint)),
+            "listed": {name: self.card[name] for name in _LISTED if self.card.get(name) is not None},
+            **dict.fromkeys(("revision", "weights", "template", "tokenizer", "config", "dtype", "max_model_len")),
+            "family": judge.name,
+            "reward_weights": dict(judge.card_weights()),
+            "read": judge.way.model_dump(mode="json", exclude_defaults=True),
+            "judge": judge.recorded(self._answer_tokens),
+            "chat_renderer": CHAT_RENDERER,
+            "reasoning": (judge.reasoning or Reasoning.REJECT).value,
+            "engine": "chat completions",
+        }
+
+    def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
+        """The columns of what it scores."""
+        judge = self.judge
+        return Columns(
+            carried,
+            judge.outputs(),
+            prefix,
+            False,
+            votes=True,
+            trace=judge.asks.trace,
+            mixed=row_shape.is_mixed,
+            text=True,
+            within_row=judge.is_within_row(judge.card_weights()),
+        )
+
+    async def score(self, request: ScoreRequest) -> list[Score]:
+        """A score for each response, in order. What the endpoint refuses, or breaks on while it answers others, has failed.
+
+        Raises `EngineError` if it answers nothing for `endpoint_patience_s`, `EndpointError` if it can't work at all.
+        """
+        ((*scores,),) = await self._scorer.score([self._renderer.render(request)])
+        # The ids of these prompts are bytes, and no tokens: how many tokens the endpoint made of them isn't known.
+        return [replace(score, prompt_tokens=None) for score in scores]
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._client.close()
+
+    async def generate(self, ids: tuple[int, ...], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        """See `Engine.generate`; the ids are those of a `ChatRenderer`. Raises `PromptRefused` and `EngineDead`."""
+        try:
+            return (await self._endpoint.ask(lambda: self._send(messages_of(ids), sampling)),)
+        except EndpointFault as fault:
+            is_refused = fault.kind is FaultKind.REFUSED
+            reason = Reason.ENDPOINT_REFUSED if is_refused else Reason.ENDPOINT_FAILED
+            raise PromptRefused(Reason.TOO_LONG if is_refused and is_about_length(fault) else reason, fault.text) from fault
+        except EngineError as error:
+            raise EngineDead(str(error)) from error
+
+    async def _send(self, messages: Any, sampling: Sampling) -> Generation:
+        """Send a request, once. Raises `EndpointFault`."""
+        import openai  # seconds of import, which only a run with an endpoint pays for
+
+        # What OpenAI's own endpoint doesn't know is sent only where the judge's card needs it.
+        more: dict[str, Any] = {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
+        if sampling.seed is not None:
+            more["seed"] = sampling.seed
+        if sampling.schema is not None:
+            schema = {"name": "verdict", "schema": json.loads(sampling.schema)}
+            more["response_format"] = {"type": "json_schema", "json_schema": schema}
+        try:
+            answer = await self._client.chat.completions.create(
+                model=self.name,
+                messages=messages,
+                max_tokens=sampling.max_tokens,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                **more,
+            )
+            return _generation(answer)
+        except (openai.APIError, *NOT_OURS) as error:
+            raise fault_of(error, _ROUTE) from error
+
+    async def _probe(self) -> None:
+        sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0)
+        try:
+            async with asyncio.timeout(max(LEAST_PROBE_S, self.settings.endpoint_patience_s)):
+                await self._send(probe_messages(), sampling)
+        except TimeoutError as error:
+            raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") from error
+
+    @property
+    def _answer_tokens(self) -> int:
+        limit = self.card.get("max_model_len")
+        return self.judge.answer_tokens(limit if isinstance(limit, int) else None)
+
+    @cached_property
+    def _renderer(self) -> ChatRenderer:
+        return ChatRenderer(self.judge)
+
+    @cached_property
+    def _scorer(self) -> JudgeScorer:
+        engine = cast(Engine, self)  # of which a scorer that is awaited uses `generate` alone
+        return JudgeScorer(self.judge, self.judge.card_weights(), engine, self._answer_tokens)
+
+    @cached_property
+    def _endpoint(self) -> EndpointClient:
+        settings = self.settings
+        return EndpointClient(
+            display_url(str(settings.endpoint)),
+            self._probe,
+            at_a_time=settings.endpoint_in_flight,
+            patience_s=settings.endpoint_patience_s,
+        )
+
+    @cached_property
+    def _client(self) -> Any:
+        import openai
+
+        timeout = openai.Timeout(self.settings.endpoint_timeout_s, connect=min(CONNECT_S, self.settings.endpoint_timeout_s))
+        # No retries of the package's own: the breaker must see each failure.
+        return openai.AsyncOpenAI(base_url=self.settings.endpoint, api_key=endpoint_key(), max_retries=0, timeout=timeout)
+
+
+def _generation(answer: Any) -> Generation:
+    """The text in a chat completion. Raises `ValueError`, `TypeError` or `AttributeError` if it is none.
+
+    Reasoning that the endpoint has taken out of the text isn't looked at, as verdicts stand after it.
+    """
+    (choice,) = answer.choices
+    text, usage = choice.message.content or "", answer.usage
+    if not isinstance(text, str):
+        raise TypeError(f"a completion without text: {text!r}")
+    written = usage.completion_tokens if usage else 0
+    # Which tokens they were isn't said: as many as were written, for the counts.
+    return Generation(text, (0,) * written, choice.finish_reason or "", (), 0, usage.prompt_tokens if usage else 0)
