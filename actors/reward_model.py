@@ -103,8 +103,8 @@ def resolve_model(
     family.check(checkpoint, published, tensor_parallel)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
-    if judge and render.too_long is TooLong.CUT_LEFT:
-        raise SettingsError(f"--too-long cut-left is for reward heads: {settings.model} would lose what it is asked to do")
+    if render.too_long is TooLong.CUT_LEFT:
+        _check_can_be_cut(family, settings.model)
     answer_tokens = judge.answer_tokens(limit) if judge else 0
     limit = limit and limit - answer_tokens
     trained = published and published.context
@@ -141,6 +141,14 @@ def resolve_model(
         verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),
         adapter=settings.adapter,
     )
+
+
+def _check_can_be_cut(family: Family, model: str) -> None:
+    """Raise `SettingsError` for a family whose prompts can't lose their beginning."""
+    if isinstance(family, Judge):
+        raise SettingsError(f"--too-long cut-left is for reward heads: {model} would lose what it is asked to do")
+    if family.steps:  # the rest would be scored as if it were the whole response, from another number of steps
+        raise SettingsError(f"--too-long cut-left is for models of whole responses: {model} would lose the first steps")
 
 
 def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:

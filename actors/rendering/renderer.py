@@ -320,8 +320,6 @@ class Renderer:
         safe = replace(prompt.safe, context=context)
         if len(context) < len(prompt.safe.context):
             ids = self.tokenize(self._render_text(safe))
-        if self._cuts_left and len(ids) > self._limit:
-            ids = [*self._second_bos, *ids[len(ids) - self._limit + len(self._second_bos) :]]
         # `_clean_text` looked for control tokens in the texts as they are written. The tokenizer may still make one when it
         # normalises (of a full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
         if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
@@ -330,6 +328,8 @@ class Renderer:
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
         if self._ends_with_padding(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template ends with padding, after which no reward is read")
+        if self._cuts_left and len(ids) > self._limit:  # after the checks: a cut takes control tokens out of the count
+            ids = [*self._second_bos, *ids[len(ids) - self._limit + len(self._second_bos) :]]
         return ids
 
     def _step_positions(self, ids: Sequence[int]) -> tuple[int, ...]:
@@ -376,10 +376,10 @@ class Renderer:
         return len(text) > self._longest_text or self._bound.is_passed(text)
 
     def _tokenize_all(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
-        """The ids of texts with what the family appends, cut off at one more than the limit."""
-        most = self._limit + 1  # enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory
-        kept = slice(-most, None) if self._cuts_left else slice(most)
-        return [self._complete(ids)[kept] for ids in self._stems.tokenized(texts, go_on)]
+        """The ids of texts with what stands around them, cut off at one more than the limit unless their end counts."""
+        # One more is enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory.
+        most = None if self._cuts_left else self._limit + 1
+        return [self._complete(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
 
     def _complete(self, ids: list[int]) -> list[int]:
         """The ids of a rendered text with what stands around them: a second BOS, and what the family appends."""

@@ -31,6 +31,8 @@ class Unit:
         """Approximate bytes on disk."""
         if self.range is None or not self.file.extent:
             return self.file.size
+        if self.file.kind is FileKind.JSONL:  # whose extent may be cut by a limit, while its size is that of the whole file
+            return self.range.end - self.range.start
         return self.file.size * (self.range.end - self.range.start) // self.file.extent
 
 

@@ -92,5 +92,9 @@ def prose(page: Path) -> str:
 
 def anchors(page: Path) -> set[str]:
     """What a link may name after `#`: headings, as mkdocs makes them."""
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    headings = re.findall(r"^#+ (.+?)(?: +\{ *#([\w-]+) *\})?$", prose(page), re.MULTILINE)
+    return {anchor or _slug(heading) for heading, anchor in headings}
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())

@@ -694,3 +694,20 @@ def test_a_prompt_of_a_clients_own_gets_no_second_beginning() -> None:
 def test_a_judges_prompt_isnt_cut() -> None:
     with pytest.raises(SettingsError, match="--too-long cut-left is for reward heads: tiny-genrm would lose"):
         renderer("tiny-genrm", too_long="cut-left")
+
+
+def test_a_cut_hides_no_control_token_that_normalisation_makes(tmp_path: Path) -> None:
+    made = tokenizer_with("<|end|>", normalizer=normalizers.NFKC(), normalized=True)
+    path = write_model(tmp_path / "model", template=TEMPLATE, tokenizer=made)
+    cutting = renderer(path, too_long="cut-left", max_model_len=12)
+    long = "a b c d e f g h i j k l m n o p "
+    good, bad = cutting.render([request(user(long), to=text) for text in ("say < end", "say ＜|end|＞")])
+    assert (reason_of(good), reason_of(bad)) == (None, Reason.CONTROL_TOKEN)
+    assert good.responses[0].truncated
+
+
+def test_the_steps_of_a_process_models_prompt_arent_cut() -> None:
+    with pytest.raises(
+        SettingsError, match="--too-long cut-left is for models of whole responses: tiny-math-prm would lose"
+    ):
+        renderer("tiny-math-prm", too_long="cut-left")
