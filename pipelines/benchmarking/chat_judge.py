@@ -4,7 +4,6 @@ Nothing is known of such a model but its name and what the endpoint lists of it.
 name in place of hashes, and says so.
 """
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from actors.records import Reason, Reasoning, Score, ScoreRequest
 from actors.rendering.chat_renderer import CHAT_RENDERER, ChatRenderer, messages_of, probe_messages
 from actors.reward_model import RUBRIC, families
 from actors.scorers.judge_scorer import JudgeScorer
-from pipelines.benchmarking.rewards_client import CONNECT_S, LEAST_PROBE_S, NOT_OURS, endpoint_key
+from pipelines.benchmarking.endpoint_connection import NOT_OURS, http_client, retrying_client, within_patience
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
@@ -125,12 +124,12 @@ class ChatJudge:
         import openai  # seconds of import, which only a run with an endpoint pays for
 
         # What OpenAI's own endpoint doesn't know is sent only where the judge's card needs it.
-        more: dict[str, Any] = {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
+        options: dict[str, Any] = {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
         if sampling.seed is not None:
-            more["seed"] = sampling.seed
+            options["seed"] = sampling.seed
         if sampling.schema is not None:
             schema = {"name": "verdict", "schema": json.loads(sampling.schema)}
-            more["response_format"] = {"type": "json_schema", "json_schema": schema}
+            options["response_format"] = {"type": "json_schema", "json_schema": schema}
         try:
             answer = await self._client.chat.completions.create(
                 model=self.name,
@@ -138,7 +137,7 @@ class ChatJudge:
                 max_tokens=sampling.max_tokens,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
-                **more,
+                **options,
             )
             return _generation(answer)
         except (openai.APIError, *NOT_OURS) as error:
@@ -146,11 +145,7 @@ class ChatJudge:
 
     async def _probe(self) -> None:
         sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0)
-        try:
-            async with asyncio.timeout(max(LEAST_PROBE_S, self.settings.endpoint_patience_s)):
-                await self._send(probe_messages(), sampling)
-        except TimeoutError as error:
-            raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") from error
+        await within_patience(self.settings, self._send(probe_messages(), sampling))
 
     @property
     def _answer_tokens(self) -> int:
@@ -168,21 +163,11 @@ class ChatJudge:
 
     @cached_property
     def _endpoint(self) -> EndpointClient:
-        settings = self.settings
-        return EndpointClient(
-            display_url(str(settings.endpoint)),
-            self._probe,
-            at_a_time=settings.endpoint_in_flight,
-            patience_s=settings.endpoint_patience_s,
-        )
+        return retrying_client(self.settings, self._probe)
 
     @cached_property
     def _client(self) -> Any:
-        import openai
-
-        timeout = openai.Timeout(self.settings.endpoint_timeout_s, connect=min(CONNECT_S, self.settings.endpoint_timeout_s))
-        # No retries of the package's own: the breaker must see each failure.
-        return openai.AsyncOpenAI(base_url=self.settings.endpoint, api_key=endpoint_key(), max_retries=0, timeout=timeout)
+        return http_client(self.settings)
 
 
 def _generation(answer: Any) -> Generation:

@@ -18,7 +18,8 @@ from actors.records import Score, ScoreRequest
 from actors.settings.replica import AS_ITS_CARD, AS_PUBLISHED
 from pipelines import storage
 from pipelines.benchmarking.chat_judge import ChatJudge
-from pipelines.benchmarking.rewards_client import RewardsClient, served_card
+from pipelines.benchmarking.endpoint_connection import served_card
+from pipelines.benchmarking.rewards_client import RewardsClient
 from pipelines.corpus.corpus_files import InputFile, find_corpus
 from pipelines.corpus.readers import START, read
 from pipelines.corpus.units import Unit, cut
@@ -42,7 +43,7 @@ _PART_ROWS = 64  # a killed run loses at most so many rows' rewards
 _UNIT_BYTES = 8 * 2**20
 
 
-class ServedModel(Protocol):
+class EndpointModel(Protocol):
     """A model behind an endpoint."""
 
     @property
@@ -76,7 +77,7 @@ class _EndpointRun(NamedTuple):
     manifest: Manifest
     parts: Parts
     reader: _RowReader
-    client: ServedModel
+    client: EndpointModel
     max_record_bytes: int
 
     @property
@@ -94,13 +95,13 @@ class ServedCorpus(NamedTuple):
 
 
 def score_on_endpoint(
-    settings: EvaluateSettings, corpus: CorpusSettings, wanted: ServedCorpus, progress: Progress
+    settings: EvaluateSettings, corpus: CorpusSettings, target: ServedCorpus, progress: Progress
 ) -> Summary:
     """Score a corpus on the endpoint of the settings, or resume an earlier run of it.
 
     Raises a `UserError` if the run can't start, and `RunStopped` if the endpoint answers nothing any more.
     """
-    name, output, prefix = wanted
+    name, output, prefix = target
     served = open_served(settings, name)
     files, _ = find_corpus(corpus.inputs)
     sample = sample_rows(files, corpus)
@@ -121,15 +122,15 @@ def score_on_endpoint(
         return _carry_out(_EndpointRun(manifest, parts, reader, served, corpus.max_record_bytes), output, progress)
 
 
-def open_served(settings: EvaluateSettings, name: str) -> ServedModel:
+def open_served(settings: EvaluateSettings, name: str) -> EndpointModel:
     """A model of the endpoint: one of `assay serve`, or else a judge that writes chat completions.
 
     Raises `EndpointError` if it can't be asked as the settings say, `RunStopped` if it doesn't answer now.
     """
     card, url = served_card(str(settings.endpoint), name), display_url(str(settings.endpoint))
-    asks = settings.family is not None or settings.judge != AS_ITS_CARD or settings.read != AS_PUBLISHED
+    names_judge = settings.family is not None or settings.judge != AS_ITS_CARD or settings.read != AS_PUBLISHED
     if "identity" in card:
-        if asks:
+        if names_judge:
             raise EndpointError(
                 f"the endpoint {url} asks {name} as it was started: leave out the settings of judges, --rubric and --family"
             )
@@ -144,7 +145,7 @@ def open_served(settings: EvaluateSettings, name: str) -> ServedModel:
     return judge
 
 
-def _identity(served: ServedModel, row_shape: RowShape, corpus: CorpusSettings, prefix: str) -> dict[str, Any]:
+def _identity(served: EndpointModel, row_shape: RowShape, corpus: CorpusSettings, prefix: str) -> dict[str, Any]:
     """What decides the numbers: what is known of the model, and how rows are read."""
     return {
         **served.identity,
@@ -217,7 +218,7 @@ async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowReques
     return part_report(part, scores)
 
 
-async def _outcomes(client: ServedModel, row: RowRequests | None) -> list[Outcome]:
+async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outcome]:
     """One outcome per response of a row, in its order."""
     if row is None:
         return []

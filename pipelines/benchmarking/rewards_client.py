@@ -1,8 +1,6 @@
 """Asks an endpoint of `assay serve` for rewards: which model it serves, and the scores of a request, with retries."""
 
-import asyncio
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,41 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from actors.errors import EndpointError, RunStopped
 from actors.records import Message, Reason, Response, Role, Score, ScoreRequest, Status
+from pipelines.benchmarking.endpoint_connection import NOT_OURS, http_client, retrying_client, within_patience
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import KEY, REWARDS, display_url, fault_of
+from pipelines.sampling.endpoint_faults import REWARDS, fault_of
 from pipelines.settings.evaluate_settings import EvaluateSettings
-
-CONNECT_S, LEAST_PROBE_S = 30.0, 60.0
-"""A probe gets a minute at least: the endpoint may be loading its model."""
-NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError)
-"""What reading an answer raises that isn't of our form."""
-
-
-def served_card(endpoint: str, name: str) -> Mapping[str, Any]:
-    """What `/v1/models` says of a model; empty for an endpoint without that route.
-
-    Raises `EndpointError` if the endpoint refuses the question or has no such model; `RunStopped` if it isn't reached now.
-    """
-    import openai  # seconds of import, which only a run with an endpoint pays for
-
-    url = display_url(endpoint)
-    try:
-        with openai.OpenAI(base_url=endpoint, api_key=endpoint_key(), max_retries=2, timeout=CONNECT_S) as client:
-            cards = {card.id: card.model_dump() for card in client.models.list()}
-    except openai.NotFoundError:
-        return {}
-    except (openai.APIError, *NOT_OURS) as error:
-        fault = fault_of(error, REWARDS)
-        if fault.kind in (FaultKind.BUSY, FaultKind.FAILED, FaultKind.TIMED_OUT):
-            raise RunStopped(f"the endpoint {url} {fault.text}; run the same command again when it answers") from error
-        raise EndpointError(f"the endpoint {url} {fault.text}") from error
-    if name not in cards:
-        raise EndpointError(f"the endpoint {url} serves no {name}; it serves {', '.join(cards) or 'nothing'}")
-    return cards[name]
 
 
 @dataclass(frozen=True)
@@ -123,34 +93,15 @@ class RewardsClient:
     async def _probe(self) -> None:
         principles = ("helpfulness",) if self.card["needs_principles"] else ()
         responses = tuple(Response(f"response[{at}]", text) for at, text in enumerate(("Hi.", "Hello.")))
-        try:
-            async with asyncio.timeout(max(LEAST_PROBE_S, self.settings.endpoint_patience_s)):
-                await self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles))
-        except TimeoutError as error:
-            raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") from error
+        await within_patience(self.settings, self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles)))
 
     @cached_property
     def _endpoint(self) -> EndpointClient:
-        settings = self.settings
-        return EndpointClient(
-            display_url(str(settings.endpoint)),
-            self._probe,
-            at_a_time=settings.endpoint_in_flight,
-            patience_s=settings.endpoint_patience_s,
-        )
+        return retrying_client(self.settings, self._probe)
 
     @cached_property
     def _client(self) -> Any:
-        import openai
-
-        timeout = openai.Timeout(self.settings.endpoint_timeout_s, connect=min(CONNECT_S, self.settings.endpoint_timeout_s))
-        # No retries of the package's own: the breaker must see each failure.
-        return openai.AsyncOpenAI(base_url=self.settings.endpoint, api_key=endpoint_key(), max_retries=0, timeout=timeout)
-
-
-def endpoint_key() -> str:
-    """The environment's key; any text for an endpoint that asks for none."""
-    return os.environ.get(KEY, "none")
+        return http_client(self.settings)
 
 
 def _read_score(response: Mapping[str, Any], outputs: list[str]) -> Score:

@@ -61,8 +61,8 @@ def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -
             "--as-published changes how prompts are made, and an endpoint makes its own: leave out --endpoint"
         )
     if not any(preset_of(file.benchmark, model) for file in files for model in settings.model):
-        known = "; ".join(f"{preset.benchmark}: {', '.join(preset.models)}" for preset in presets())
-        raise SettingsError(f"--as-published: nothing is known of these models on these benchmarks; known are {known}")
+        choices = "; ".join(f"{preset.benchmark}: {', '.join(preset.models)}" for preset in presets())
+        raise SettingsError(f"--as-published: nothing is known of these models on these benchmarks; known are {choices}")
 
 
 def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> list[ScoredBenchmark]:
@@ -87,10 +87,10 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
                 score_on_endpoint(settings, run.corpus, ServedCorpus(model, run.output, run.prefix), progress)
             corpora.append(ScoredBenchmark(run.output, benchmark))
             if settings.as_published and (preset := preset_of(benchmark, model)) is not None:
-                again = _as_published(run, preset, folder.sub(f"{name}@as-published").path)
+                published_run = _as_published(run, preset, folder.sub(f"{name}@as-published").path)
                 progress.noted(f"{model} on {benchmark} as published: {preset.settings}")
-                score_corpus.score(again, progress)
-                corpora.append(ScoredBenchmark(again.output, benchmark, preset))
+                score_corpus.score(published_run, progress)
+                corpora.append(ScoredBenchmark(published_run.output, benchmark, preset))
             elif settings.as_published:
                 progress.noted(f"{model} on {benchmark}: how its authors ran it isn't known, or is what its card says")
     return corpora

@@ -6,7 +6,14 @@ from typing import Any, overload
 
 from pipelines.evaluation.published.figures import PublishedComparison
 from pipelines.evaluation.published.presets import Preset
-from pipelines.evaluation.sections import Reading, Section, margin_section, paired_sections, reading_sections, vote_section
+from pipelines.evaluation.sections import (
+    Section,
+    TwoReadings,
+    margin_section,
+    paired_sections,
+    reading_sections,
+    vote_section,
+)
 from pipelines.evaluation.statistics.margins import MarginReport
 from pipelines.evaluation.statistics.paired import PairedComparison
 from pipelines.evaluation.statistics.votes import VoteReport
@@ -180,7 +187,7 @@ class Results(Sequence[Evaluation]):
             first, second = (by_name.get((comparison.benchmark, name)) for name in (comparison.first, comparison.second))
             if first and second and first.preset:
                 shown = [{figure.name: figure.shown(figure.value) for figure in each.figures} for each in (second, first)]
-                sections += reading_sections(comparison, Reading(shown[0], shown[1], first.preset.lines()))
+                sections += reading_sections(comparison, TwoReadings(shown[0], shown[1], first.preset.lines()))
             else:
                 sections += paired_sections(comparison)
         return sections

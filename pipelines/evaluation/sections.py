@@ -22,7 +22,7 @@ class Section(NamedTuple):
         return "\n".join([f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines), "", self.note, ""])
 
 
-class Reading(NamedTuple):
+class TwoReadings(NamedTuple):
     """A model's figures by the card and as published, as text by name, and sentences on how it was run."""
 
     ours: Mapping[str, str]
@@ -80,10 +80,10 @@ def paired_sections(comparison: PairedComparison) -> list[Section]:
     ]
 
 
-def reading_sections(comparison: PairedComparison, reading: Reading) -> list[Section]:
+def reading_sections(comparison: PairedComparison, readings: TwoReadings) -> list[Section]:
     """A model's figures by its card and as published beside each other, and the items on which they differ."""
     rows = [
-        (entry.name, reading.ours.get(entry.name, ""), reading.as_published.get(entry.name, ""), *_points(entry))
+        (entry.name, readings.ours.get(entry.name, ""), readings.as_published.get(entry.name, ""), *_points(entry))
         for entry in comparison.differences
     ]
     return [
@@ -91,7 +91,7 @@ def reading_sections(comparison: PairedComparison, reading: Reading) -> list[Sec
             f"{comparison.second} on {comparison.benchmark}: by its card, and as published",
             ("measure", "ours", "as published", "points", "95 % interval"),
             rows,
-            " ".join([*reading.about, "Points are as published less ours, over the items that both graded."]),
+            " ".join([*readings.about, "Points are as published less ours, over the items that both graded."]),
         ),
         _split_section(comparison),
     ]

@@ -91,5 +91,5 @@ class EvaluateSettings(Settings):
     @property
     def scores_files(self) -> bool:
         """Whether files are scored first: models are named, or something is set that is about their scoring."""
-        asks = self.family is not None or self.read != AS_PUBLISHED or self.judge != AS_ITS_CARD
-        return bool(self.model) or self.endpoint is not None or self.as_published or asks
+        names_judge = self.family is not None or self.read != AS_PUBLISHED or self.judge != AS_ITS_CARD
+        return bool(self.model) or self.endpoint is not None or self.as_published or names_judge

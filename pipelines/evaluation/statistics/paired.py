@@ -46,7 +46,7 @@ class EvaluatedModel(NamedTuple):
     compared: bool
 
 
-class Split(NamedTuple):
+class CreditSplit(NamedTuple):
     """Items of a subset that both models graded, those in which only one has more credit, and the exact two-sided p."""
 
     subset: str
@@ -74,7 +74,7 @@ class PairedComparison:
     second: str
     items: int
     differences: tuple[Difference, ...]
-    splits: tuple[Split, ...]
+    splits: tuple[CreditSplit, ...]
     method: str
 
     def as_json(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _credit(values: Array, weights: Array | None) -> Array:
     return np.where(np.isnan(values[:, used]).all(1), np.nan, credit)
 
 
-def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[Split, ...]:
+def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
     ours, theirs = item_credits(benchmark, first), item_credits(benchmark, second)
     leads = {subset: np.sign(np.round(ours[subset] - theirs[subset], 9)) for subset in ours}
     ahead = {subset: signs[~np.isnan(signs)] for subset, signs in leads.items()}
@@ -201,9 +201,9 @@ def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[st
     return (everything, *(by_subset if len(by_subset) > 1 else []))
 
 
-def _split(subset: str, leads: Array) -> Split:
+def _split(subset: str, leads: Array) -> CreditSplit:
     first, second = int((leads > 0).sum()), int((leads < 0).sum())
-    return Split(subset, len(leads), first, second, exact_p(first, second))
+    return CreditSplit(subset, len(leads), first, second, exact_p(first, second))
 
 
 def _write_disagreements(

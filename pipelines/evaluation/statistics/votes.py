@@ -234,20 +234,20 @@ def _share_of_wins(leads: Sequence[int]) -> float:
 
 def _same_order(leads: Sequence[int]) -> float:
     """The share of pairs of votes with equal verdicts."""
-    same = sum(times * (times - 1) for times in Counter(leads).values())
-    return same / (len(leads) * (len(leads) - 1))
+    equal_pairs = sum(times * (times - 1) for times in Counter(leads).values())
+    return equal_pairs / (len(leads) * (len(leads) - 1))
 
 
 def _alone_agree(first: Sequence[int], second: Sequence[int]) -> float:
     """The share of pairs of verdicts, of four different votes, that rank the two responses alike."""
     verdicts = np.sign(np.subtract.outer(np.array(first), np.array(second)))
-    same = 0
+    equal_pairs = 0
     for sign in (-1, 0, 1):
         chosen = (verdicts == sign).astype(np.int64)
         # Ordered pairs, less those that share the first response's vote, or the second's; those that share both come back.
-        same += int(chosen.sum() ** 2 - (chosen.sum(1) ** 2).sum() - (chosen.sum(0) ** 2).sum() + chosen.sum())
+        equal_pairs += int(chosen.sum() ** 2 - (chosen.sum(1) ** 2).sum() - (chosen.sum(0) ** 2).sum() + chosen.sum())
     count = len(first)
-    return same / (count * (count - 1)) ** 2
+    return equal_pairs / (count * (count - 1)) ** 2
 
 
 def _on_grid(votes: Iterable[float]) -> list[int]:
