@@ -101,13 +101,13 @@ def probe_messages() -> list[dict[str, str]]:
 
 
 class _Messages:
-    """A `ChatTemplate` that keeps what it is given."""
+    """A `ChatTemplate` that records the messages it is given."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[Message, ...]] = []
+        self.rendered: list[tuple[Message, ...]] = []
 
     def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
-        self.kept.append(tuple(messages))
+        self.rendered.append(tuple(messages))
         return "".join(f"{_END}{message.content}{_END}" for message in messages)
 
 
@@ -115,7 +115,7 @@ def _messages(judge: Judge, question: Question) -> list[dict[str, str]]:
     """What the judge gives to a chat template. Raises `Rejected` if a response isn't in it as it is."""
     template = _Messages()
     text, end = judge.text(question, template), 0
-    (messages,) = template.kept
+    (messages,) = template.rendered
     for shown in judge.shown(question):
         if (start := text.find(shown, end)) < 0:
             raise Rejected(Reason.TEMPLATE_REFUSED, "the prompt leaves the response out, or changes it")

@@ -80,7 +80,7 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
 def read_group(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
     """Read units one after the other, as `read` does; tables of small files are joined, up to the size of a block."""
     tables = itertools.chain.from_iterable(_unit_tables(units, max_record_bytes, end_seen))
-    return _joined(tables) if len(units) > 1 else tables
+    return _join(tables) if len(units) > 1 else tables
 
 
 def _unit_tables(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[Iterable[pa.Table]]:
@@ -96,7 +96,7 @@ def _is_small_object(unit: Unit) -> bool:
     return is_remote(unit.file.path) and unit.file.size <= _SMALL_BYTES
 
 
-def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Join neighbouring tables of one schema up to `_BLOCK_ROWS` rows and `_BLOCK_BYTES`."""
     joined: list[pa.Table] = []
     rows = size = 0

@@ -197,11 +197,11 @@ def _ignore_end(file: InputFile, extent: int) -> None:
 def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Tally, dict[str, Any]]:
     """Count all rows, read and prepared by the same steps as in the run, on all CPUs. Workers return counters only."""
     size = sum(file.size for file in plan.files)
-    most = task_bytes(size, settings.as_score().work.unit_bytes)
+    max_bytes = task_bytes(size, settings.as_score().work.unit_bytes)
     units: list[Unit] = []
     for file in plan.files:
         if file.extent != 0:
-            units += cut(file, None if file.extent is None else [Range(0, file.extent)], [], most)
+            units += cut(file, None if file.extent is None else [Range(0, file.extent)], [], max_bytes)
     tally = Tally()
     if not units:
         return tally, {"rows": 0, "blocks": 0}
@@ -209,7 +209,7 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
         context = DataContext.get_current()
         context.target_max_block_size = plan.block_bytes
         context.enable_progress_bars = False
-        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes, most)
+        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes, max_bytes)
         counted = ray.data.read_datasource(source, override_num_blocks=source.tasks).map_batches(
             functools.partial(_pickle_tally, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
         )

@@ -26,7 +26,7 @@ MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out
 AS_PUBLISHED = ", as published"
 
 
-def labelled(model: str, as_published: bool) -> str:
+def label_of(model: str, as_published: bool) -> str:
     """A model's name in tables, and whether it was run as authors did and not as its card says."""
     return f"{model}{AS_PUBLISHED}" if as_published else model
 
@@ -108,7 +108,7 @@ class Evaluation:
     @property
     def label(self) -> str:
         """The model, and how it was run if not as its card says."""
-        return labelled(self.model, self.preset is not None)
+        return label_of(self.model, self.preset is not None)
 
     @property
     def coverage(self) -> float:

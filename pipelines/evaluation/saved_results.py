@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from pipelines import storage
 from pipelines.evaluation.evaluate_corpus import RESULTS
-from pipelines.evaluation.results import VERSION, labelled
+from pipelines.evaluation.results import VERSION, label_of
 from pipelines.run_folder.output_folder import result_name
 from pipelines.storage import error_text
 
@@ -48,7 +48,7 @@ def read_results(folder: str) -> list[SavedEvaluation]:
     return [
         SavedEvaluation(
             saved["benchmark"],
-            labelled(saved["model"], saved.get("preset") is not None),
+            label_of(saved["model"], saved.get("preset") is not None),
             saved["identity"].get("engine") == "fake",
             saved["figures"],
             _items(folder, number),

@@ -104,8 +104,8 @@ class Run:
 
     def missing(self) -> list[Unit]:
         """The units of work for what has no part yet."""
-        most = self.task_bytes
-        return [unit for file, remaining, done in self.unfinished() for unit in cut(file, remaining, done, most)]
+        unit_bytes = self.task_bytes
+        return [unit for file, remaining, done in self.unfinished() for unit in cut(file, remaining, done, unit_bytes)]
 
     @property
     def task_bytes(self) -> int:

@@ -64,5 +64,5 @@ def test_a_group_has_the_rows_of_its_files(tmp_path: Path, monkeypatch: pytest.M
 
 def test_tables_of_other_columns_are_not_joined() -> None:
     first, second = pa.table({"a": [1]}), pa.table({"a": ["x"]})
-    joined = list(readers._joined([first, first, second, first]))
+    joined = list(readers._join([first, first, second, first]))
     assert [table.num_rows for table in joined] == [2, 1, 1]
