@@ -78,7 +78,7 @@ class EngineTimeout(EngineError):
 class PromptRefused(EngineError):
     """An endpoint refuses one request, or breaks on it, and answers others."""
 
-    def __init__(self, reason: Reason, text: str) -> None:
+    def __init__(self, text: str, reason: Reason = Reason.ENDPOINT_REFUSED) -> None:
         super().__init__(text)
         self.reason = reason
 

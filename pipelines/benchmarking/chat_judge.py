@@ -115,7 +115,7 @@ class ChatJudge:
         except EndpointFault as fault:
             is_refused = fault.kind is FaultKind.REFUSED
             reason = Reason.ENDPOINT_REFUSED if is_refused else Reason.ENDPOINT_FAILED
-            raise PromptRefused(Reason.TOO_LONG if is_refused and is_about_length(fault) else reason, fault.text) from fault
+            raise PromptRefused(fault.text, Reason.TOO_LONG if is_refused and is_about_length(fault) else reason) from fault
         except EngineError as error:
             raise EngineDead(str(error)) from error
 
