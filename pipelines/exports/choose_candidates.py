@@ -4,6 +4,7 @@ Best of n is RAFT (arXiv 2304.06767). Sampling with probabilities proportional t
 statistical rejection sampling (arXiv 2309.06657); here it is without replacement, by the Gumbel-top-k trick.
 """
 
+import bisect
 import math
 import statistics
 from collections import Counter
@@ -53,15 +54,24 @@ def rank_candidates(candidates: Sequence[Candidate]) -> list[RankedCandidate]:
     """Rank each of a prompt's candidates (one or more). Keeps their order."""
     rewards = [candidate.reward for candidate in candidates]
     mean, spread = statistics.fmean(rewards), statistics.pstdev(rewards)
+    ascending = sorted(rewards)
+    # Once for each reward: of 100,000 candidates with grades from 1 to 5 that is five times.
+    ranks = {reward: _rank(reward, ascending) for reward in set(rewards)}
     return [
         RankedCandidate(
             candidate,
-            1 + sum(reward - candidate.reward > SAME_REWARD for reward in rewards),
+            ranks[candidate.reward],
             (candidate.reward - mean) / spread if max(rewards) - min(rewards) > SAME_REWARD else None,
             len(candidates),
         )
         for candidate in candidates
     ]
+
+
+def _rank(reward: float, ascending: Sequence[float]) -> int:
+    """1 + the number of rewards that are better. A difference grows with the other: the better ones are the last."""
+    worse_or_equal = bisect.bisect_left(ascending, True, key=lambda other: other - reward > SAME_REWARD)
+    return 1 + len(ascending) - worse_or_equal
 
 
 def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> list[RankedCandidate]:

@@ -196,7 +196,7 @@ def _job(
     """The job of some settings; `shown` are the settings that its one-line description names."""
     description = {**shown, "where": settings.where, **({} if settings.fields else {"fields": False})}
     # `fields` is left out at its default, so that a finished result of an earlier version, which carried none, is known.
-    omitted = {"overwrite", *(["fields"] if settings.fields else [])}
+    omitted = {"overwrite", "spill", *(["fields"] if settings.fields else [])}
     return ExportJob(
         kind=kind,
         scored=settings.scored,
@@ -211,6 +211,7 @@ def _job(
         advise=advise,
         partial=settings.partial,
         overwrite=settings.overwrite,
+        spill=settings.spill,
         fake_ok=isinstance(settings, ChooseSettings) or settings.fake_ok,
     )
 

@@ -1,8 +1,8 @@
 """Export jobs: from a scored corpus, prompt by prompt, to files of chosen candidates, pairs or rows for a trainer.
 
 1. Check the scored folder and the output folder.
-2. Cut the work into pieces: neighbouring parts if candidates are grouped by row, or hash buckets of prompts if they are
-   grouped by prompt, as equal prompts may be anywhere in the corpus.
+2. Cut the work into pieces: neighbouring parts if candidates are grouped by row. Grouped by prompt, equal prompts may be
+   anywhere in the corpus: a shuffle (`scored_corpus.shuffle`) brings them into buckets, and each bucket is a piece.
 3. Per piece: read the candidates back, make rows, write one file and note it as done. A job that was killed resumes with the
    pieces that aren't done.
 4. Check that every response of the scored corpus was read exactly once, and commit the counts with the document.
@@ -13,13 +13,13 @@ Grouped by row, a job can run while the corpus is still being scored: `begin` be
 as it is committed, and `run_export` at the end, which then has only the check and the commit left.
 """
 
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
-import duckdb
 import pyarrow as pa
 
 from actors.errors import AuditError, OutputError, SettingsError, UserError
@@ -28,7 +28,7 @@ from pipelines.corpus.assay_folders import OutputKind
 from pipelines.corpus.corpus_files import Range
 from pipelines.exports import row_types
 from pipelines.run_folder import output_folder
-from pipelines.run_folder.columns import PROMPT_HASH, ROW, WITHIN_ROW, Columns
+from pipelines.run_folder.columns import WITHIN_ROW, Columns
 from pipelines.run_folder.dataset_card import MADE_UP, write_card
 from pipelines.run_folder.json_lines import encode
 from pipelines.run_folder.manifest import Manifest
@@ -36,12 +36,11 @@ from pipelines.run_folder.parts import Counts, Part
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.expressions import Condition
-from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
 from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
-from pipelines.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored
-from pipelines.scored_corpus.summary import readable
+from pipelines.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf, open_scored
+from pipelines.scored_corpus.shuffle import Shuffle, cut, plan_shuffle
 from pipelines.settings.recipe import write_recipe
-from pipelines.storage.lease import Ticket, lease, ticket
+from pipelines.storage.lease import Ticket, check_held, lease, ticket
 
 KEPT_FOLDER = "kept"
 """Name of the folder inside a sampled corpus that holds the candidates chosen by `sample --keep`."""
@@ -50,7 +49,6 @@ _BYTES = 64 * 2**20
 """Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
 _PARTS = 256
 """Parts per output file at most, where parts are tiny."""
-_BATCH_ROWS = 1024
 _MOST_MEASURES = 100_000
 """Margins that are kept in memory and in notes, for quantiles; of more margins, evenly spaced ones are kept."""
 
@@ -160,6 +158,8 @@ class ExportJob:
     where: str | None = None
     partial: bool = False
     overwrite: bool = False
+    spill: str | None = None
+    """The folder for what is shuffled; by default, inside the output."""
     fake_ok: bool = True
     """Whether rewards of the fake engine are allowed."""
     advise: Callable[[ExportSummary], Mapping[str, Any] | None] | None = None
@@ -279,15 +279,13 @@ def _open(job: ExportJob) -> OpenedCorpus:
 def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
     try:
         step, written = begin(job, corpus)
-        pieces = list(_pieces(job, corpus.entries))
-        todo = [(step, piece) for piece in pieces if piece.number not in written]
-        with workers(len(todo)) as hands:
-            written |= dict(hands.map(_make_piece, todo))
-        _delete_stale(job, {piece.number for piece in pieces})
+        make = _make_buckets if job.per == "prompt" else _make_pieces
+        pieces = make(step, corpus, written)
+        _delete_stale(job, pieces)
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
     # In the order of the pieces, not of the workers' results: so the sample of measures is the same whoever was faster.
-    summary = sum((written[piece.number] for piece in pieces), ExportSummary())
+    summary = sum(pieces.values(), ExportSummary())
     # The names of parts state their counts (`audit_parts` has checked that these are complete). So a response that was read
     # twice or not at all, as by a fault in the buckets, shows here.
     expected = (corpus.counts.scored if corpus.kept is None else summary.candidates, corpus.total)
@@ -345,38 +343,18 @@ def _inside(job: ExportJob) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The work for one output file: some parts; or of all parts the prompts of bucket number `bucket` of `buckets`."""
+    """The work for one output file: the parts to read."""
 
     number: str
-    parts: tuple[Part, ...] = ()
-    bucket: int = 0
-    buckets: int = 0
+    parts: tuple[Part, ...]
 
 
-def _pieces(job: ExportJob, entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[_Piece]:
+def _pieces(job: ExportJob, entries: PartEntries) -> Iterator[_Piece]:
     if job.by_part:
         yield from (_Piece(_number(part), (part,)) for part, _ in entries)
         return
-    size = sum(entry.size for _, entry in entries)
-    if job.per == "prompt":
-        buckets = -(-size // _BYTES)  # rounded up
-        yield from (_Piece(output_folder.result_name(bucket), (), bucket, buckets) for bucket in range(buckets))
-        return
-    for number, group in enumerate(_groups(entries)):
+    for number, group in enumerate(cut(entries, _BYTES, _PARTS)):
         yield _Piece(output_folder.result_name(number), tuple(group))
-
-
-def _groups(entries: Sequence[tuple[Part, storage.Entry]]) -> Iterator[list[Part]]:
-    """Groups of neighbouring parts, each for one output file of a useful size."""
-    group, size = list[Part](), 0
-    for part, entry in entries:
-        if group and (size + entry.size > _BYTES or len(group) == _PARTS):
-            yield group
-            group, size = [], 0
-        size += entry.size
-        group.append(part)
-    if group:
-        yield group
 
 
 def _number(part: Part) -> str:
@@ -388,67 +366,117 @@ def _number(part: Part) -> str:
     return part.name.removesuffix(".parquet")
 
 
+def _make_pieces(
+    step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
+) -> dict[str, ExportSummary]:
+    """Make the pieces that aren't `written` yet. Returns the counts of all, by number and in order."""
+    pieces = list(_pieces(step.job, corpus.entries))
+    todo = [(step, piece) for piece in pieces if piece.number not in written]
+    with workers(len(todo)) as hands:
+        made = {**written, **dict(hands.map(_make_piece, todo))}
+    return {piece.number: made[piece.number] for piece in pieces}
+
+
+def _make_buckets(
+    step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
+) -> dict[str, ExportSummary]:
+    """Shuffle the corpus by prompt, and make a piece of each bucket of prompts. Returns as `_make_pieces`."""
+    work = [step.document, corpus.made_of]
+    shuffle, groups = plan_shuffle(
+        corpus, step.reader.reads, _BYTES, folder=_spill_folder(step.job), work=work, ticket=step.ticket
+    )
+    shelves = [shelf for shelf in range(shuffle.shelves) if _unwritten(shuffle, shelf, written)]
+    made = dict(written)
+    if shelves:
+        shuffle.open()
+        missing = shuffle.missing()
+        with workers(max(len(missing), len(shelves))) as hands:
+            for _ in hands.map(_write_group, [(shuffle, number, groups[number]) for number in missing]):
+                check_held()
+            for pieces in hands.map(
+                _make_shelf, [(step, shuffle, shelf, _unwritten(shuffle, shelf, made)) for shelf in shelves]
+            ):
+                made |= pieces
+    shuffle.close()
+    return {number: made[number] for number in map(output_folder.result_name, range(shuffle.buckets))}
+
+
+def _spill_folder(job: ExportJob) -> str:
+    """Where the shuffle's files are: a folder for this output alone, which the next try finds again."""
+    if job.spill is None:
+        return storage.folder(storage.absolute(job.output)).sub("_shuffle").path
+    mark = hashlib.sha256(storage.absolute(job.output).encode()).hexdigest()[:16]
+    return storage.folder(storage.absolute(job.spill)).sub(f"assay-{mark}").path
+
+
+def _unwritten(shuffle: Shuffle, shelf: int, written: Collection[str]) -> list[str]:
+    """The numbers of the pieces of a shelf that aren't written."""
+    return [number for number in map(output_folder.result_name, shuffle.buckets_of(shelf)) if number not in written]
+
+
+def _write_group(shuffle: Shuffle, number: int, parts: Sequence[Part]) -> None:
+    shuffle.write(number, parts)
+
+
+def _make_shelf(step: StartedExport, shuffle: Shuffle, shelf: int, numbers: Sequence[str]) -> dict[str, ExportSummary]:
+    """Write the files of the pieces `numbers`, which are those of a shelf that aren't written. Returns their counts."""
+    made = dict[str, ExportSummary]()
+    for bucket, tables in shuffle.read(shelf):
+        if (number := output_folder.result_name(bucket)) in numbers:
+            made.update([_write_piece(step, number, group_by_prompt(step.reader.candidates(tables)))])
+    empty = [number for number in numbers if number not in made]
+    return made | dict(_write_piece(step, number, iter(())) for number in empty)
+
+
 def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]:
     """Write the file of a piece, and note it as done. Returns its number and its counts."""
-    job, summary, measures, types = step.job, ExportSummary(), list[float](), row_types.RowTypes()
-    groups = _by_prompt(step, piece) if piece.buckets else _by_row(step, piece)
-    name = f"{job.kind.stems[0]}-{piece.number}.jsonl"
+    tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
+    rows = step.reader.candidates(tables)
+    return _write_piece(step, piece.number, iter(rows) if step.job.per == "conversation" else _by_row(rows))
+
+
+Groups = Iterator[Sequence[CandidateOrLeftOut]]
+
+
+def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
+    job, counts, left, labels = step.job, Counter[str](), Counter[str](), Counter[str]()
+    measures, types = list[float](), row_types.RowTypes()
+    name = f"{job.kind.stems[0]}-{number}.jsonl"
     folder = storage.folder(job.output)
     with folder.writing(name) as stream:
         for group in groups:
             candidates = [response for response in group if isinstance(response, Candidate)]
-            unscored, unmet = group.count(LeftOut.UNSCORED), group.count(LeftOut.UNMET)
+            unmet = group.count(LeftOut.UNMET)
             exported = job.maker(candidates) if candidates else ExportedRows(())
-            left = {**exported.left, **({LeftOut.UNMET.value: unmet} if unmet else {})}
             lines = [encode(row) + b"\n" for row in exported.rows]
             stream.writelines(lines)
-            counts = (int(bool(candidates)), len(candidates) + unmet, unscored, len(exported.rows))
-            summary += ExportSummary(*counts, left, labels=exported.labels)
-            # Collected beside the summary: adding them group by group would copy the whole list each time.
+            # Added up in place: a summary for each group, added to the last, would copy the lists as often.
+            counts["groups"] += bool(candidates)
+            counts["candidates"] += len(candidates) + unmet
+            counts["unscored"] += group.count(LeftOut.UNSCORED)
+            counts["rows"] += len(lines)
+            left.update({**exported.left, LeftOut.UNMET.value: unmet})
+            labels.update(exported.labels)
             measures += exported.measures
             types.add(lines)
         # Inside the `with`, before the file is committed: a worker whose run lost the lease must not replace a file of the
         # run that holds it now.
         if step.ticket is not None:
             step.ticket.check()
-    summary += ExportSummary(measures=measures, row_types=types.text())
+    groups_seen, seen, unscored, rows = (counts[name] for name in ("groups", "candidates", "unscored", "rows"))
+    # Added to nothing: that sorts the counts, drops those of 0, and thins the measures.
+    summary = ExportSummary() + ExportSummary(
+        groups_seen, seen, unscored, rows, left, measures, labels=labels, row_types=types.text()
+    )
     if not summary.rows:
         folder.delete(name)
     # After the file: a piece that is noted as done has its file, and one killed in between is made again.
-    output_folder.note_done(job.output, piece.number, asdict(summary))
-    return piece.number, summary
+    output_folder.note_done(job.output, number, asdict(summary))
+    return number, summary
 
 
-Groups = Iterator[Sequence[CandidateOrLeftOut]]
-
-
-def _by_row(step: StartedExport, piece: _Piece) -> Groups:
-    tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
-    for row in step.reader.candidates(tables):
-        yield from [row] if step.job.per == "conversation" else group_by_prompt([row])
-
-
-def _by_prompt(step: StartedExport, piece: _Piece) -> Groups:
-    """The groups of one bucket of prompts. DuckDB sorts them by prompt, and spills to disk what doesn't fit into memory.
-
-    Each bucket scans all parts and keeps its share by hash: slower than a shuffle, but without intermediate files to resume.
-    """
-    columns, reads = step.reader.columns, step.reader.reads
-    # Columns are renamed c0, c1 ...: SQL names ignore case, so an input's `Prompt` and `prompt` would be one column.
-    aliases = {name: f"c{number}" for number, name in enumerate(reads)}
-    key, row = (aliases[columns.prefix + name] for name in (PROMPT_HASH, ROW))
-    schema = pa.schema([columns.schema.field(name) for name in reads])
-    with duckdb.connect() as connection, readable(step.source.parts):
-        connection.register("parts", in_order(step.source, schema, list(aliases.values())))
-        # A rejected row may have no prompt hash; it is bucketed by its row, so that it is counted once.
-        # PART_AT and ROW_AT restore the order of the corpus within a prompt, on which ties and seeds depend.
-        batches = connection.sql(
-            f"select {', '.join(aliases.values())} from parts "
-            f"where hash(coalesce({key}, {row})) % {piece.buckets} = {piece.bucket} "
-            f"order by {key}, {PART_AT}, {ROW_AT}"
-        ).to_arrow_reader(_BATCH_ROWS)
-        tables = (pa.Table.from_batches([batch]).rename_columns(reads) for batch in batches)
-        yield from group_by_prompt(step.reader.candidates(tables))
+def _by_row(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
+    return itertools.chain.from_iterable(group_by_prompt([row]) for row in rows)
 
 
 def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:

@@ -5,8 +5,9 @@ texts, as a trainer learns from the difference between them. Texts are compared 
 if it was stripped, since a judge that wasn't shown it can't have based the reward on it.
 """
 
-import itertools
+import bisect
 from collections.abc import Iterator, Sequence
+from functools import partial
 from random import Random
 
 from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
@@ -23,8 +24,7 @@ def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[Pr
 def _generate_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
     match settings.pairs:
         case PairsOf.ALL:
-            couples = itertools.combinations(ordered, 2)
-            yield from (PreferencePair(*couple) for couple in couples if _is_pair(*couple, settings))
+            yield from _all_pairs(ordered, settings)
         case PairsOf.CONSECUTIVE:
             yield from _consecutive(ordered, settings)
         case _:
@@ -32,6 +32,15 @@ def _generate_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> 
             worse = [candidate for candidate in ordered[1:] if _is_pair(best, candidate, settings)]
             if worse:
                 yield PreferencePair(best, _rejected_partner(best, worse, settings))
+
+
+def _all_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
+    for at, better in enumerate(ordered):
+        # The margin grows down the order: those before `first` are too close. 100,000 equal rewards would be 5e9 couples.
+        first = bisect.bisect_left(ordered, True, lo=at + 1, key=partial(_is_clear, better, settings=settings))
+        for worse in map(ordered.__getitem__, range(first, len(ordered))):
+            if better.judged_text != worse.judged_text:
+                yield PreferencePair(better, worse)
 
 
 def _consecutive(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
@@ -58,6 +67,10 @@ def _rejected_partner(best: Candidate, worse: Sequence[Candidate], settings: Pai
 
 
 def _is_pair(better: Candidate, worse: Candidate, settings: PairingSettings) -> bool:
+    return _is_clear(better, worse, settings) and better.judged_text != worse.judged_text
+
+
+def _is_clear(better: Candidate, worse: Candidate, settings: PairingSettings) -> bool:
     # `min_margin` may be 0; a margin of `SAME_REWARD` or less is no more than rounding differs between batches.
     margin = better.reward - worse.reward
-    return margin > SAME_REWARD and margin >= settings.min_margin and better.judged_text != worse.judged_text
+    return margin > SAME_REWARD and margin >= settings.min_margin

@@ -1,5 +1,6 @@
 """The columns of a scored corpus: those carried over from the input, and those that Assay adds."""
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -117,7 +118,7 @@ class Columns:
         reserved_names = {name.lower() for name in ours} | ({RECORD} if self.is_json else set())
         return next((name for name in names if name.lower() in reserved_names), None)
 
-    @property
+    @functools.cached_property
     def is_json(self) -> bool:
         """Whether the input was JSON: rows are then carried as their raw records."""
         return RECORD in self.carried.names and pa.types.is_large_binary(self.carried.field(RECORD).type)

@@ -95,6 +95,11 @@ class GroupSettings(Settings):
         description="compare candidates of equal prompts, in whichever rows they are, or only candidates of the same row",
         json_schema_extra=MATTERS,
     )
+    spill: str | None = Field(
+        default=None,
+        description="folder or address for the files by which --per prompt brings equal prompts together; every node must "
+        "reach it, and they are deleted at the end; default: inside the output folder",
+    )
 
 
 class ChooseSettings(ChoiceOfCandidates, GroupSettings, OutputSettings, FoldersSettings):

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SettingsError
 from pipelines.exports.choose_candidates import check, choose, rank_candidates
-from pipelines.scored_corpus.candidates import Candidate
+from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate
 from pipelines.settings.export_settings import ChoiceOfCandidates
 from tests.support.candidates import candidate, candidates
 from tests.support.examples import examples
@@ -277,3 +278,12 @@ def test_what_goes_together_passes(asked: dict[str, Any]) -> None:
 def test_numbers_that_make_no_sense_are_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"greater than|less than"):
         ChoiceOfCandidates(keep="best", **asked)
+
+
+def test_ranks_are_those_of_a_count_over_all() -> None:
+    """Close rewards share a rank without being equal, in chains that no grouping would give."""
+    generator = Random(5)
+    rewards = [generator.choice([0.0, 1.0, -3.5]) + generator.randrange(6) * 0.6 * SAME_REWARD for _ in range(300)]
+    expected = [1 + sum(other - reward > SAME_REWARD for other in rewards) for reward in rewards]
+    assert [ranked.rank for ranked in rank_candidates(candidates(*rewards))] == expected
+    assert len(set(expected)) > 6

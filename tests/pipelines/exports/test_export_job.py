@@ -27,9 +27,11 @@ from pipelines.formats.content import question
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.member_runs import is_fake
-from pipelines.run_folder.parts import Counts, Parts
+from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.runtime.workers import workers
+from pipelines.scored_corpus import shuffle
 from pipelines.scored_corpus.read_back import Reader
+from pipelines.scored_corpus.shuffle import Shuffle
 from pipelines.scored_corpus.summary import summarise
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import FilterSettings
@@ -495,7 +497,7 @@ def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, mo
     monkeypatch.setattr("pipelines.exports.export_job.ticket", lambda folder: lost)
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
         choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["choose.json"]
+    assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["choose.json"]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -736,6 +738,55 @@ def test_a_choice_that_is_killed_while_it_clears_its_folder_takes_nothing_of_ano
         assert not killed or choose(folder, out, **asked) == whole
         assert files_in(out) == files_in(tmp_path / "calm")
     assert deletions > 2
+
+
+@pytest.mark.parametrize("spill", [None, "spilled"])
+@pytest.mark.parametrize("killed_at", [1, 3])
+def test_a_shuffle_that_was_killed_goes_on_and_leaves_nothing(
+    tmp_path: Path, spill: str | None, killed_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_job, "workers", _here)
+    monkeypatch.setattr(shuffle, "_PARTS", 4)
+    folder, out = equal_prompts(tmp_path / "in"), tmp_path / "out"
+    cut_up(monkeypatch, folder)
+    asked = {"keep": "top-k", "k": 2, "spill": spill and str(tmp_path / spill)}
+    whole = choose(folder, tmp_path / "calm", **asked)
+    written: list[int] = []
+    write = Shuffle.write
+
+    def write_or_die(self: Shuffle, number: int, parts: Sequence[Part]) -> None:
+        if len(written) == killed_at:
+            raise KeyboardInterrupt
+        write(self, number, parts)
+        written.append(number)
+
+    monkeypatch.setattr(Shuffle, "write", write_or_die)
+    with pytest.raises(KeyboardInterrupt):
+        choose(folder, out, **asked)
+    killed_at = 99
+    assert choose(folder, out, **asked) == whole
+    assert written == list(range(len(written))), "no file is written twice"
+    assert len(written) > 3
+    assert files_in(out) == files_in(tmp_path / "calm")
+    left = list((tmp_path / spill if spill else out).rglob("*.arrow")) + list(out.glob("_shuffle"))
+    assert left == []
+
+
+def test_other_settings_take_nothing_of_a_killed_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that it left hold other columns, and the responses of a corpus that may have changed."""
+    monkeypatch.setattr(export_job, "workers", _here)
+    folder, out = equal_prompts(tmp_path / "in"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(Shuffle, "read", _dies_after(0))
+        with pytest.raises(KeyboardInterrupt):
+            choose(folder, out, keep="best")
+    (before,) = (out / "_shuffle").glob("*.arrow")
+    with monkeypatch.context() as patch:
+        patch.setattr(Shuffle, "read", _dies_after(0))
+        with pytest.raises(KeyboardInterrupt):
+            choose(folder, out, keep="best", floor=1.0)
+    (after,) = (out / "_shuffle").glob("*.arrow")
+    assert after.name != before.name
 
 
 def test_a_corpus_that_was_scored_on_is_chosen_from_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,3 +209,18 @@ def test_random_ones_differ_by_prompt_and_seed_and_all_come_up() -> None:
 
     assert drawn(0) == drawn(0) != drawn(1)
     assert set(drawn(0)) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("min_margin", [0.0, 1.2 * SAME_REWARD, 1.0])
+def test_all_pairs_are_those_of_all_combinations(min_margin: float) -> None:
+    generator = Random(7)
+    rewards = [generator.choice([0.0, 1.0]) + generator.randrange(5) * 0.6 * SAME_REWARD for _ in range(40)]
+    responses = [candidate(reward, f"text {at % 9}", name=f"candidate[{at}]") for at, reward in enumerate(rewards)]
+    couples = itertools.combinations(sorted(responses, key=lambda response: -response.reward), 2)
+    expected = [
+        (better.name, worse.name)
+        for better, worse in couples
+        if (margin := better.reward - worse.reward) > SAME_REWARD and margin >= min_margin and better.text != worse.text
+    ]
+    found = pairs(responses, PairingSettings(pairs=PairsOf.ALL, min_margin=min_margin))
+    assert [(pair.chosen.name, pair.rejected.name) for pair in found] == expected != []
