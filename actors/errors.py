@@ -104,7 +104,7 @@ class NothingScored(AuditError):
 
 
 class GateFailed(AssayError):
-    """An evaluation is worse than its baseline allows, or covers too few items."""
+    """An evaluation is worse than its baseline allows, or two runs differ more than they may."""
 
 
 class Unreadable(AssayError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipelines.api import (
         choose,
+        diff,
         ensemble,
         evaluate,
         export,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "choose",
+    "diff",
     "ensemble",
     "evaluate",
     "export",

@@ -1,7 +1,7 @@
 """The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, all but `ensemble`, `evaluate` and `refine` return a Dataset (`pipelines.datasets`). Options are those of
+output, all but `diff`, `ensemble`, `evaluate` and `refine` return a Dataset (`pipelines.datasets`). Options are those of
 `assay score --help` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
 A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
@@ -13,6 +13,8 @@ from ray.data import Dataset
 
 from actors.errors import SettingsError
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
+from pipelines.comparison import diff_folders
+from pipelines.comparison.results import Differences
 from pipelines.datasets import sample_datasets, score_datasets
 from pipelines.ensembles import score_ensemble
 from pipelines.ensembles.score_ensemble import EnsembleSummary
@@ -32,6 +34,7 @@ from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
 from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring import score_corpus
+from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
@@ -41,6 +44,7 @@ from pipelines.settings.setting_names import setting_names
 
 __all__ = [
     "choose",
+    "diff",
     "ensemble",
     "evaluate",
     "export",
@@ -223,6 +227,16 @@ def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
     if isinstance(scored, Dataset):
         return sample_datasets.export(scored, *arguments, **options)
     return _export_folder(scored, *arguments, **options)
+
+
+@setting_names()
+def diff(first: str, second: str, output: str | None = None, **options: Any) -> Differences:
+    """Compare two scored corpora of the same rows: `diff("a/", "b/", keep="reward > 1").moves`.
+
+    What gates (`max_move=0.1`) don't let pass is in `failures`, and raises nothing. Raises what
+    `pipelines.comparison.diff_folders.diff` raises.
+    """
+    return diff_folders.diff(build(DiffSettings, {"first": first, "second": second, "output": output, **options}))
 
 
 @setting_names()

@@ -27,6 +27,7 @@ from pipelines.cli.app import cli
 from pipelines.cli.flags import given_options
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import SHAPES
+from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build, validate
 from pipelines.settings.recipe import Recipe
@@ -44,6 +45,7 @@ RUN_BY = {
     "ensemble": "tests/pipelines/ensembles/test_score_ensemble.py",
     "run": "tests/end_to_end/test_command_line.py",
     "report": "tests/pipelines/html_report/test_page_in_browser.py",
+    "diff": "tests/pipelines/comparison/test_diff_command.py",
     "status": "tests/end_to_end/test_long_work.py",
     "models": "tests/end_to_end/test_command_line.py",
     "check": "tests/end_to_end/test_command_line.py",
@@ -80,13 +82,17 @@ SETTINGS: dict[str, type[Settings]] = {
     "choose": ChooseSettings,
     "pairs": PairSettings,
     "export": ExportSettings,
+    "diff": DiffSettings,
     "retry": RetrySettings,
     "verify": VerifySettings,
 }
 """What a command's options are made into, where that is all they are."""
 
 FUNCTIONS = {
-    **{name: name for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export", "retry", "verify")},
+    **{
+        name: name
+        for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export", "diff", "retry", "verify")
+    },
     **dict.fromkeys(("keep", "top_k", "top_fraction"), "filter"),
 }
 """The commands whose options functions of `pipelines` take."""

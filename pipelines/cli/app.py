@@ -106,7 +106,7 @@ class _Commands(CommandGroup):
 
     command_class = Command
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Score and filter": ("score", "ensemble", "filter", "report", "status"),
+        "Score and filter": ("score", "ensemble", "filter", "report", "diff", "status"),
         "Check and mend what is scored": ("verify", "retry"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
@@ -125,6 +125,7 @@ class _Commands(CommandGroup):
         "retry": "pipelines.cli.commands.retry:retry",
         "plan": "pipelines.cli.commands.plan:plan",
         "report": "pipelines.cli.commands.report:report",
+        "diff": "pipelines.cli.commands.diff:diff",
         "submit": "pipelines.cli.commands.submit:submit",
         "status": "pipelines.cli.commands.status:status",
         "serve": "deploy.command:serve",

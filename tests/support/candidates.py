@@ -1,5 +1,6 @@
 """Candidates, and scored corpora that hold them, made without an engine and without Ray."""
 
+import itertools
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -167,19 +168,22 @@ def _corpus(
     part_rows: int = 2,
     ensemble: bool = False,
     steps: bool = False,
+    texts: Sequence[str] = (),
     **more: Any,
 ) -> str:
     whole = pa.Table.from_pylist(list(rows)) if parquet else pa.table({"record": _records(rows)})
-    columns = Columns(whole.schema, outputs, prefix, steps=steps, drawn=shape.unanswered)
+    columns = Columns(whole.schema, outputs, prefix, steps=steps, drawn=shape.unanswered, text=bool(texts))
     parts = Parts(str(folder))
     parts.create()
+    judged = iter(texts)
     for start in range(0, len(rows), part_rows):
         chunk = responses_by_row[start : start + part_rows]
         flat = [(start + at, *response) for at, responses in enumerate(chunk) for response in responses]
         carried = whole.take(pa.array([at for at, *_ in flat], pa.int64()))
         named = [(f"c:{at}", name, prompt_hash, score) for at, name, prompt_hash, score, _ in flat]
         part = Part(0, Range(start, start + len(chunk)), Counts.of(len(chunk), [score for *_, score in named]))
-        parts.commit(part, columns.table(carried, named, [candidate for *_, candidate in flat]), {})
+        written = list(itertools.islice(judged, len(flat)))
+        parts.commit(part, columns.table(carried, named, [candidate for *_, candidate in flat], written), {})
     identity = {
         "model": "m",
         "prefix": prefix,

@@ -1,0 +1,90 @@
+"""Which responses of a corpus a filter would keep, by the filter's own expressions and selections."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipelines.filtering import passes
+from pipelines.filtering.filter_corpus import check
+from pipelines.filtering.filter_step import EvaluatedRows, FilterStep, Group, Numbered, ResponseEvaluator, Selection
+from pipelines.runtime.workers import workers
+from pipelines.scored_corpus.scored_folder import OpenedCorpus
+from pipelines.settings.run_settings import ChoiceSettings
+
+_GROUP_PARTS = 256
+
+
+class MarkedRows(NamedTuple):
+    """Responses of part number `part`, from index `first` on; `kept` marks those that the filter keeps, if there is one."""
+
+    part: int
+    first: int
+    table: pa.Table
+    kept: NDArray[np.bool_] | None
+
+
+def is_filter(choice: ChoiceSettings) -> bool:
+    """Whether the settings keep anything."""
+    return any(value is not None for value in choice.model_dump().values())
+
+
+def marked_rows(corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]) -> Iterator[MarkedRows]:
+    """The responses of a corpus in order, with the columns `names`. Raises as `filter` does, before anything is read."""
+    if not is_filter(choice):
+        return _unmarked(corpus, names)
+    check(choice)
+    columns = corpus.manifest.columns
+    evaluator = ResponseEvaluator.of(choice, columns.prefix, columns.ours_first, within_row=columns.within_row)
+    return _marked(FilterStep(corpus.responses, columns, evaluator, None, None), corpus, choice, names)
+
+
+def _unmarked(corpus: OpenedCorpus, names: list[str]) -> Iterator[MarkedRows]:
+    for number, (part, _) in enumerate(corpus.entries):
+        first = 0
+        for table in corpus.responses.tables(part, names):
+            yield MarkedRows(number, first, table, None)
+            first += table.num_rows
+
+
+def _marked(step: FilterStep, corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]) -> Iterator[MarkedRows]:
+    numbered = [Numbered(number, part) for number, (part, _) in enumerate(corpus.entries)]
+    groups = [Group(tuple(numbered[at : at + _GROUP_PARTS])) for at in range(0, len(numbered), _GROUP_PARTS)]
+    evaluate = step.evaluator.compile()
+    for group, selection in _selections(step, choice, groups):
+        for number, part in group.parts:
+            first = 0
+            for table in corpus.responses.tables(part, list(dict.fromkeys([*names, *step.reads]))):
+                rows = step.evaluator.evaluate(number, first, table, evaluate)
+                yield MarkedRows(number, first, table, _mask(selection, rows))
+                first += table.num_rows
+
+
+def _selections(step: FilterStep, choice: ChoiceSettings, groups: list[Group]) -> Iterator[tuple[Group, Selection | None]]:
+    sources = [passes.Source(step, group, group.parts[0].number) for group in groups]
+    if choice.top_k is not None:
+        # As `filter` does: on Ray the candidates of all prompts lie in its object store, not here.
+        with workers(len(groups)) as hands:
+            winners = passes.find_winners(hands, choice, sources)
+            for group, tables in zip(groups, winners, strict=True):
+                (selection,) = hands.map(_join, [tuple(tables)])
+                yield group, selection
+        return
+    # In this process: it reads the parts anyway, and a boundary is a number.
+    with workers(1) as hands:
+        boundary = passes.find_boundary(hands, choice, sources) if step.evaluator.ranking else None
+    yield from ((group, boundary) for group in groups)
+
+
+def _join(*tables: pa.Table) -> passes.WinnerSelection:
+    return passes.join_winners(tables)
+
+
+def _mask(selection: Selection | None, rows: EvaluatedRows) -> NDArray[np.bool_]:
+    if selection is None:
+        return rows.met
+    chosen = pc.is_null(selection.reasons(rows)).to_numpy(zero_copy_only=False)
+    return np.asarray(rows.met & ~np.isnan(rows.values) & chosen)

@@ -1,0 +1,147 @@
+"""What a comparison of two scored corpora tells, as it is written and returned."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pipelines.settings.diff_settings import GateSettings
+
+VERSION = 1
+"""Of the document; a reader that knows another one must not guess."""
+
+VALUE, PERCENTILE = "value", "percentile"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A folder: its run, model, and the number of its responses. `only` are those that the other one doesn't have."""
+
+    folder: str
+    run: str
+    model: str
+    responses: int
+    only: int
+
+
+@dataclass(frozen=True)
+class NumberChange:
+    """How a number changed, over the responses that have it in both folders.
+
+    `rank_correlation` is Spearman's, null where it isn't defined: `why_not` says why. Differences are second less first, and
+    null where the numbers aren't on one scale.
+    """
+
+    name: str
+    responses: int
+    rank_correlation: float | None
+    why_not: str | None
+    mean_difference: float | None
+    mean_absolute_difference: float | None
+    largest_difference: float | None
+
+
+@dataclass(frozen=True)
+class StatusChange:
+    """How many responses went from one status and reason to another."""
+
+    first: str
+    first_reason: str | None
+    second: str
+    second_reason: str | None
+    responses: int
+
+
+@dataclass(frozen=True)
+class KeptChange:
+    """What a filter would keep: of the responses in both folders, in each of them; and of those in one only."""
+
+    asked: str
+    both: int
+    first_only: int
+    second_only: int
+    first_unmatched: int
+    second_unmatched: int
+
+    @property
+    def changes(self) -> int:
+        """The responses in both folders that are kept in one and not in the other."""
+        return self.first_only + self.second_only
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Two scored corpora compared. `differs` names the entries of their identities that aren't equal.
+
+    `duplicates` are matched responses whose key another one has, too; `other_prompts` are matched responses whose prompts
+    (turns and principles) aren't equal. `unit` is that of `moves`: `value`, or `percentile` points of rank, 0 to 100; null
+    where there are no moves. `largest_move` is the largest one, without its sign.
+    """
+
+    first: Side
+    second: Side
+    matched_by: str
+    matched: int
+    duplicates: int
+    other_prompts: int
+    same_model: bool
+    differs: Sequence[str]
+    status_changes: Sequence[StatusChange]
+    numbers: Sequence[NumberChange]
+    unit: str | None
+    largest_move: float | None
+    moves: Sequence[Mapping[str, Any]]
+    kept: KeptChange | None
+    examples: Mapping[str, Sequence[Mapping[str, Any]]]
+    is_made_up: bool
+    failures: Sequence[str] = field(default=())
+    """What the gates don't let pass: a sentence for each."""
+
+    @property
+    def changed_statuses(self) -> int:
+        """The number of responses with another status or reason."""
+        return sum(change.responses for change in self.status_changes)
+
+    def as_json(self) -> dict[str, Any]:
+        """For `diff.json` and for `--json`."""
+        return {"assay_diff": VERSION, **asdict(self)}
+
+
+def gate_failures(found: Differences, gates: GateSettings) -> list[str]:
+    """What the gates don't let pass, or can't tell."""
+    if not gates.is_set:
+        return []
+    return [*_move_failures(found, gates.max_move), *_rank_failures(found, gates.min_rank_correlation)] + [
+        f"{count:,} responses {what}, more than {limit:,}"
+        for count, what, limit in (
+            (found.changed_statuses, "have another status or reason", gates.max_status_changes),
+            (found.kept.changes if found.kept else 0, "would be kept in one and not in the other", gates.max_kept_changes),
+            (found.first.only + found.second.only, "are in one folder only", gates.max_unmatched or 0),
+        )
+        if limit is not None and count > limit
+    ]
+
+
+def _move_failures(found: Differences, limit: float | None) -> list[str]:
+    if limit is None:
+        return []
+    if found.largest_move is None:
+        return [f"there are no moves to hold against {limit:g}: {found.numbers[0].why_not or 'no number is in both'}"]
+    if found.largest_move <= limit:
+        return []
+    largest = found.moves[0] if found.moves else {}
+    where = f" ({largest['a_row']}, {largest['a_name']})" if largest else ""
+    return [f"the largest move is {found.largest_move:.6g}{where}, in {_UNITS[found.unit]}, more than {limit:g}"]
+
+
+_UNITS = {VALUE: "units of the number", PERCENTILE: "percentile points", None: ""}
+
+
+def _rank_failures(found: Differences, least: float | None) -> list[str]:
+    if least is None:
+        return []
+    number = found.numbers[0]
+    if number.rank_correlation is None:
+        return [f"{number.name} has no rank correlation to hold against {least:g}: {number.why_not}"]
+    if number.rank_correlation >= least:
+        return []
+    return [f"the rank correlation of {number.name} is {number.rank_correlation:.6f}, less than {least:g}"]
