@@ -18,14 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
+from bench._scored_corpora import write_scored
 
 SIZES = (200_000, 1_000_000)
 PART_ROWS = (4_000, 5_000)
-_IDENTITY = {"model": "made up", "prefix": "", "shape": "prompt-response", "own_columns": None, "turns": "last"}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -47,33 +43,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _write(folder: str, rewards: np.ndarray[Any, np.dtype[np.float64]], part_rows: int) -> None:
-    """Write a scored corpus, without scoring anything."""
-    columns = Columns(pa.schema([("prompt", pa.string()), ("response", pa.string())]), ("reward",), "", text=True)
-    parts = Parts(folder)
-    parts.create()
-    for start in range(0, rewards.size, part_rows):
-        chunk = rewards[start : start + part_rows]
-        numbers = range(start, start + chunk.size)
+    def values(numbers: range) -> dict[str, Any]:
         texts = [f"{number}: {'a text of some length ' * 12}" for number in numbers]
-        values: dict[str, Any] = {
+        return {
             "prompt": [f"question {number}" for number in numbers],
             "response": texts,
-            "row": [f"corpus.parquet:{number}" for number in numbers],
-            "response_name": ["final"] * chunk.size,
-            "prompt_hash": [None] * chunk.size,
             "response_text": texts,
-            "reward": chunk,
-            "scores": pa.StructArray.from_arrays([pa.array(chunk)], ["reward"]),
-            "status": ["scored"] * chunk.size,
-            "reason": pa.nulls(chunk.size, pa.string()),
-            "prompt_tokens": np.ones(chunk.size, np.int32),
-            "truncated": [False] * chunk.size,
+            "prompt_hash": [f"{number:016x}" for number in numbers],
         }
-        values["prompt_hash"] = [f"{number:016x}" for number in numbers]
-        part = Part(0, Range(start, start + chunk.size), Counts(chunk.size, chunk.size))
-        parts.commit(part, pa.table(values).cast(columns.schema), {})
-    file = InputFile(0, "corpus.parquet", "/corpus.parquet", FileKind.PARQUET, 1, "sha256-of-ends:0", rewards.size)
-    Manifest(_IDENTITY, (file,), columns, {}).write(folder)
+
+    carried = pa.schema([("prompt", pa.string()), ("response", pa.string())])
+    write_scored(Path(folder), rewards, carried, values, part_rows=part_rows, text=True)
 
 
 def _measure(rows: int, settings: dict[str, Any]) -> None:
@@ -93,12 +73,12 @@ def _run_in_process(settings: dict[str, Any]) -> None:
     from pipelines.settings.diff_settings import DiffSettings
 
     started = time.monotonic()
-    found = diff(DiffSettings(**settings, show=0))  # without texts: hashes of prompts are made up
+    differences = diff(DiffSettings(**settings, show=0))  # without texts: hashes of prompts are made up
     figures = {
         "seconds": time.monotonic() - started,
         "cpu_seconds": time.process_time(),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-        "matched": found.matched,
-        "rank_correlation": found.numbers[0].rank_correlation,
+        "matched": differences.matched,
+        "rank_correlation": differences.numbers[0].rank_correlation,
     }
     print(json.dumps(figures))

@@ -23,11 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from actors.records import Message, Role, ScoreRequest
+from bench._scored_corpora import write_scored
 from bench._watch import Watch, start_ray
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.corpus.corpus_files import FileKind
 
 SIZES = (10_000, 100_000, 1_000_000)
 PART_ROWS = 1000
@@ -80,36 +78,24 @@ def _measure_parts(folder: Path, parts: int) -> None:
 
 
 def _write(folder: Path, rows: int, prompts: int, part_rows: int, *, equal: bool = False) -> None:
-    """Write a scored corpus of random texts and rewards, without scoring anything."""
-    columns = Columns(pa.schema([("record", pa.large_binary())]), ("grade",), "")
-    parts = Parts(str(folder))
-    parts.create()
     generator = np.random.default_rng(rows)
     hashes = [ScoreRequest((Message(Role.USER, f"prompt {at}"),), ()).prompt_hash for at in range(prompts)]
-    for start in range(0, rows, part_rows):
-        numbers = range(start, min(start + part_rows, rows))
-        rewards = np.zeros(len(numbers)) if equal else generator.normal(size=len(numbers))
-        records = [
-            json.dumps({"prompt": f"prompt {number % prompts}", "response": generator.bytes(TEXT_BYTES).hex()})
-            for number in numbers
-        ]
-        values: dict[str, Any] = {
-            "record": pa.array([record.encode() for record in records], pa.large_binary()),
-            "row": [f"corpus.jsonl:{number}" for number in numbers],
-            "response_name": ["final"] * len(numbers),
+
+    def record(number: int) -> bytes:
+        response = generator.bytes(TEXT_BYTES).hex()
+        return json.dumps({"prompt": f"prompt {number % prompts}", "response": response}).encode()
+
+    write_scored(
+        folder,
+        np.zeros(rows) if equal else generator.normal(size=rows),
+        pa.schema([("record", pa.large_binary())]),
+        lambda numbers: {
+            "record": pa.array(map(record, numbers), pa.large_binary()),
             "prompt_hash": [hashes[number % prompts] for number in numbers],
-            "reward": rewards,
-            "scores": pa.StructArray.from_arrays([pa.array(rewards)], ["grade"]),
-            "status": ["scored"] * len(numbers),
-            "reason": pa.nulls(len(numbers), pa.string()),
-            "prompt_tokens": np.ones(len(numbers), np.int32),
-            "truncated": [False] * len(numbers),
-        }
-        part = Part(0, Range(numbers[0], numbers[-1] + 1), Counts(len(numbers), len(numbers)))
-        parts.commit(part, pa.table(values).cast(columns.schema), {})
-    file = InputFile(0, "corpus.jsonl", "/corpus.jsonl", FileKind.JSONL, rows, "sha256-of-ends:0", rows)
-    identity = {"model": "made up", "prefix": "", "shape": "prompt-response", "turns": "final", "own_columns": None}
-    Manifest(identity, (file,), columns, {}).write(str(folder))
+        },
+        part_rows=part_rows,
+        kind=FileKind.JSONL,
+    )
 
 
 def _duckdb_seconds(corpus: Path) -> float:

@@ -17,11 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bench._scored_corpora import write_scored
 from bench._watch import Watch, start_ray
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
 
 SIZES = (200_000, 1_000_000)
 PART_ROWS = 400
@@ -47,30 +44,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _write(folder: Path, rows: int) -> None:
-    """Write a scored corpus of random grades, without scoring anything."""
-    columns = Columns(pa.schema([("n", pa.int64())]), ("grade",), "")
-    parts = Parts(str(folder))
-    parts.create()
     grades = np.random.default_rng(rows).integers(1, 6, rows).astype(float)
-    for start in range(0, rows, PART_ROWS):
-        chunk = grades[start : start + PART_ROWS]
-        numbers = np.arange(start, start + chunk.size)
-        values: dict[str, Any] = {
-            "n": numbers,
-            "row": [f"corpus.parquet:{number}" for number in numbers],
-            "response_name": ["final"] * chunk.size,
-            "prompt_hash": [f"{number // 4:016x}" for number in numbers],
-            "reward": chunk,
-            "scores": pa.StructArray.from_arrays([pa.array(chunk)], ["grade"]),
-            "status": ["scored"] * chunk.size,
-            "reason": pa.nulls(chunk.size, pa.string()),
-            "prompt_tokens": np.ones(chunk.size, np.int32),
-            "truncated": [False] * chunk.size,
-        }
-        part = Part(0, Range(start, start + chunk.size), Counts(chunk.size, chunk.size))
-        parts.commit(part, pa.table(values).cast(columns.schema), {})
-    file = InputFile(0, "corpus.parquet", "/corpus.parquet", FileKind.PARQUET, 1, "sha256-of-ends:0", rows)
-    Manifest({"model": "made up", "prefix": ""}, (file,), columns, {}).write(str(folder))
+    write_scored(
+        folder,
+        grades,
+        pa.schema([("n", pa.int64())]),
+        lambda numbers: {"n": list(numbers), "prompt_hash": [f"{number // 4:016x}" for number in numbers]},
+        part_rows=PART_ROWS,
+    )
 
 
 def _measure(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> float:

@@ -187,7 +187,7 @@ def _model(manifest: Manifest) -> str:
 def _differing(first: Manifest, second: Manifest) -> list[str]:
     """The names of the identity's entries, and of what made the folders, that aren't equal."""
     pairs = (first.identity, second.identity), (first.made_with, second.made_with)
-    return [name for one, two in pairs for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
+    return [name for before, after in pairs for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
 
 
 def _duplicates(connection: duckdb.DuckDBPyConnection) -> int:
@@ -273,8 +273,8 @@ def _kept(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> KeptC
         first_unmatched="b_row is null and a_kept",
         second_unmatched="a_row is null and b_kept",
     )
-    asked = ", ".join(f"{name}: {value}" for name, value in choice.model_dump(exclude_none=True).items())
-    return KeptChange(asked, **counts)
+    described = ", ".join(f"{name}: {value}" for name, value in choice.model_dump(exclude_none=True).items())
+    return KeptChange(described, **counts)
 
 
 def _examples(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> dict[str, list[dict[str, Any]]]:

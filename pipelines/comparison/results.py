@@ -55,7 +55,7 @@ class StatusChange:
 class KeptChange:
     """What a filter would keep: of the responses in both folders, in each of them; and of those in one only."""
 
-    asked: str
+    filter: str
     both: int
     first_only: int
     second_only: int
@@ -106,40 +106,44 @@ class Differences:
         return {"assay_diff": VERSION, **asdict(self)}
 
 
-def gate_failures(found: Differences, gates: GateSettings) -> list[str]:
+def gate_failures(differences: Differences, gates: GateSettings) -> list[str]:
     """What the gates don't let pass, or can't tell."""
     if not gates.is_set:
         return []
-    return [*_move_failures(found, gates.max_move), *_rank_failures(found, gates.min_rank_correlation)] + [
+    return [*_move_failures(differences, gates.max_move), *_rank_failures(differences, gates.min_rank_correlation)] + [
         f"{count:,} responses {what}, more than {limit:,}"
         for count, what, limit in (
-            (found.changed_statuses, "have another status or reason", gates.max_status_changes),
-            (found.kept.changes if found.kept else 0, "would be kept in one and not in the other", gates.max_kept_changes),
-            (found.first.only + found.second.only, "are in one folder only", gates.max_unmatched or 0),
+            (differences.changed_statuses, "have another status or reason", gates.max_status_changes),
+            (
+                differences.kept.changes if differences.kept else 0,
+                "would be kept in one and not in the other",
+                gates.max_kept_changes,
+            ),
+            (differences.first.only + differences.second.only, "are in one folder only", gates.max_unmatched or 0),
         )
         if limit is not None and count > limit
     ]
 
 
-def _move_failures(found: Differences, limit: float | None) -> list[str]:
+def _move_failures(differences: Differences, limit: float | None) -> list[str]:
     if limit is None:
         return []
-    if found.largest_move is None:
-        return [f"there are no moves to hold against {limit:g}: {found.numbers[0].why_not or 'no number is in both'}"]
-    if found.largest_move <= limit:
+    if differences.largest_move is None:
+        return [f"there are no moves to hold against {limit:g}: {differences.numbers[0].why_not or 'no number is in both'}"]
+    if differences.largest_move <= limit:
         return []
-    largest = found.moves[0] if found.moves else {}
+    largest = differences.moves[0] if differences.moves else {}
     where = f" ({largest['a_row']}, {largest['a_name']})" if largest else ""
-    return [f"the largest move is {found.largest_move:.6g}{where}, in {_UNITS[found.unit]}, more than {limit:g}"]
+    return [f"the largest move is {differences.largest_move:.6g}{where}, in {_UNITS[differences.unit]}, more than {limit:g}"]
 
 
 _UNITS = {VALUE: "units of the number", PERCENTILE: "percentile points", None: ""}
 
 
-def _rank_failures(found: Differences, least: float | None) -> list[str]:
+def _rank_failures(differences: Differences, least: float | None) -> list[str]:
     if least is None:
         return []
-    number = found.numbers[0]
+    number = differences.numbers[0]
     if number.rank_correlation is None:
         return [f"{number.name} has no rank correlation to hold against {least:g}: {number.why_not}"]
     if number.rank_correlation >= least:

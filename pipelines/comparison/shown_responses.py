@@ -37,12 +37,12 @@ def _texts(corpus: OpenedCorpus, places: Collection[Place]) -> dict[Place | None
     judged = [columns.prefix + TEXT] if columns.text else []
     names, texts = list(dict.fromkeys([*reader.reads, *judged])), dict[Place | None, dict[str, str | None]]()
     for part_at, group in itertools.groupby(sorted(places), key=lambda place: place[0]):
-        wanted, first = [at for _, at in group], 0
+        indices, first = [at for _, at in group], 0
         for table in corpus.responses.tables(corpus.entries[part_at][0], names):
-            here = [at for at in wanted if first <= at < first + table.num_rows]
-            taken = table.take(pa.array([at - first for at in here], pa.int64()))
-            as_judged = taken.column(judged[0]).to_pylist() if judged else [None] * len(here)
-            for at, read, text in zip(here, reader.responses(taken), as_judged, strict=True):
+            in_table = [at for at in indices if first <= at < first + table.num_rows]
+            chosen = table.take(pa.array([at - first for at in in_table], pa.int64()))
+            judged_texts = chosen.column(judged[0]).to_pylist() if judged else [None] * len(in_table)
+            for at, read, text in zip(in_table, reader.responses(chosen), judged_texts, strict=True):
                 texts[part_at, at] = _shown(read, text)
             first += table.num_rows
     return texts

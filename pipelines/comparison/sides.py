@@ -88,9 +88,9 @@ def numbers_of(first: OpenedCorpus, second: OpenedCorpus, wanted: Sequence[str])
     """The numbers that are compared: those wanted, or all that both have. Raises `SettingsError` for any other."""
     names = [_names(corpus) for corpus in (first, second)]
     for name in wanted:
-        for corpus, there in zip((first, second), names, strict=True):
-            if name not in there:
-                raise SettingsError(f"--number {name}: {corpus.folder} has {', '.join(there)}")
+        for corpus, available in zip((first, second), names, strict=True):
+            if name not in available:
+                raise SettingsError(f"--number {name}: {corpus.folder} has {', '.join(available)}")
     return tuple(dict.fromkeys(wanted)) or tuple(name for name in names[0] if name in names[1])
 
 

@@ -135,7 +135,7 @@ def _show_moves(console: "Console", differences: "Differences") -> None:
 def _show_kept(console: "Console", differences: "Differences") -> None:
     if (kept := differences.kept) is None:
         return
-    console.print(f"\n{kept.asked}: kept in both {kept.both:,}, only in the first {kept.first_only:,}, ", end="")
+    console.print(f"\n{kept.filter}: kept in both {kept.both:,}, only in the first {kept.first_only:,}, ", end="")
     console.print(f"only in the second {kept.second_only:,}")
     if kept.first_unmatched or kept.second_unmatched:
         console.print(

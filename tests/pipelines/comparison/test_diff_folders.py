@@ -65,19 +65,24 @@ def luck(count: int, seed: int, values: int) -> list[float]:
 
 def test_a_folder_and_itself_do_not_differ(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "a", [1.0, 2.0, None, 4.0])
-    found = compare(folder, folder, keep="reward > 1", max_move=0, min_rank_correlation=1, max_kept_changes=0)
-    assert (found.matched, found.first.only, found.second.only, found.changed_statuses) == (4, 0, 0, 0)
-    assert (found.numbers[0].rank_correlation, found.largest_move, found.same_model) == (1.0, 0.0, True)
-    assert found.kept is not None
-    assert (found.kept.both, found.kept.changes) == (2, 0)
-    assert (found.differs, found.failures) == ([], [])
+    differences = compare(folder, folder, keep="reward > 1", max_move=0, min_rank_correlation=1, max_kept_changes=0)
+    assert (differences.matched, differences.first.only, differences.second.only, differences.changed_statuses) == (
+        4,
+        0,
+        0,
+        0,
+    )
+    assert (differences.numbers[0].rank_correlation, differences.largest_move, differences.same_model) == (1.0, 0.0, True)
+    assert differences.kept is not None
+    assert (differences.kept.both, differences.kept.changes) == (2, 0)
+    assert (differences.differs, differences.failures) == ([], [])
 
 
 def test_other_parts_are_the_same_rows(tmp_path: Path) -> None:
     rewards = [float(at) for at in range(23)]
     first, second = corpus(tmp_path / "a", rewards, part_rows=5), corpus(tmp_path / "b", rewards, part_rows=7)
-    found = compare(first, second)
-    assert (found.matched, found.largest_move, found.matched_by) == (23, 0.0, "row")
+    differences = compare(first, second)
+    assert (differences.matched, differences.largest_move, differences.matched_by) == (23, 0.0, "row")
 
 
 def test_a_lost_row_is_only_in_the_other(tmp_path: Path) -> None:
@@ -85,9 +90,9 @@ def test_a_lost_row_is_only_in_the_other(tmp_path: Path) -> None:
     first = corpus(tmp_path / "a", [float(at) for at in range(6)], texts)
     second = corpus(tmp_path / "b", [0.0, 1.0, 2.0, 4.0, 5.0], [*texts[:3], *texts[4:]])
     of_files(second, {"fingerprint": "sha256-of-ends:1"})  # the file without that row
-    found = compare(first, second, match="content")
-    assert (found.matched, found.first.only, found.second.only, found.largest_move) == (5, 1, 0, 0.0)
-    (lost,) = found.examples["only_in_first"]
+    differences = compare(first, second, match="content")
+    assert (differences.matched, differences.first.only, differences.second.only, differences.largest_move) == (5, 1, 0, 0.0)
+    (lost,) = differences.examples["only_in_first"]
     assert (lost["a_row"], lost["text"], lost["a_number"], lost["b_row"]) == ("c:3", "t3", 3.0, None)
     swapped = compare(second, first)
     assert (swapped.matched_by, swapped.first.only, swapped.second.only) == ("content", 0, 1)
@@ -99,16 +104,21 @@ def test_shifted_rows_of_a_changed_file_are_matched_by_content(tmp_path: Path) -
     first = corpus(tmp_path / "a", [float(at) for at in range(10)], texts)
     second = corpus(tmp_path / "b", [99.0, *(float(at) for at in range(10))], ["new", *texts])
     of_files(second, {"fingerprint": "sha256-of-ends:1"})
-    found = compare(first, second)
-    assert (found.matched_by, found.matched, found.second.only, found.largest_move) == ("content", 10, 1, 0.0)
+    differences = compare(first, second)
+    assert (differences.matched_by, differences.matched, differences.second.only, differences.largest_move) == (
+        "content",
+        10,
+        1,
+        0.0,
+    )
 
 
 def test_a_file_by_another_name_is_the_same_file(tmp_path: Path) -> None:
     rewards: list[float | None] = [1.0, None, 3.0]
     first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", rewards)
     renamed(second, "other/name: of.jsonl")
-    found = compare(first, second)
-    assert (found.matched_by, found.matched, found.first.only) == ("row", 3, 0)
+    differences = compare(first, second)
+    assert (differences.matched_by, differences.matched, differences.first.only) == ("row", 3, 0)
 
 
 def renamed(folder: str, name: str) -> None:
@@ -124,19 +134,24 @@ def renamed(folder: str, name: str) -> None:
 def test_duplicates_are_matched_one_to_one_in_order(tmp_path: Path) -> None:
     first = corpus(tmp_path / "a", [1.0, 2.0, 3.0, 4.0], ["same", "same", "same", "x"])
     second = corpus(tmp_path / "b", [7.0, 1.0, 2.0], ["x", "same", "same"])
-    found = compare(first, second, match="content")
-    assert (found.matched, found.first.only, found.second.only, found.duplicates) == (3, 1, 0, 2)
-    assert sorted((move["a_number"], move["b_number"]) for move in found.moves) == [(1.0, 1.0), (2.0, 2.0), (4.0, 7.0)]
-    assert found.examples["only_in_first"][0]["a_row"] == "c:2"
+    differences = compare(first, second, match="content")
+    assert (differences.matched, differences.first.only, differences.second.only, differences.duplicates) == (3, 1, 0, 2)
+    assert sorted((move["a_number"], move["b_number"]) for move in differences.moves) == [(1.0, 1.0), (2.0, 2.0), (4.0, 7.0)]
+    assert differences.examples["only_in_first"][0]["a_row"] == "c:2"
 
 
 def test_candidates_of_one_name_with_other_texts_are_not_the_same(tmp_path: Path) -> None:
     rows = [{"prompt": "q"}]
     first = drawn_corpus(tmp_path / "a", rows, [[("one", 1.0), ("two", 2.0)]], prompts())
     second = drawn_corpus(tmp_path / "b", rows, [[("two", 5.0), ("three", 3.0)]], prompts())
-    found = compare(first, second)
-    assert (found.matched_by, found.matched, found.first.only, found.second.only) == ("content", 1, 1, 1)
-    assert [(move["a_number"], move["b_number"], move["text"]) for move in found.moves] == [(2.0, 5.0, "two")]
+    differences = compare(first, second)
+    assert (differences.matched_by, differences.matched, differences.first.only, differences.second.only) == (
+        "content",
+        1,
+        1,
+        1,
+    )
+    assert [(move["a_number"], move["b_number"], move["text"]) for move in differences.moves] == [(2.0, 5.0, "two")]
     with pytest.raises(SettingsError, match="--match row: the responses of one folder were drawn"):
         compare(first, second, match="row")
 
@@ -160,8 +175,13 @@ def test_without_texts_other_files_can_not_be_matched(tmp_path: Path) -> None:
 def test_what_a_filter_kept_can_be_compared(tmp_path: Path) -> None:
     first, second = corpus(tmp_path / "a", [1.0, 2.0, 3.0]), corpus(tmp_path / "b", [1.0, 2.5, 3.0])
     filter_corpus.keep(FilterSettings(scored=first, output=str(tmp_path / "k"), keep="reward > 1"))
-    found = compare(str(tmp_path / "k"), second)
-    assert (found.first.responses, found.matched, found.second.only, found.largest_move) == (2, 2, 1, 0.5)
+    differences = compare(str(tmp_path / "k"), second)
+    assert (differences.first.responses, differences.matched, differences.second.only, differences.largest_move) == (
+        2,
+        2,
+        1,
+        0.5,
+    )
 
 
 # --- What changed ---------------------------------------------------------------------------------------------------
@@ -170,11 +190,11 @@ def test_what_a_filter_kept_can_be_compared(tmp_path: Path) -> None:
 def test_status_changes_are_counted_by_status_and_reason(tmp_path: Path) -> None:
     first = corpus(tmp_path / "a", [1.0, 2.0, None, 4.0, None])
     second = corpus(tmp_path / "b", [1.0, None, 3.0, None, None])
-    found = compare(first, second)
-    changes = [(c.first, c.first_reason, c.second, c.second_reason, c.responses) for c in found.status_changes]
+    differences = compare(first, second)
+    changes = [(c.first, c.first_reason, c.second, c.second_reason, c.responses) for c in differences.status_changes]
     assert changes == [("scored", None, "rejected", "too_long", 2), ("rejected", "too_long", "scored", None, 1)]
-    assert [row["a_row"] for row in found.examples["status_changes"]] == ["c:1", "c:2", "c:3"]
-    assert found.numbers[0].responses == 1
+    assert [row["a_row"] for row in differences.examples["status_changes"]] == ["c:1", "c:2", "c:3"]
+    assert differences.numbers[0].responses == 1
 
 
 def spearman(one: Sequence[float], two: Sequence[float]) -> float:
@@ -186,33 +206,35 @@ def spearman(one: Sequence[float], two: Sequence[float]) -> float:
 @pytest.mark.parametrize("values", [3, 1000])
 def test_the_rank_correlation_is_spearmans_with_ties(tmp_path: Path, values: int) -> None:
     one, two = luck(400, 1, values), [x + y for x, y in zip(luck(400, 1, values), luck(400, 2, values), strict=True)]
-    found = compare(corpus(tmp_path / "a", one, part_rows=90), corpus(tmp_path / "b", two, part_rows=70))
-    assert found.numbers[0].rank_correlation == pytest.approx(spearman(one, two), abs=1e-13)
+    differences = compare(corpus(tmp_path / "a", one, part_rows=90), corpus(tmp_path / "b", two, part_rows=70))
+    assert differences.numbers[0].rank_correlation == pytest.approx(spearman(one, two), abs=1e-13)
 
 
 def test_a_turned_order_has_exactly_minus_one(tmp_path: Path) -> None:
     rewards = [float(at) for at in range(50)]
-    found = compare(corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [-reward for reward in rewards]))
-    assert found.numbers[0].rank_correlation == -1.0
+    differences = compare(corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [-reward for reward in rewards]))
+    assert differences.numbers[0].rank_correlation == -1.0
 
 
 def test_a_single_value_has_no_rank_correlation_and_says_so(tmp_path: Path) -> None:
-    found = compare(corpus(tmp_path / "a", [1.0, 1.0]), corpus(tmp_path / "b", [1.0, 2.0]), min_rank_correlation=0)
-    assert found.numbers[0].rank_correlation is None
-    assert found.numbers[0].why_not == "one of the folders has a single value"
-    assert found.failures == ["reward has no rank correlation to hold against 0: one of the folders has a single value"]
+    differences = compare(corpus(tmp_path / "a", [1.0, 1.0]), corpus(tmp_path / "b", [1.0, 2.0]), min_rank_correlation=0)
+    assert differences.numbers[0].rank_correlation is None
+    assert differences.numbers[0].why_not == "one of the folders has a single value"
+    assert differences.failures == [
+        "reward has no rank correlation to hold against 0: one of the folders has a single value"
+    ]
 
 
 def test_moves_of_one_model_are_in_its_unit_the_largest_first(tmp_path: Path) -> None:
     first, second = corpus(tmp_path / "a", [1.0, 2.0, 3.0, 4.0]), corpus(tmp_path / "b", [1.5, 2.0, 0.0, 4.25])
-    found = compare(first, second, show=2)
-    assert (found.unit, found.largest_move, found.same_model) == ("value", 3.0, True)
-    assert [(move["a_row"], move["move"], move["text"]) for move in found.moves] == [
+    differences = compare(first, second, show=2)
+    assert (differences.unit, differences.largest_move, differences.same_model) == ("value", 3.0, True)
+    assert [(move["a_row"], move["move"], move["text"]) for move in differences.moves] == [
         ("c:2", -3.0, "answer 2"),
         ("c:0", 0.5, "answer 0"),
     ]
-    assert [(move["a_position"], move["b_position"]) for move in found.moves] == [(2, 4), (4, 3)]
-    number = found.numbers[0]
+    assert [(move["a_position"], move["b_position"]) for move in differences.moves] == [(2, 4), (4, 3)]
+    number = differences.numbers[0]
     assert (number.mean_difference, number.mean_absolute_difference, number.largest_difference) == (-0.5625, 0.9375, 3.0)
     assert compare(second, first).moves[0]["move"] == 3.0
 
@@ -220,18 +242,18 @@ def test_moves_of_one_model_are_in_its_unit_the_largest_first(tmp_path: Path) ->
 def test_two_models_are_compared_by_rank(tmp_path: Path) -> None:
     first = corpus(tmp_path / "a", [1.0, 2.0, 3.0, 4.0])
     second = other_model(corpus(tmp_path / "b", [100.0, 400.0, 300.0, 300.0]))
-    found = compare(first, second)
-    assert (found.unit, found.same_model, found.differs) == ("percentile", False, ["model"])
-    assert found.numbers[0].largest_difference is None
+    differences = compare(first, second)
+    assert (differences.unit, differences.same_model, differences.differs) == ("percentile", False, ["model"])
+    assert differences.numbers[0].largest_difference is None
     # Ranks 1 2 3 4 and 1 4 2.5 2.5, of four: half a rank is 12.5 points.
-    assert [(move["a_row"], move["move"]) for move in found.moves] == [
+    assert [(move["a_row"], move["move"]) for move in differences.moves] == [
         ("c:1", 50.0),
         ("c:3", -37.5),
         ("c:2", -12.5),
         ("c:0", 0),
     ]
-    assert (found.moves[1]["a_position"], found.moves[1]["b_position"]) == (1.0, 2.5)
-    assert (found.moves[1]["a_percentile"], found.moves[1]["b_percentile"]) == (87.5, 50.0)
+    assert (differences.moves[1]["a_position"], differences.moves[1]["b_position"]) == (1.0, 2.5)
+    assert (differences.moves[1]["a_percentile"], differences.moves[1]["b_percentile"]) == (87.5, 50.0)
     assert compare(first, second, unit="value").largest_move == 398.0
 
 
@@ -241,10 +263,10 @@ def test_rewards_that_compare_within_a_row_are_not_ranked(tmp_path: Path) -> Non
         manifest = read_manifest(folder)
         assert manifest is not None
         replace(manifest, columns=replace(manifest.columns, within_row=True)).write(folder)
-    found = compare(*folders)
-    assert found.numbers[0].rank_correlation is None
-    assert "can't be compared" in (found.numbers[0].why_not or "")
-    assert (found.unit, found.largest_move) == ("value", 0.0)
+    differences = compare(*folders)
+    assert differences.numbers[0].rank_correlation is None
+    assert "can't be compared" in (differences.numbers[0].why_not or "")
+    assert (differences.unit, differences.largest_move) == ("value", 0.0)
     assert (compare(folders[0], other_model(folders[1])).unit) is None
     with pytest.raises(SettingsError, match="--unit percentile"):
         compare(*folders, unit="percentile")
@@ -255,13 +277,13 @@ def test_every_common_number_is_compared_and_gates_are_of_the_first(tmp_path: Pa
     two = [{"reward": float(at), "x": -float(at)} for at in range(4)]
     first = corpus(tmp_path / "a", one, outputs=("reward", "x"))
     second = corpus(tmp_path / "b", two, outputs=("x", "reward"), prefix="judge_")
-    found = compare(first, second)
-    assert {number.name: number.rank_correlation for number in found.numbers} == {
+    differences = compare(first, second)
+    assert {number.name: number.rank_correlation for number in differences.numbers} == {
         "reward": 1.0,
         "scores.reward": 1.0,
         "scores.x": -1.0,
     }
-    assert found.largest_move == 0.0
+    assert differences.largest_move == 0.0
     turned = compare(first, second, numbers=("scores.x",), min_rank_correlation=0)
     assert [number.name for number in turned.numbers] == ["scores.x"]
     assert turned.largest_move == 6.0
@@ -285,10 +307,10 @@ CHOICES: list[dict[str, Any]] = [
 def test_what_is_kept_is_what_filter_keeps(tmp_path: Path, choice: dict[str, Any]) -> None:
     sides = {name: corpus_of_ids(tmp_path / name, luck(120, seed, 4)) for name, seed in (("a", 1), ("b", 2))}
     kept = {name: kept_ids(folder, tmp_path / f"kept-{name}", choice) for name, folder in sides.items()}
-    found = compare(sides["a"], sides["b"], show=200, **choice).kept
-    assert found is not None
+    differences = compare(sides["a"], sides["b"], show=200, **choice).kept
+    assert differences is not None
     expected = len(kept["a"] & kept["b"]), len(kept["a"] - kept["b"]), len(kept["b"] - kept["a"])
-    assert (found.both, found.first_only, found.second_only) == expected
+    assert (differences.both, differences.first_only, differences.second_only) == expected
     examples = compare(sides["a"], sides["b"], show=200, **choice).examples
     assert {row["a_row"] for row in examples["kept_in_first_only"]} == kept["a"] - kept["b"]
     assert {row["a_row"] for row in examples["kept_in_second_only"]} == kept["b"] - kept["a"]
@@ -351,9 +373,9 @@ def test_responses_in_one_folder_only_fail_any_gate_unless_allowed(tmp_path: Pat
 
 
 def test_a_gate_that_can_not_be_told_fails(tmp_path: Path) -> None:
-    found = compare(corpus(tmp_path / "a", [1.0]), corpus(tmp_path / "b", [None]), max_move=9, max_status_changes=1)
-    assert len(found.failures) == 1
-    assert found.failures[0].startswith("there are no moves to hold against 9")
+    differences = compare(corpus(tmp_path / "a", [1.0]), corpus(tmp_path / "b", [None]), max_move=9, max_status_changes=1)
+    assert len(differences.failures) == 1
+    assert differences.failures[0].startswith("there are no moves to hold against 9")
 
 
 def test_a_gate_of_a_filter_needs_a_filter(tmp_path: Path) -> None:
@@ -367,15 +389,15 @@ def test_a_gate_of_a_filter_needs_a_filter(tmp_path: Path) -> None:
 
 def test_the_folder_has_the_document_and_every_move(tmp_path: Path) -> None:
     first, second = corpus(tmp_path / "a", luck(40, 1, 9)), corpus(tmp_path / "b", luck(40, 2, 9))
-    found = compare(first, second, output=str(tmp_path / "d"), show=3)
+    differences = compare(first, second, output=str(tmp_path / "d"), show=3)
     document = json.loads((tmp_path / "d" / "diff.json").read_text())
-    assert document == json.loads(json.dumps(found.as_json()))
+    assert document == json.loads(json.dumps(differences.as_json()))
     assert (document["assay_diff"], len(document["moves"])) == (1, 3)
     moves = pq.read_table(tmp_path / "d" / "moves.parquet").to_pydict()
     sizes = np.abs(moves["move"])
     assert len(sizes) == 40
     assert (np.diff(sizes) <= 0).all()
-    assert moves["a_row"][:3] == [move["a_row"] for move in found.moves]
+    assert moves["a_row"][:3] == [move["a_row"] for move in differences.moves]
     compare(first, second, output=str(tmp_path / "d"))  # a result of its kind is replaced
 
 
@@ -397,6 +419,6 @@ def test_a_truncated_part_is_named(tmp_path: Path) -> None:
 def test_folders_in_a_store_are_compared(tmp_path: Path, s3: Any) -> None:
     folders = [corpus(tmp_path / name, [1.0, reward]) for name, reward in (("a", 2.0), ("b", 3.0))]
     s3.put(folders[1], f"{BUCKET}/b", recursive=True)
-    found = compare(folders[0], f"{BUCKET}/b", output=f"{BUCKET}/d")
-    assert (found.matched, found.largest_move) == (2, 1.0)
+    differences = compare(folders[0], f"{BUCKET}/b", output=f"{BUCKET}/d")
+    assert (differences.matched, differences.largest_move) == (2, 1.0)
     assert json.loads(storage.folder(f"{BUCKET}/d").read("diff.json"))["matched"] == 2
