@@ -7,6 +7,7 @@
 """
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -273,7 +274,10 @@ def _kept(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> KeptC
         first_unmatched="b_row is null and a_kept",
         second_unmatched="a_row is null and b_kept",
     )
-    described = ", ".join(f"{name}: {value}" for name, value in choice.model_dump(exclude_none=True).items())
+    described = " ".join(
+        f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
+        for name, value in choice.model_dump(exclude_none=True).items()
+    )
     return KeptChange(described, **counts)
 
 

@@ -88,20 +88,24 @@ def _show_statuses(console: "Console", differences: "Differences") -> None:
 
 
 def _show_numbers(console: "Console", differences: "Differences") -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table("number", "in both", "rank correlation", "mean change", "mean |change|", "largest |change|")
+    # Without frames: the longest names of scores and six columns fit into 80 characters.
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("number", no_wrap=True)
+    for heading in ("in both", "rank correlation", "mean change", "mean |change|", "largest |change|"):
+        table.add_column(heading, justify="right")
     for number in differences.numbers:
         table.add_row(
             number.name,
             f"{number.responses:,}",
             "" if number.rank_correlation is None else f"{number.rank_correlation:.6f}",
             *(
-                "" if value is None else f"{value:.6g}"
+                "" if value is None else f"{value:.4g}"
                 for value in (number.mean_difference, number.mean_absolute_difference, number.largest_difference)
             ),
         )
-    console.print()
     console.print(table)
     for why in dict.fromkeys(number.why_not for number in differences.numbers if number.why_not):
         console.print(f"No rank correlation: {why}")
@@ -112,22 +116,24 @@ def _show_numbers(console: "Console", differences: "Differences") -> None:
 
 
 def _show_moves(console: "Console", differences: "Differences") -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     if not differences.moves or not differences.largest_move:
         return
     unit = "percentile points of rank" if differences.unit == "percentile" else "units of the number"
-    table = Table("move", "first", "second", "first rank", "second rank", "response", "text", title_justify="left")
-    table.title = f"Largest moves of {differences.numbers[0].name}, in {unit}"
+    console.print(f"Largest moves of {differences.numbers[0].name}, in {unit}:")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("move", "first", "second", "ranks"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("response, and its text", no_wrap=True, overflow="ellipsis")
     for move in differences.moves:
         table.add_row(
             f"{move['move']:+.4g}",
             f"{move['a_number']:.4g}",
             f"{move['b_number']:.4g}",
-            f"{move['a_position']:,.10g}",
-            f"{move['b_position']:,.10g}",
-            f"{move['a_row']} ({move['a_name']})",
-            _text(move),
+            f"{move['a_position']:,.10g} to {move['b_position']:,.10g}",
+            f"{move['a_row']} ({move['a_name']})\n{_text(move)}",
         )
     console.print(table)
 
