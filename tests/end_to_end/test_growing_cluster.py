@@ -17,11 +17,21 @@ from tests.support.growing import Growing, growing
 
 pytestmark = pytest.mark.long
 
-ROWS = 20_000
+ROWS = 5_000
+"""Two engines that are slowed down take four minutes for so many."""
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file: engines are slow while it is there."""
+    file = tmp_path / "slow"
+    file.touch()
+    monkeypatch.setenv("ASSAY_TESTS_SLOW_WHILE", str(file))
+    return file
+
+
+@pytest.fixture
+def cluster(slow: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
     monkeypatch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
     with (
         tempfile.TemporaryDirectory(prefix="grow-", dir="/tmp", ignore_cleanup_errors=True) as folder,  # a short name
@@ -40,11 +50,11 @@ def working() -> set[str]:
     }
 
 
-def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Growing, tmp_path: Path) -> None:
+def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Growing, slow: Path, tmp_path: Path) -> None:
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
     assert cluster.workers() == []
-    slow = ("--engine-args", "max_num_seqs=1", "--part-rows", 50)  # the second node has to come while there is work
-    command = ("score", corpus, out, "--model", "tiny-attributes", "--autoscaled", "--max-replicas", 2, *slow)
+    small = ("--engine-args", "max_num_seqs=4", "--part-rows", 10)
+    command = ("score", corpus, out, "--model", "tiny-attributes", "--autoscaled", "--max-replicas", 2, *small)
     parts = Parts(str(out))
     with running(*command, RAY_ADDRESS=cluster.address) as run:
         wait_until(lambda: len(working()) == 1, run)
@@ -59,6 +69,7 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
         assert run.is_running(), "it was over before the node went"
         assert working() == {second}, "a third node was quicker than the second to do five parts"
         done = {part.name for part in parts.listing()}
+        slow.unlink()
         assert run.wait() == 0
     assert {part.name for part in parts.listing()} >= done
     found = json.loads((out / "manifest.json").read_text())["summary"]
