@@ -638,4 +638,32 @@ DEFECTS = (
         "for worse in map(ordered.__getitem__, range(first + 1, len(ordered))):",
         "tests/pipelines/exports/test_pair_candidates.py",
     ),
+    Defect(
+        "rows uploaded to a public dataset",
+        "pipelines/hub/upload.py",
+        "if is_private is False and not public:",
+        "if False:",
+        "tests/pipelines/hub/test_upload.py::test_nothing_goes_to_a_public_dataset_unless_that_is_said",
+    ),
+    Defect(
+        "a new dataset is public",
+        "pipelines/hub/upload.py",
+        "private=not public",
+        "private=False",
+        "tests/pipelines/hub/test_upload.py::test_a_result_is_on_the_hub_as_it_is_here",
+    ),
+    Defect(
+        "rows of an earlier upload stay",
+        "pipelines/hub/upload.py",
+        "[*added, *deleted]",
+        "added",
+        "tests/pipelines/hub/test_upload.py::test_a_second_result_replaces_the_first_and_nothing_beside_it",
+    ),
+    Defect(
+        "the card names a folder of this machine",
+        "pipelines/hub/hub_card.py",
+        "({result.document['asked']}) of",
+        "({result.document['settings']}) of",
+        "tests/pipelines/hub/test_upload.py::test_only_rows_and_the_card_leave_and_no_path_of_this_machine",
+    ),
 )

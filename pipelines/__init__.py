@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         score,
         top_fraction,
         top_k,
+        upload,
         verify,
     )
 
@@ -39,6 +40,7 @@ __all__ = [
     "score",
     "top_fraction",
     "top_k",
+    "upload",
     "verify",
 ]
 

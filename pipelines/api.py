@@ -1,8 +1,8 @@
 """The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, all but `diff`, `ensemble`, `evaluate` and `refine` return a Dataset (`pipelines.datasets`). Options are those of
-`assay score --help` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
+output, all but `diff`, `ensemble`, `evaluate`, `refine` and `upload` return a Dataset (`pipelines.datasets`). Options are
+those of `assay score --help` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its progress.
 A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
 
@@ -24,6 +24,7 @@ from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary
+from pipelines.hub.upload import Upload, run_and_upload, upload_result
 from pipelines.rescoring import retry_rows, verify_folder
 from pipelines.rescoring.retry_rows import RetrySummary
 from pipelines.rescoring.verify_folder import VerifySummary
@@ -37,6 +38,7 @@ from pipelines.scoring import score_corpus
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
@@ -57,6 +59,7 @@ __all__ = [
     "score",
     "top_fraction",
     "top_k",
+    "upload",
     "verify",
 ]
 
@@ -240,6 +243,16 @@ def diff(first: str, second: str, output: str | None = None, **options: Any) -> 
 
 
 @setting_names()
+def upload(folder: str, hub: str, *, public: bool = False) -> Upload:
+    """Upload a finished result to the Hugging Face Hub: `upload("pairs/", "my-team/pairs").url`. A new dataset is private.
+
+    Raises what `pipelines.hub.upload.upload_result` raises.
+    """
+    settings = build(UploadSettings, {"folder": folder, "hub": hub, "public": public})
+    return upload_result(settings.folder, settings.hub, settings.public)
+
+
+@setting_names()
 def retry(scored: str, **options: Any) -> RetrySummary:
     """Score failed responses again, in place: `retry("scored/", reasons="engine_timeout,no_verdict")`.
 
@@ -280,19 +293,20 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
 
 @_called("choose")
 def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> ExportSummary:
-    return export_commands.choose(build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options}))
+    settings = build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options})
+    return run_and_upload(settings, settings.output, lambda: export_commands.choose(settings))[0]
 
 
 @_called("pairs")
 def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary:
-    return export_commands.make_pairs(
-        build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
-    )
+    settings = build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
+    return run_and_upload(settings, settings.output, lambda: export_commands.make_pairs(settings))[0]
 
 
 @_called("export")
 def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary:
-    return export_commands.export(build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options}))
+    settings = build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
+    return run_and_upload(settings, settings.output, lambda: export_commands.export(settings))[0]
 
 
 @_called("score")
@@ -306,7 +320,8 @@ def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **opt
 
 @_called("keep")
 def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:
-    return filter_corpus.keep(build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options}))
+    settings = build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options})
+    return run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))[0]
 
 
 @_called("top_k")

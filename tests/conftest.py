@@ -38,6 +38,27 @@ settings.load_profile("dev")  # unless --hypothesis-profile names another
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+class FailuresAtOnce:
+    """Prints each failure when it happens: a run that is cut off, by a time limit or by a hand, has said what failed."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"FAILED in {report.when}, after {report.duration:.0f} s: {report.nodeid}", red=True)
+            self._reporter.write_line(report.longreprtext)
+
+
+@pytest.hookimpl(trylast=True)  # the reporter is there by then
+def pytest_configure(config: pytest.Config) -> None:
+    # The processes that run tests have none: the one that started them reports.
+    reporter: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        config.pluginmanager.register(FailuresAtOnce(reporter))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Public sample data that isn't part of the repository."""

@@ -29,6 +29,7 @@ from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import SHAPES
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.options import build, validate
 from pipelines.settings.recipe import Recipe
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
@@ -46,6 +47,7 @@ RUN_BY = {
     "run": "tests/end_to_end/test_command_line.py",
     "report": "tests/pipelines/html_report/test_page_in_browser.py",
     "diff": "tests/pipelines/comparison/test_diff_command.py",
+    "upload": "tests/pipelines/hub/test_upload.py",
     "status": "tests/end_to_end/test_long_work.py",
     "models": "tests/end_to_end/test_command_line.py",
     "check": "tests/end_to_end/test_command_line.py",
@@ -83,6 +85,7 @@ SETTINGS: dict[str, type[Settings]] = {
     "pairs": PairSettings,
     "export": ExportSettings,
     "diff": DiffSettings,
+    "upload": UploadSettings,
     "retry": RetrySettings,
     "verify": VerifySettings,
 }
@@ -91,7 +94,19 @@ SETTINGS: dict[str, type[Settings]] = {
 FUNCTIONS = {
     **{
         name: name
-        for name in ("score", "ensemble", "sample", "refine", "choose", "pairs", "export", "diff", "retry", "verify")
+        for name in (
+            "score",
+            "ensemble",
+            "sample",
+            "refine",
+            "choose",
+            "pairs",
+            "export",
+            "diff",
+            "upload",
+            "retry",
+            "verify",
+        )
     },
     **dict.fromkeys(("keep", "top_k", "top_fraction"), "filter"),
 }

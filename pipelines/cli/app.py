@@ -108,7 +108,7 @@ class _Commands(CommandGroup):
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
         "Score and filter": ("score", "ensemble", "filter", "report", "diff", "status"),
         "Check and mend what is scored": ("verify", "retry"),
-        "Sample and train": ("sample", "refine", "choose", "pairs", "export"),
+        "Sample and train": ("sample", "refine", "choose", "pairs", "export", "upload"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
         "Serve": ("serve",),
         "Run recipes, here or on a cluster": ("run", "submit"),
@@ -120,6 +120,7 @@ class _Commands(CommandGroup):
         "choose": "pipelines.cli.commands.sampling:choose",
         "pairs": "pipelines.cli.commands.sampling:pairs",
         "export": "pipelines.cli.commands.sampling:export",
+        "upload": "pipelines.cli.commands.upload:upload",
         "evaluate": "pipelines.cli.commands.evaluate:evaluate",
         "verify": "pipelines.cli.commands.verify:verify",
         "retry": "pipelines.cli.commands.retry:retry",
@@ -352,12 +353,15 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
+    from pipelines.cli.commands.sampling import show_upload, with_upload
     from pipelines.cli.report import show_kept, show_strays
     from pipelines.filtering import filter_corpus
+    from pipelines.hub.upload import run_and_upload
 
-    summary = filter_corpus.keep(settings)
+    summary, upload = run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))
     show_strays(settings.scored)
     if as_json:
-        click.echo(json.dumps(summary.as_json()))
+        click.echo(json.dumps(with_upload(summary.as_json(), upload)))
     else:
         show_kept(summary, settings)
+        show_upload(upload)

@@ -31,6 +31,9 @@ def check_steps(steps: Mapping[str, Any]) -> None:
     """Raise a `UserError` that names the step, if a step after the run can't be done with its settings."""
     runs = {storage.absolute(step.output): name for name, step in steps.items() if name in _COLUMNS_OF_RUN}
     later = {name: step for name, step in steps.items() if name not in _COLUMNS_OF_RUN}
+    for name, step in later.items():
+        if step.hub is not None:
+            raise SettingsError(f"{name}: a recipe doesn't upload; `assay upload FOLDER {step.hub}` does, when it is done")
     jobs = {name: _JOBS[name](step) for name, step in later.items() if name in _JOBS}
     if "filter" in later:
         filter_corpus.check(later["filter"])

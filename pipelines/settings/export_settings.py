@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
+from pipelines.settings.hub_settings import HubSettings
 
 Fields = Annotated[
     bool, Field(description="carry the input's own flat fields, such as ids and answers, into the rows that are written")
@@ -19,8 +20,8 @@ class FoldersSettings(Settings):
     output: str = Field(description="folder for the result")
 
 
-class OutputSettings(Settings):
-    """Which responses are read, and whether an incomplete run or a filled output folder is accepted."""
+class OutputSettings(HubSettings):
+    """Which responses are read, whether an incomplete run or a filled output folder is accepted, and uploads."""
 
     where: str | None = Field(
         default=None,

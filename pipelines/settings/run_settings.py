@@ -15,6 +15,7 @@ from actors.settings.replica import (
     RenderSettings,
 )
 from pipelines.settings.export_settings import ChoiceOfCandidates
+from pipelines.settings.hub_settings import HubSettings
 
 
 class Turns(StrEnum):
@@ -354,7 +355,7 @@ class FolderSettings(Settings):
     output: str | None = Field(default=None, description="folder for the kept rows; default: they are only counted")
 
 
-class FilterSettings(ChoiceSettings, FolderSettings):
+class FilterSettings(HubSettings, ChoiceSettings, FolderSettings):
     """All settings of `filter`."""
 
     format: Literal["jsonl", "parquet"] | None = Field(

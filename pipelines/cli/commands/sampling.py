@@ -13,8 +13,10 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
+    from pipelines.hub.upload import Upload
     from pipelines.scored_corpus.summary import Summary
 
+_ExportSettings = ChooseSettings | PairSettings | ExportSettings
 _ROWS = {"choose": "candidates", "pairs": "pairs", "export": "rows"}
 """What the output rows of each step are."""
 
@@ -141,27 +143,42 @@ def do_choose(settings: ChooseSettings, as_json: bool) -> None:
     """Run `choose`, and print its summary."""
     from pipelines.exports import export_commands
 
-    _show(settings.output, export_commands.choose(settings), as_json, "choose")
+    _run(settings, export_commands.choose, as_json, "choose")
 
 
 def do_pairs(settings: PairSettings, as_json: bool) -> None:
     """Run `pairs`, and print its summary."""
     from pipelines.exports import export_commands
 
-    _show(settings.output, export_commands.make_pairs(settings), as_json, "pairs")
+    _run(settings, export_commands.make_pairs, as_json, "pairs")
 
 
 def do_export(settings: ExportSettings, as_json: bool) -> None:
     """Run `export`, and print its summary."""
     from pipelines.exports import export_commands
 
-    _show(settings.output, export_commands.export(settings), as_json, "export")
+    _run(settings, export_commands.export, as_json, "export")
 
 
-def _show(output: str, summary: Any, as_json: bool, step: str) -> None:
+def _run(settings: _ExportSettings, export_folder: Callable[[Any], Any], as_json: bool, step: str) -> None:
     from pipelines.cli.report import show_exported
+    from pipelines.hub.upload import run_and_upload
 
+    summary, upload = run_and_upload(settings, settings.output, lambda: export_folder(settings))
     if as_json:
-        click.echo(json.dumps(summary.as_json()))
+        click.echo(json.dumps(with_upload(summary.as_json(), upload)))
     else:
-        show_exported(output, summary, _ROWS[step])
+        show_exported(settings.output, summary, _ROWS[step])
+        show_upload(upload)
+
+
+def with_upload(figures: dict[str, Any], upload: "Upload | None") -> dict[str, Any]:
+    """The figures of a command with those of the upload, if there was one."""
+    return figures if upload is None else {**figures, "hub": upload.as_json()}
+
+
+def show_upload(upload: "Upload | None") -> None:
+    """Print where a result was uploaded to."""
+    if upload is not None:
+        who = "anybody may read it" if upload.public else "private"
+        click.echo(f"Uploaded to {upload.url} ({who}), commit {upload.commit}")

@@ -134,3 +134,9 @@ def test_a_recipe_is_checked_before_its_run(corpus: Path, monkeypatch: pytest.Mo
     assert isinstance(CliRunner().invoke(cli, ["run", str(recipe)]).exception, ExpressionError)
     recipe.write_text(yaml.safe_dump(steps(corpus, filter={"keep": "scores.helpfulness > 1"})))
     assert "was started" in str(CliRunner().invoke(cli, ["run", str(recipe)]).exception)
+
+
+def test_a_recipe_doesnt_upload(corpus: Path) -> None:
+    recipe = steps(corpus, filter={"keep": "reward > 1", "hub": "my-team/best"})
+    with pytest.raises(SettingsError, match=r"filter: a recipe doesn't upload; `assay upload FOLDER my-team/best` does"):
+        checked(recipe)
