@@ -153,7 +153,7 @@ def _retrying(request: Callable[[], _Answer]) -> _Answer:
 
 def _passes(error: Exception) -> bool:
     """Whether the same request may succeed later."""
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]  # of its HTTP library
 
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
@@ -164,7 +164,12 @@ def _passes(error: Exception) -> bool:
 @contextmanager
 def _errors_of_ours(repository: str, folder: str | None = None) -> Iterator[None]:
     """Turn the client's errors into ours; `folder` is the finished result, if there is one."""
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is of its HTTP library, which changes
+        HfHubHTTPError,
+        HTTPError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    )
 
     kept = f"; the result is complete, and `assay upload {folder} {repository}` uploads it" if folder else ""
     try:

@@ -197,17 +197,21 @@ def test_status_changes_are_counted_by_status_and_reason(tmp_path: Path) -> None
     assert differences.numbers[0].responses == 1
 
 
-def spearman(one: Sequence[float], two: Sequence[float]) -> float:
+def mean_ranks(values: Sequence[float]) -> list[float]:
+    return [sum(other < value for other in values) + (list(values).count(value) + 1) / 2 for value in values]
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
     """By its definition: Pearson's correlation of ranks, of which equal numbers share the mean."""
-    ranks = [[sum(x < y for x in side) + (side.count(y) + 1) / 2 for y in side] for side in (list(one), list(two))]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(mean_ranks(first), mean_ranks(second))[0, 1])
 
 
 @pytest.mark.parametrize("values", [3, 1000])
 def test_the_rank_correlation_is_spearmans_with_ties(tmp_path: Path, values: int) -> None:
-    one, two = luck(400, 1, values), [x + y for x, y in zip(luck(400, 1, values), luck(400, 2, values), strict=True)]
-    differences = compare(corpus(tmp_path / "a", one, part_rows=90), corpus(tmp_path / "b", two, part_rows=70))
-    assert differences.numbers[0].rank_correlation == pytest.approx(spearman(one, two), abs=1e-13)
+    first = luck(400, 1, values)
+    second = [reward + noise for reward, noise in zip(first, luck(400, 2, values), strict=True)]
+    differences = compare(corpus(tmp_path / "a", first, part_rows=90), corpus(tmp_path / "b", second, part_rows=70))
+    assert differences.numbers[0].rank_correlation == pytest.approx(spearman(first, second), abs=1e-13)
 
 
 def test_a_turned_order_has_exactly_minus_one(tmp_path: Path) -> None:
