@@ -34,10 +34,10 @@ def figures_and_files(
     return {figure.name: figure.value for figure in evaluation.figures}, files
 
 
-def of_json(tmp_path: Path, rows: Rows, **options: object) -> tuple[Evaluation, dict[str, Any]]:
-    """The same of a JSONL file, with made-up rewards."""
+def of_json(tmp_path: Path, rows: Rows, *, text: bool = True, **options: object) -> tuple[Evaluation, dict[str, Any]]:
+    """The same of a JSONL file, with made-up rewards; without `text` scored with --no-text."""
     corpus = write(tmp_path / "c.jsonl", lines(rows))
-    return evaluated(scored_corpus(settings(corpus, tmp_path / "s")), tmp_path / "e", **options)
+    return evaluated(scored_corpus(settings(corpus, tmp_path / "s", text=text)), tmp_path / "e", **options)
 
 
 def _read(path: Path) -> Any:

@@ -159,6 +159,13 @@ def test_json_rows_with_a_conversation_as_the_prompt_and_a_side_of_one_text(tmp_
     assert by_their_formulas(files["eval-set-scores.json"]) == evaluation.subset_figures
 
 
+def test_texts_are_those_of_the_input_even_with_no_text(tmp_path: Path) -> None:
+    rows = [four("Math", "0")]
+    with_text, without = (of_json(tmp_path / str(text), rows, text=text, partial=True) for text in (True, False))
+    assert without[1] == with_text[1]
+    assert [turns[-1]["content"] for turns in without[1]["eval-set-scores.json"]["text"][0]] == ["right", "a", "b", "c"]
+
+
 def test_a_judge_has_scores_of_subsets_alone(tmp_path: Path) -> None:
     figures, files = figures_and_files(tmp_path, ROWS, REWARDS, "rm-bench", identity={"judge": {"votes": 1}})
     (name,) = files
