@@ -39,15 +39,21 @@ class Item:
 class GradedItem(NamedTuple):
     """The grade of an item: its subset, and its cells, or `reason` if a reward that it needs is missing.
 
-    `tied`: whether two rewards that its grade compares are equal. `rewards` by the responses' names.
+    `rows`: the input rows that it consists of. `tied`: whether two rewards that its grade compares are equal. `rewards` by
+    the responses' names.
     """
 
-    row: str
+    rows: tuple[str, ...]
     subset: str
     rewards: Mapping[str, float]
     cells: tuple[float, ...] | None
     tied: bool = False
     reason: str | None = None
+
+    @property
+    def row(self) -> str:
+        """The name of the item: those of its rows."""
+        return " ".join(self.rows)
 
 
 class Ungraded(Exception):
@@ -147,9 +153,9 @@ def grade_each(
             try:
                 cells, tied = cells_of(item)
             except Ungraded as ungraded:
-                yield GradedItem(item.row, subset, item.rewards, None, reason=str(ungraded))
+                yield GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
             else:
-                yield GradedItem(item.row, subset, item.rewards, cells, tied)
+                yield GradedItem((item.row,), subset, item.rewards, cells, tied)
 
     return grade
 

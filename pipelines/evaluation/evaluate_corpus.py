@@ -27,7 +27,8 @@ from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.latex import latex
-from pipelines.evaluation.peer_files import JudgingModel, peer_files
+from pipelines.evaluation.peer_files import peer_files
+from pipelines.evaluation.peer_format import JudgedRun
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.read_items import read_items
@@ -89,9 +90,13 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
         results = _evaluate_all(settings, scored, Path(local))
         for file in sorted(Path(local).iterdir()):
             _put(output, file.name, file.read_bytes())
-    for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True)):
-        for name, content in _peer_files(corpus, evaluation, settings).items():
-            _put(peers.path, f"{output_folder.result_name(number)}-{name}", content)
+    results = replace(
+        results,
+        evaluations=[
+            _write_peer_files(corpus, evaluation, settings, peers.path, number)
+            for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
+        ],
+    )
     _put(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
     _put(output, TABLE, results.markdown().encode())
     _put(output, TEX, latex(results.evaluations).encode())
@@ -132,9 +137,16 @@ def _paired(
         ]
 
 
-def _peer_files(scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings) -> Mapping[str, bytes]:
+def _write_peer_files(
+    scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings, folder: str, number: int
+) -> Evaluation:
+    """Write the result files of the benchmark's own code. The evaluation notes which of them can't be written, and why."""
     corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
-    return peer_files(benchmarks()[evaluation.benchmark], corpus, JudgingModel(evaluation.model, _is_judge(corpus.manifest)))
+    run = JudgedRun(evaluation.model, _is_judge(corpus.manifest), evaluation.subset_figures)
+    files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
+    for name, content in files.contents.items():
+        _put(folder, f"{output_folder.result_name(number)}-{name}", content)
+    return evaluation if files.missing is None else replace(evaluation, notes=[files.missing])
 
 
 def _put(folder: str, name: str, content: bytes) -> None:

@@ -104,6 +104,8 @@ class Evaluation:
     """Whether rewards only compare the responses of a row, and not those of different rows."""
     preset: Preset | None = None
     """How its model was run, if that was as authors did on this benchmark; None: as the model's card says."""
+    notes: Sequence[str] = ()
+    """What of the output couldn't be written, and why."""
 
     @property
     def label(self) -> str:
@@ -121,6 +123,12 @@ class Evaluation:
         """The share of graded items with equal rewards where the grade compares them."""
         graded = sum(counts.graded for counts in self.subsets.values())
         return sum(counts.tied for counts in self.subsets.values()) / graded if graded else 0.0
+
+    @property
+    def subset_figures(self) -> dict[str, float]:
+        """The value of the figure of each subset, of those that have one."""
+        values = {figure.name: figure.value for figure in self.figures if figure.value is not None}
+        return {subset: values[subset] for subset in self.subsets if subset in values}
 
     @property
     def conventions(self) -> dict[str, list[str]]:
@@ -146,13 +154,13 @@ class Evaluation:
 
     @property
     def caveats(self) -> list[str]:
-        """What a reader of the figures must know: that rewards are made up, or what isn't known of who judged."""
+        """What a reader must know: that rewards are made up, what isn't known of who judged, what couldn't be written."""
         served_at = self.identity.get("served_at")
         unknown = (
             f"{self.model} was asked at {served_at}; nothing is known of its weights, template and tokenizer but the name, "
             "so that another model may answer under it one day, and control tokens in responses aren't looked for."
         )
-        return [*([MADE_UP] if self.is_made_up else []), *([unknown] if served_at else [])]
+        return [*([MADE_UP] if self.is_made_up else []), *([unknown] if served_at else []), *self.notes]
 
     @property
     def sections(self) -> list[Section]:

@@ -47,31 +47,33 @@ def _labelled_pair(item: Item) -> GradedItem:
     strength = item.fields.get("preference_strength")
     if not isinstance(strength, int | float):
         reason = f"the preference_strength {strength!r} is no number"
-        return GradedItem(item.row, subset, item.rewards, None, reason=reason)
+        return GradedItem((item.row,), subset, item.rewards, None, reason=reason)
     try:
         rewards = reward(item, "response_1"), reward(item, "response_2")
     except Ungraded as ungraded:
-        return GradedItem(item.row, subset, item.rewards, None, reason=str(ungraded))
-    return _pair(item.row, subset, item.rewards, rewards, strength)
+        return GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
+    return _pair((item.row,), subset, item.rewards, rewards, strength)
 
 
 def _pair_of_rows(first: Item, second: Item) -> GradedItem:
-    row = f"{first.row} {second.row}"
+    rows = (first.row, second.row)
     named = {f"{side}.{name}": value for side, item in (("1", first), ("2", second)) for name, value in item.rewards.items()}
     try:
         rewards = reward(first, ONLY_RESPONSE), reward(second, ONLY_RESPONSE)
         strength = _label(second, "helpfulness") - _label(first, "helpfulness")
     except Ungraded as ungraded:
-        return GradedItem(row, _PAIRS, named, None, reason=str(ungraded))
-    return _pair(row, _PAIRS, named, rewards, strength)
+        return GradedItem(rows, _PAIRS, named, None, reason=str(ungraded))
+    return _pair(rows, _PAIRS, named, rewards, strength)
 
 
-def _pair(row: str, subset: str, named: Mapping[str, float], rewards: tuple[float, float], strength: float) -> GradedItem:
+def _pair(
+    rows: tuple[str, ...], subset: str, named: Mapping[str, float], rewards: tuple[float, float], strength: float
+) -> GradedItem:
     """A pair of which people preferred the second response by `strength`, or the first if it is below 0."""
     if not strength:
-        return GradedItem(row, _NEITHER, named, (math.nan, *_NO_RATING))
+        return GradedItem(rows, _NEITHER, named, (math.nan, *_NO_RATING))
     difference = rewards[1] - rewards[0]
-    return GradedItem(row, subset, named, (float(difference * strength > 0), *_NO_RATING), difference == 0)
+    return GradedItem(rows, subset, named, (float(difference * strength > 0), *_NO_RATING), difference == 0)
 
 
 def _rated(item: Item) -> GradedItem:
@@ -79,11 +81,11 @@ def _rated(item: Item) -> GradedItem:
         value = reward(item, ONLY_RESPONSE)
         labels = {name: _label(item, name) for name in _ATTRIBUTES}
     except Ungraded as ungraded:
-        return GradedItem(item.row, _RATED, item.rewards, None, reason=str(ungraded))
+        return GradedItem((item.row,), _RATED, item.rewards, None, reason=str(ungraded))
     outputs = item.scores.get(ONLY_RESPONSE, {})
     moments = [_moments(outputs.get(name, math.nan), labels[name]) for name in _ATTRIBUTES]
     cells = [*_moments(value, labels["helpfulness"]), *(moment for of_one in moments for moment in of_one)]
-    return GradedItem(item.row, _RATED, item.rewards, (math.nan, *cells))
+    return GradedItem((item.row,), _RATED, item.rewards, (math.nan, *cells))
 
 
 def _label(item: Item, name: str) -> float:

@@ -28,7 +28,7 @@ from pipelines.evaluation.benchmark import (
 )
 from pipelines.formats import ONLY_RESPONSE
 
-_SUBSETS = ("gsm8k", "math", "olympiadbench", "omnimath")
+_SUBSETS = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
 _RIGHT = -1
 """The label of a solution without a wrong step."""
 _THRESHOLD = 0.5
@@ -87,7 +87,7 @@ BENCHMARK = Benchmark(
     ("hit", "erroneous", "correct"),
     grade_each(_subset, _grade),
     _measures,
-    {},
     _SUBSETS,
+    tuple(_SUBSETS),
     prefix="assay_",  # the rows have a field `steps`
 )

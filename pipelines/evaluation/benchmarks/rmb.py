@@ -11,8 +11,10 @@ from pipelines.evaluation.benchmark import Benchmark, Item, MeanCells, Measure, 
 
 _GOALS = ("helpfulness", "harmlessness")
 _FORMS = {"pairs": 0.5, "best of n": None}
-"""Forms of items, with what guessing gets: best-of-N items have two to five losers."""
+"""Forms of items, with what guessing gets: best-of-N items have two to six losers."""
 _SECTIONS = {f"{form}, {goal}": chance for form, chance in _FORMS.items() for goal in _GOALS}
+_EXPECTED = dict(zip(_SECTIONS, (10_067, 7_064, 2_109, 1_677), strict=True))
+"""Of all files of the repository together."""
 
 
 def _subset(item: Item) -> str:
@@ -49,6 +51,6 @@ BENCHMARK = Benchmark(
     ("right",),
     grade_each(_subset, _grade),
     _measures,
-    {},
+    _EXPECTED,
     tuple(_SECTIONS),
 )

@@ -44,6 +44,11 @@ def test_half_is_right_and_the_score_is_the_mean_of_the_subsets() -> None:
     assert measures_of(BENCHMARK, [*items, solution(0, RIGHT)])["score"] == pytest.approx((2 * 0.5 / 1.5 + 3) / 4)
 
 
+def test_the_published_file_is_told_by_its_numbers() -> None:
+    assert BENCHMARK.split_of({"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}) == "published"
+    assert BENCHMARK.split_of({"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 999}) is None
+
+
 def test_what_cant_be_graded_is_listed() -> None:
     whole = item({"final": 1.0}, id="math-1", label=0)
     grades = grades_of(

@@ -41,3 +41,12 @@ def test_a_tie_is_wrong() -> None:
 def test_a_response_without_a_reward_is_no_grade() -> None:
     missing = item({"chosen[0]": 1.0, "rejected[0]": None}, category_path="BoN_set/Helpfulness/Chat")
     assert grades_of(BENCHMARK, [missing]).reasons == {"best of n, helpfulness": {"failed: no_verdict": 1}}
+
+
+def test_the_published_files_are_told_by_their_numbers() -> None:
+    """17,131 pairs and 3,786 best-of-N items altogether, in RMB's repository."""
+    pairs = {"pairs, helpfulness": 10_067, "pairs, harmlessness": 7_064}
+    best = {"best of n, helpfulness": 2_109, "best of n, harmlessness": 1_677}
+    assert (sum(pairs.values()), sum(best.values())) == (17_131, 3_786)
+    assert BENCHMARK.split_of(pairs | best) == "published"
+    assert BENCHMARK.split_of(pairs) is None
