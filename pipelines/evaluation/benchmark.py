@@ -5,6 +5,7 @@ chosen response won, half a credit for a tie, and so on. All of its measures are
 so that one definition gives the value, and, with the means of resampled items, its interval.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -159,6 +160,14 @@ def reward(item: Item, name: str) -> float:
     if name not in item.rewards:
         raise Ungraded(item.missing.get(name, f"there is no response {name}"))
     return item.rewards[name]
+
+
+def number(item: Item, name: str) -> float:
+    """The number in a field. Raises `Ungraded` if it holds none, or NaN, as tables have it where a label is missing."""
+    value = item.fields.get(name)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise Ungraded(f"the {name} {value!r} is no number")
+    return float(value)
 
 
 def rewards_of(item: Item, side: str) -> list[float]:
