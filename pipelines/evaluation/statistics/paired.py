@@ -5,7 +5,9 @@ counted for each model, and p is the exact chance of a split at least as uneven 
 items with several comparisons the sign test). The difference of a figure is drawn from the same items for both models.
 """
 
+import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,10 +88,14 @@ class PairedComparison:
 
 
 def exact_p(first: int, second: int) -> float:
-    """The two-sided exact p-value of McNemar's test: of a fair coin, `first` heads and `second` tails or more uneven."""
-    n = first + second
-    tail = sum(math.comb(n, at) for at in range(min(first, second) + 1))
-    return min(1.0, 2 * tail / 2**n)
+    """The two-sided exact p-value of McNemar's test: of a fair coin, `first` heads and `second` tails or more uneven.
+
+    Right to 9 digits for a million items, in time that grows with their number: whole binomials take minutes of 20,000.
+    """
+    n, fewer = first + second, min(first, second)
+    ways = math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1)
+    relative = itertools.accumulate((at / (n - at + 1) for at in range(fewer, 0, -1)), operator.mul, initial=1.0)
+    return min(1.0, 2 * math.exp(ways - n * math.log(2)) * math.fsum(relative))
 
 
 def compare_models(
