@@ -216,8 +216,9 @@ def _write_disagreements(
     connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, models: Sequence[EvaluatedModel], writer: pq.ParquetWriter
 ) -> None:
     """Write the items that some models have more credit for than others; models without a grade for one don't count."""
+    columns = ["row", "subset", "reason", *benchmark.cells]
     for name, model in enumerate(models):
-        connection.register(f"credits{name}", _credits_table(benchmark, model))
+        connection.register(f"credits{name}", credits_table(benchmark, pq.read_table(model.items, columns=columns)))
     union = " union all ".join(f"select {at} as model, row, subset, credit from credits{at}" for at in range(len(models)))
     rows = connection.sql(
         f"""select row, subset, list({{'model': model, 'credit': credit}} order by model) as credits from ({union})
@@ -236,9 +237,9 @@ def _write_disagreements(
         writer.write_table(pa.Table.from_pylist(lines, _SCHEMA))
 
 
-def _credits_table(benchmark: Benchmark, model: EvaluatedModel) -> pa.Table:
-    table = pq.read_table(model.items, columns=["row", "subset", "reason", *benchmark.cells])
-    table = table.filter(pa.compute.is_null(table.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
+def credits_table(benchmark: Benchmark, items: pa.Table) -> pa.Table:
+    """The row, the subset and the credit of each item that has one; of `items.parquet`."""
+    table = items.filter(pa.compute.is_null(items.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
     subsets = table.column("subset").to_numpy(zero_copy_only=False).astype(str)
     values = np.stack([table.column(cell).to_numpy(zero_copy_only=False) for cell in benchmark.cells], axis=1).astype(float)
     names, starts = np.unique(subsets, return_index=True)
