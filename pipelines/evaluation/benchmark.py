@@ -181,6 +181,14 @@ def rewards_of(item: Item, side: str) -> list[float]:
     return [reward(item, name) for name in listed]
 
 
+def only_reward_of(item: Item, side: str) -> float:
+    """The reward of the only response of `side`. Raises `Ungraded` if it is missing, or if there are several."""
+    rewards = rewards_of(item, side)
+    if len(rewards) > 1:
+        raise Ungraded(f"{len(rewards)} {side} responses, and the benchmark has one")
+    return rewards[0]
+
+
 def mean(values: Sequence[Array]) -> Array:
     """The unweighted mean of several measures."""
     return np.asarray(np.mean(np.stack(values), axis=0))

@@ -28,6 +28,7 @@ from pipelines.evaluation.benchmark import (
     Measure,
     Ungraded,
     mean,
+    only_reward_of,
     rewards_of,
 )
 
@@ -88,7 +89,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
 
 def _best_of_four(item: Item, subset: str) -> GradedItem:
     try:
-        chosen, rejected = rewards_of(item, "chosen"), rewards_of(item, "rejected")
+        chosen, rejected = [only_reward_of(item, "chosen")], rewards_of(item, "rejected")
     except Ungraded as ungraded:
         return GradedItem(item.row, subset, item.rewards, None, reason=str(ungraded))
     best = max(*chosen, *rejected)

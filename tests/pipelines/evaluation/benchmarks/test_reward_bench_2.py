@@ -97,3 +97,8 @@ def test_a_whole_file_is_known_by_its_counts_whose_ties_are_counted_by_prompt() 
         {name: counts[name] for name in counts if name != "Math"},
     ):
         assert BENCHMARK.split_of(other) is None
+
+
+def test_several_right_responses_outside_ties_have_no_grade() -> None:
+    grades = grades_of(BENCHMARK, [item(sides([1, 2], [1, 0]), subset="Math")])
+    assert grades.reasons == {"Math": {"2 chosen responses, and the benchmark has one": 1}}
