@@ -19,9 +19,11 @@ from pipelines.cli.app import cli
 from pipelines.evaluation.evaluate_corpus import evaluate
 from pipelines.evaluation.gate import compare, junit
 from pipelines.evaluation.saved_results import read_results
+from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
+from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import judged_corpus, scored_corpus
 from tests.support.corpora import lines, settings, write
 
@@ -190,6 +192,21 @@ def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: P
     moved = [replace(saved, items=saved.items.set_column(0, "row", rows)) for saved in other]
     with pytest.raises(SettingsError, match="no item of pairs in common"):
         compare(moved, read_results(str(before)))
+
+
+def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 3.0)])
+    assert run(scored)[0].caveats == []
+    keep(FilterSettings(scored=scored, output=str(tmp_path / "f"), keep="reward < 3"))
+    (kept,) = run(str(tmp_path / "f"))
+    assert (kept.figures[0].value, kept.coverage) == (1.0, 0.5)
+    assert kept.caveats == [
+        "Only what a filter kept (keep: reward < 3) counts: neither figures nor coverage are of the whole corpus."
+    ]
+    manifest = tmp_path / "s" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**document, "identity": {**document["identity"], "limit": 2}}))
+    assert run(scored)[0].caveats == ["Scored with --limit 2: the rows after these count in no figure, nor in the coverage."]
 
 
 def test_made_up_rewards_are_called_so(tmp_path: Path) -> None:
