@@ -496,7 +496,7 @@ DEFECTS = (
         "actors/settings/replica.py",
         '*(() if self.second_bos else ("second_bos",))',
         '"second_bos"',
-        "tests/pipelines/prepare/test_identity.py",
+        "tests/pipelines/prepare/test_identity.py::test_a_setting_that_decides_numbers_is_in_the_identity",
     ),
     Defect(
         "a preset of another model",
@@ -615,7 +615,7 @@ DEFECTS = (
         "pipelines/scored_corpus/shuffle.py",
         "order by {_BUCKET}, {key}, {_PLACE}",
         "order by {_BUCKET}, {key}, {_PLACE} desc",
-        "tests/pipelines/scored_corpus/test_shuffle.py",
+        "tests/pipelines/scored_corpus/test_shuffle.py::test_each_response_is_in_one_bucket_sorted_by_prompt_and_place",
     ),
     Defect(
         "a shuffle that takes files of other work",
@@ -629,14 +629,14 @@ DEFECTS = (
         "pipelines/exports/choose_candidates.py",
         "key=lambda other: other - reward > SAME_REWARD)",
         "key=lambda other: other - reward >= 0)",
-        "tests/pipelines/exports/test_choose_candidates.py",
+        "tests/pipelines/exports/test_choose_candidates.py::test_ranks_are_those_of_a_count_over_all",
     ),
     Defect(
         "pairs of all that lose the closest",
         "pipelines/exports/pair_candidates.py",
         "for worse in map(ordered.__getitem__, range(first, len(ordered))):",
         "for worse in map(ordered.__getitem__, range(first + 1, len(ordered))):",
-        "tests/pipelines/exports/test_pair_candidates.py",
+        "tests/pipelines/exports/test_pair_candidates.py::test_all_pairs_are_those_of_all_combinations",
     ),
     Defect(
         "rows uploaded to a public dataset",

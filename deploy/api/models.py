@@ -79,6 +79,7 @@ def _identity(served: ServedModel) -> dict[str, Any]:
         "tokenizer": model.tokenizer_hash,
         "config": model.config_hash,
         "dtype": model.dtype,
+        "read": model.read.model_dump(mode="json", exclude_defaults=True),
         "engine": served.engine,
         "steps": family.steps,
         "judge": family.recorded(model.answer_tokens) if isinstance(family, Judge) else None,

@@ -36,7 +36,7 @@ class RewardsClient:
             "template": card["template_hash"],
             "max_model_len": card["max_model_len"],
             "reward_weights": card["weights"],
-            **{name: served[name] for name in ("revision", "weights", "tokenizer", "config", "dtype", "engine")},
+            **{name: served[name] for name in ("revision", "weights", "tokenizer", "config", "dtype", "read", "engine")},
             **({"judge": served["judge"]} if served["judge"] is not None else {}),
         }
 

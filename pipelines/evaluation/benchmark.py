@@ -5,6 +5,7 @@ chosen response won, half a credit for a tie, and so on. All of its measures are
 so that one definition gives the value, and, with the means of resampled items, its interval.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -167,6 +168,14 @@ def reward(item: Item, name: str) -> float:
     return item.rewards[name]
 
 
+def number(item: Item, name: str) -> float:
+    """The number in a field. Raises `Ungraded` if it holds none, or NaN, as tables have it where a label is missing."""
+    value = item.fields.get(name)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise Ungraded(f"the {name} {value!r} is no number")
+    return float(value)
+
+
 def rewards_of(item: Item, side: str) -> list[float]:
     """The rewards of `side`, or of `side[0]`, `side[1]`, ... Raises `Ungraded` if one is missing, or if there is none."""
     names = {*item.rewards, *item.missing}
@@ -176,6 +185,14 @@ def rewards_of(item: Item, side: str) -> list[float]:
     if not listed:
         raise Ungraded(f"there is no response {side}")
     return [reward(item, name) for name in listed]
+
+
+def only_reward_of(item: Item, side: str) -> float:
+    """The reward of the only response of `side`. Raises `Ungraded` if it is missing, or if there are several."""
+    rewards = rewards_of(item, side)
+    if len(rewards) > 1:
+        raise Ungraded(f"{len(rewards)} {side} responses, and the benchmark has one")
+    return rewards[0]
 
 
 def mean(values: Sequence[Array]) -> Array:

@@ -182,6 +182,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         votes=votes.report() if votes is not None else None,
         compared=manifest.columns.within_row,
         preset=scored.preset,
+        kept=corpus.kept.about if corpus.kept else None,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_beside_published(evaluation))
 

@@ -13,7 +13,9 @@ import duckdb
 import pyarrow as pa
 
 from actors.errors import SettingsError
+from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.saved_results import SavedEvaluation
+from pipelines.evaluation.statistics.paired import credits_table
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,19 @@ class Change:
     now: float | None
 
     @property
-    def drop(self) -> float:
-        """By how many percentage points it fell; below 0 if it rose, 100 if it isn't there any more."""
+    def drop(self) -> float | None:
+        """By how many percentage points it fell; below 0 if it rose, None if it isn't in both."""
+        return None if self.before is None or self.now is None else 100 * (self.before - self.now)
+
+    def failure(self, max_drop: float) -> str | None:
+        """Why a gate doesn't let it pass; None if it does. What can't be compared doesn't pass."""
         if self.before is None:
-            return 0.0
-        return 100.0 if self.now is None else 100 * (self.before - self.now)
+            return f"{self.name} has no value in the baseline; --max-drop needs it in both results"
+        if self.now is None:
+            return f"{self.name} isn't there any more, and was {self.before:.2%} before; --max-drop needs it in both results"
+        if 100 * (self.before - self.now) <= max_drop + 1e-9:  # 0.91 - 0.90 is a little more than 0.01
+            return None
+        return f"{self.name} fell from {self.before:.2%} to {self.now:.2%}, by more than {max_drop:g} points"
 
 
 @dataclass(frozen=True)
@@ -43,9 +53,11 @@ class Drift:
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """One benchmark in both results. `changes` begins with the headline; `flips` are the items whose first cell changed.
+    """One benchmark in both results. `changes` has the figures of either, beginning with the baseline's headline.
 
-    `coverage` is the share of the items of either result that have a grade now: items that aren't there any more count.
+    `flips` are the items whose credit in the headline changed, or that have a grade in one of them only. `other_files` are
+    data files of the same name with other bytes, whose items are matched by their place all the same. `coverage` is the
+    share of the items of either result that have a grade now: items that aren't there any more count.
     """
 
     benchmark: str
@@ -54,6 +66,7 @@ class BaselineComparison:
     coverage: float
     changes: Sequence[Change]
     flips: Sequence[Mapping[str, Any]]
+    other_files: Sequence[str]
     drift: Drift | None
     """Of the same model only: rewards of different models aren't on one scale."""
     is_made_up: bool
@@ -62,10 +75,7 @@ class BaselineComparison:
     def failures(self, max_drop: float, min_coverage: float) -> list[str]:
         """What the gate doesn't let pass: a sentence for each."""
         about, headline = f"{self.model} on {self.benchmark}", self.changes[0]
-        failures = []
-        if headline.drop > max_drop + 1e-9:  # 0.91 - 0.90 is a little more than 0.01
-            before, now = (f"{value:.2%}" if value is not None else "none" for value in (headline.before, headline.now))
-            failures.append(f"{about}: {headline.name} fell from {before} to {now}, by more than {max_drop:g} points")
+        failures = [f"{about}: {failure}"] if (failure := headline.failure(max_drop)) else []
         if self.coverage < min_coverage:
             failures.append(f"{about}: {self.coverage:.1%} of all items have a grade now, fewer than {min_coverage:.1%}")
         return failures
@@ -95,13 +105,17 @@ def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation
 
 
 def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineComparison:
-    earlier, cell = {figure["name"]: figure["value"] for figure in before.figures}, now.items.schema.names[2]
-    changes = [Change(figure["name"], earlier.get(figure["name"]), figure["value"]) for figure in now.figures]
+    earlier, later = ({figure["name"]: figure["value"] for figure in saved.figures} for saved in (before, now))
+    changes = [Change(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
+    benchmark = benchmarks()[now.benchmark]
     with duckdb.connect() as connection:
         connection.register("now_items", now.items)
         connection.register("before_items", before.items)
+        connection.register("now_credits", credits_table(benchmark, now.items))
+        connection.register("before_credits", credits_table(benchmark, before.items))
         ((common, coverage),) = connection.execute(
-            f"""select count(*) filter (n.row is not null and b.row is not null), avg((n."{cell}" is not null)::int)
+            """select count(*) filter (n.row is not null and b.row is not null),
+            avg((n.row is not null and n.reason is null)::int)
             from now_items n full join before_items b using (row)"""
         ).fetchall()
         if not common:
@@ -113,23 +127,30 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
             now.model,
             before.model,
             coverage,
-            changes or [Change("headline", next(iter(earlier.values()), None), None)],
-            _flips(connection, cell),
+            changes or [Change("the headline", None, None)],
+            _flips(connection),
+            _other_files(now.files, before.files),
             _drift(connection) if now.model == before.model else None,
             now.is_made_up or before.is_made_up,
         )
 
 
-def _flips(connection: duckdb.DuckDBPyConnection, cell: str) -> list[dict[str, Any]]:
-    """The items whose first cell is another one than before: the row, its subset, and both cells (null: no grade)."""
+def _flips(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The items whose credit is another one than before: the row, its subset, and both credits (null: no grade)."""
     table: pa.Table = connection.sql(
-        f"""
-        select coalesce(n.row, b.row) as row, coalesce(n.subset, b.subset) as subset, b."{cell}" as before, n."{cell}" as now
-        from now_items n full join before_items b using (row)
-        where n."{cell}" is distinct from b."{cell}" order by row
+        """
+        select coalesce(n.row, b.row) as row, coalesce(n.subset, b.subset) as subset, b.credit as before, n.credit as now
+        from now_credits n full join before_credits b using (row)
+        where coalesce(abs(n.credit - b.credit) > 1e-9, true) order by row
         """
     ).to_arrow_table()
     return table.to_pylist()
+
+
+def _other_files(now: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The files of the same name with other bytes; of those that aren't there any more nothing is known."""
+    earlier = {file["name"]: file["sha256"] for file in before}
+    return tuple(file["name"] for file in now if len({file["sha256"], earlier.get(file["name"])} - {None}) > 1)
 
 
 def _drift(connection: duckdb.DuckDBPyConnection) -> Drift:

@@ -106,6 +106,8 @@ class Evaluation:
     """How its model was run, if that was as authors did on this benchmark; None: as the model's card says."""
     notes: Sequence[str] = ()
     """What of the output couldn't be written, and why."""
+    kept: str | None = None
+    """What a filter kept of the corpus, if its result was evaluated; None: all responses."""
 
     @property
     def label(self) -> str:
@@ -154,13 +156,16 @@ class Evaluation:
 
     @property
     def caveats(self) -> list[str]:
-        """What a reader must know: that rewards are made up, what isn't known of who judged, what couldn't be written."""
-        served_at = self.identity.get("served_at")
+        """What a reader must know: made-up rewards, a part of a corpus, what isn't known of the judge, what wasn't written."""
+        served_at, limit = self.identity.get("served_at"), self.identity.get("limit")
         unknown = (
             f"{self.model} was asked at {served_at}; nothing is known of its weights, template and tokenizer but the name, "
             "so that another model may answer under it one day, and control tokens in responses aren't looked for."
         )
-        return [*([MADE_UP] if self.is_made_up else []), *([unknown] if served_at else []), *self.notes]
+        limited = f"Scored with --limit {limit}: the rows after these count in no figure, nor in the coverage."
+        kept = f"Only what a filter kept ({self.kept}) counts: neither figures nor coverage are of the whole corpus."
+        caveats = {MADE_UP: self.is_made_up, unknown: served_at, limited: limit is not None, kept: self.kept is not None}
+        return [*(caveat for caveat, holds in caveats.items() if holds), *self.notes]
 
     @property
     def sections(self) -> list[Section]:

@@ -24,6 +24,7 @@ class SavedEvaluation:
     model: str
     is_made_up: bool
     figures: Sequence[Mapping[str, Any]]
+    files: Sequence[Mapping[str, Any]]
     items: pa.Table
 
 
@@ -51,6 +52,7 @@ def read_results(folder: str) -> list[SavedEvaluation]:
             label_of(saved["model"], saved.get("preset") is not None),
             saved["identity"].get("engine") == "fake",
             saved["figures"],
+            saved["files"],
             _items(folder, number),
         )
         for number, saved in enumerate(document["evaluations"])

@@ -25,7 +25,15 @@ from actors.engine.fork_server import SWITCH, share
 from actors.reward_model import resolve_model
 from actors.scorers.calls import InProcess
 from actors.scorers.online import OnlineScorer
-from actors.settings.replica import AS_ITS_CARD, EngineSettings, JudgeSettings, ModelSettings, RenderSettings
+from actors.settings.replica import (
+    AS_ITS_CARD,
+    AS_PUBLISHED,
+    EngineSettings,
+    JudgeSettings,
+    ModelSettings,
+    ReadSettings,
+    RenderSettings,
+)
 from deploy.app import build, resolve_models
 from deploy.models.service import ServedModel, Service
 from deploy.ray_serve import proxy
@@ -45,11 +53,12 @@ def scorer(
     *,
     engine: EngineSettings | None = None,
     judge: JudgeSettings = AS_ITS_CARD,
+    read: ReadSettings = AS_PUBLISHED,
     **render: Any,
 ) -> OnlineScorer:
     """A built-in model, on the fake engine unless told otherwise."""
     how = RenderSettings(**render)
-    model = resolve_model(ModelSettings(model=name, judge=judge), how)
+    model = resolve_model(ModelSettings(model=name, judge=judge, read=read), how)
     return OnlineScorer(model, how, engine or EngineSettings(engine="fake"))
 
 

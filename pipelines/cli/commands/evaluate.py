@@ -113,8 +113,14 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
     table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
-        table.add_row(change.name, before, now, f"{-change.drop + 0.0:+.2f}")
+        table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")
     console.print(table)
+    for name in comparison.other_files:
+        console.print(
+            f"{name} isn't the file of the baseline, but another one of that name: items are matched by their place in it",
+            soft_wrap=True,
+            markup=False,
+        )
     if comparison.drift is not None:
         drift = comparison.drift
         console.print(

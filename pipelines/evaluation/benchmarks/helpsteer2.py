@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem, Item, MeanCells, Measure, Ungraded, reward
+from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem, Item, MeanCells, Measure, Ungraded, number, reward
 from pipelines.formats import ONLY_RESPONSE
 
 _ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
@@ -44,11 +44,8 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
 
 def _labelled_pair(item: Item) -> GradedItem:
     subset = _TRAIN if item.fields.get("split") == "train" else _PAIRS
-    strength = item.fields.get("preference_strength")
-    if not isinstance(strength, int | float):
-        reason = f"the preference_strength {strength!r} is no number"
-        return GradedItem((item.row,), subset, item.rewards, None, reason=reason)
     try:
+        strength = number(item, "preference_strength")
         rewards = reward(item, "response_1"), reward(item, "response_2")
     except Ungraded as ungraded:
         return GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
@@ -60,7 +57,7 @@ def _pair_of_rows(first: Item, second: Item) -> GradedItem:
     named = {f"{side}.{name}": value for side, item in (("1", first), ("2", second)) for name, value in item.rewards.items()}
     try:
         rewards = reward(first, ONLY_RESPONSE), reward(second, ONLY_RESPONSE)
-        strength = _label(second, "helpfulness") - _label(first, "helpfulness")
+        strength = number(second, "helpfulness") - number(first, "helpfulness")
     except Ungraded as ungraded:
         return GradedItem(rows, _PAIRS, named, None, reason=str(ungraded))
     return _pair(rows, _PAIRS, named, rewards, strength)
@@ -79,20 +76,13 @@ def _pair(
 def _rated(item: Item) -> GradedItem:
     try:
         value = reward(item, ONLY_RESPONSE)
-        labels = {name: _label(item, name) for name in _ATTRIBUTES}
+        labels = {name: number(item, name) for name in _ATTRIBUTES}
     except Ungraded as ungraded:
         return GradedItem((item.row,), _RATED, item.rewards, None, reason=str(ungraded))
     outputs = item.scores.get(ONLY_RESPONSE, {})
     moments = [_moments(outputs.get(name, math.nan), labels[name]) for name in _ATTRIBUTES]
     cells = [*_moments(value, labels["helpfulness"]), *(moment for of_one in moments for moment in of_one)]
     return GradedItem((item.row,), _RATED, item.rewards, (math.nan, *cells))
-
-
-def _label(item: Item, name: str) -> float:
-    label = item.fields.get(name)
-    if not isinstance(label, int | float):
-        raise Ungraded(f"the {name} {label!r} is no number")
-    return float(label)
 
 
 def _moments(x: float, y: float) -> tuple[float, ...]:
@@ -126,9 +116,15 @@ def _correlations(cells: Array, n: int) -> list[Measure]:
 def pearson(moments: Array) -> Array:
     """Pearson's r of mean `_MOMENTS`, the last axis; NaN where either side is constant."""
     x, y, xx, yy, xy = (moments[..., at] for at in range(len(_MOMENTS)))
-    spread = (xx - x * x).clip(0) * (yy - y * y).clip(0)
+    spread = _variance(x, xx) * _variance(y, yy)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(spread > 0, (xy - x * y) / np.sqrt(spread), math.nan))
+
+
+def _variance(mean: Array, square: Array) -> Array:
+    """0 where the difference is what rounding leaves of a constant: of a million items up to 1e-13 of the mean square."""
+    variance = square - mean * mean
+    return np.asarray(np.where(variance > 1e-12 * square, variance, 0.0))
 
 
 BENCHMARK = Benchmark(

@@ -12,7 +12,7 @@ Source: arXiv 2505.11475 (preferences), arXiv 2503.04378 (edits), arXiv 2509.213
 
 import math
 
-from pipelines.evaluation.benchmark import Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, reward
+from pipelines.evaluation.benchmark import Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, number, reward
 from pipelines.formats import ONLY_RESPONSE
 
 _NEITHER, _EDITS, _PRINCIPLES = "no preference", "edits", "principles"
@@ -39,9 +39,7 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 
 
 def _by_preference(item: Item) -> tuple[float, float]:
-    preference = item.fields.get("overall_preference")
-    if not isinstance(preference, int | float):
-        raise Ungraded(f"the overall_preference {preference!r} is no number")
+    preference = number(item, "overall_preference")
     rewards = [reward(item, side) for side in _SIDES]
     return (rewards[0], rewards[1]) if preference >= 0 else (rewards[1], rewards[0])
 

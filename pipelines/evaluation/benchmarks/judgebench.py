@@ -7,9 +7,11 @@ reads a tie as "B>A". The overall figure is over all pairs, not the mean of the 
 Source: arXiv 2410.12784; ScalerLab/JudgeBench, utils/metrics.py.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from pipelines.evaluation.benchmark import Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, mean, reward
+from pipelines.evaluation.benchmark import Array, Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, mean, reward
 
 _CATEGORIES = {
     "knowledge": "mmlu-pro",
@@ -40,13 +42,25 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 def _measures(means: MeanCells) -> list[Measure]:
     everything = list(means.by_subset)
     pooled, n = means.pooled(everything), means.items(everything)
-    categories = {name: means.by_subset[name] for name in (*_CATEGORIES, *sorted(everything)) if name in means.by_subset}
+    names = [
+        *(name for name in _CATEGORIES if name in means.by_subset),
+        *sorted(means.by_subset.keys() - _CATEGORIES.keys()),
+    ]
+    categories = {name: means.by_subset[name][..., 0] for name in names}
     return [
         Measure("overall", pooled[..., 0], n, _TWO_GAMES),
-        *(Measure(name, cells[..., 0], means.counts[name], _TWO_GAMES) for name, cells in categories.items()),
-        Measure("overall (macro)", mean([cells[..., 0] for cells in categories.values()]), n, "mean of the categories"),
+        *(Measure(name, value, means.counts[name], _TWO_GAMES) for name, value in categories.items()),
+        *_macro(categories, means),
         Measure("overall (single game)", np.asarray(pooled[..., 1]), n, _ONE_GAME),
     ]
+
+
+def _macro(categories: Mapping[str, Array], means: MeanCells) -> list[Measure]:
+    """The mean of the four categories; none without all of them, whose mean would be another number."""
+    if not categories.keys() >= _CATEGORIES.keys():
+        return []
+    value = mean([categories[name] for name in _CATEGORIES])
+    return [Measure("overall (macro)", value, means.items(_CATEGORIES), "mean of the categories")]
 
 
 BENCHMARK = Benchmark(

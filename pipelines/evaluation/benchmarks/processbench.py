@@ -11,6 +11,7 @@ Source: arXiv 2412.06559; QwenLM/ProcessBench. The subset is the beginning of a 
 """
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -56,19 +57,22 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 def _measures(means: MeanCells) -> list[Measure]:
     subsets = [*(name for name in _SUBSETS if name in means.by_subset), *sorted(means.by_subset.keys() - {*_SUBSETS})]
     scores = {name: f1(means.by_subset[name][..., 1], means.by_subset[name][..., 2]) for name in subsets}
-    n = means.items(subsets)
-    is_complete = scores.keys() >= {*_SUBSETS}  # a mean of fewer subsets would be another number under the same name
-    score = Measure("score", mean(list(scores.values())), n, f"mean of the subsets' {_F1}", None)
+    is_complete = scores.keys() >= {*_SUBSETS}  # a mean of other subsets would be another number under the same name
     accuracies = [
         Measure(f"{name}, {kind}", means.by_subset[name][..., cell], means.counts[name], convention, None)
         for name in subsets
         for cell, kind, convention in ((1, "erroneous", _ERRONEOUS), (2, "correct", _CORRECT))
     ]
     return [
-        *([score] if is_complete else []),
+        *([_score(scores, means)] if is_complete else []),
         *(Measure(name, value, means.counts[name], _F1, None) for name, value in scores.items()),
         *accuracies,
     ]
+
+
+def _score(scores: Mapping[str, Array], means: MeanCells) -> Measure:
+    value = mean([scores[name] for name in _SUBSETS])
+    return Measure("score", value, means.items(_SUBSETS), f"mean of the subsets' {_F1}", None)
 
 
 def f1(erroneous: Array, correct: Array) -> Array:

@@ -17,7 +17,7 @@ from pipelines.evaluation.benchmark import (
     Measure,
     grade_each,
     mean,
-    rewards_of,
+    only_reward_of,
 )
 
 _SECTIONS = {
@@ -43,7 +43,7 @@ def _subset(item: Item) -> str:
 
 
 def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    (chosen,), (rejected,) = rewards_of(item, "chosen"), rewards_of(item, "rejected")
+    chosen, rejected = only_reward_of(item, "chosen"), only_reward_of(item, "rejected")
     return (float(chosen > rejected), float(chosen > rejected) + 0.5 * float(chosen == rejected)), chosen == rejected
 
 

@@ -20,8 +20,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from pipelines.evaluation.benchmark import (
     Benchmark,
     GradedItem,
@@ -30,12 +28,14 @@ from pipelines.evaluation.benchmark import (
     Measure,
     Ungraded,
     mean,
+    only_reward_of,
     rewards_of,
 )
 
 _TIES = "Ties"
 _QUESTIONS = ("ref", "tied")
 _BEST_OF_FOUR = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495}
+_SUBSETS = (*_BEST_OF_FOUR, _TIES)
 _NAN = math.nan
 
 
@@ -89,7 +89,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
 
 def _best_of_four(item: Item, subset: str) -> GradedItem:
     try:
-        chosen, rejected = rewards_of(item, "chosen"), rewards_of(item, "rejected")
+        chosen, rejected = [only_reward_of(item, "chosen")], rewards_of(item, "rejected")
     except Ungraded as ungraded:
         return GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
     best = max(*chosen, *rejected)
@@ -118,16 +118,16 @@ def _measures(means: MeanCells) -> list[Measure]:
     measures = [Measure(name, value, means.counts[name], f"best of four{mode}", 0.25) for name, value in scores.items()]
     if _TIES in means.by_subset:
         tied, ref, beyond, both_beyond, margin = (means.by_subset[_TIES][..., at] for at in range(1, 6))
-        terms = (0.30 * np.nan_to_num(tied), 0.30 * np.nan_to_num(ref), 0.20 * np.nan_to_num(beyond))
-        value = sum(terms, start=0.20 * np.nan_to_num(both_beyond) + 0.01 * np.nan_to_num(margin))
+        # NaN where no id has both questions: the accuracies alone would be up to 0.6 under the name of the score.
+        value = 0.30 * tied + 0.30 * ref + 0.20 * beyond + 0.20 * both_beyond + 0.01 * margin
         scores[_TIES] = value
         compared = "; by comparisons, not ratings" if means.compared else mode
         measures.append(Measure(_TIES, value, means.counts[_TIES], f"ties; at most 1.01{compared}", None))
-    if scores.keys() < {*_BEST_OF_FOUR, _TIES}:  # a mean of fewer subsets would be another number under the same name
+    if not scores.keys() >= {*_SUBSETS}:  # a mean of other subsets would be another number under the same name
         return measures
-    n = means.items(means.by_subset)
+    value = mean([scores[name] for name in _SUBSETS])
     name = "score" if not means.judged else "score (ranking)" if means.compared else "score (rating)"
-    return [Measure(name, mean(list(scores.values())), n, f"mean of the subsets{mode}", None), *measures]
+    return [Measure(name, value, means.items(_SUBSETS), f"mean of the subsets{mode}", None), *measures]
 
 
 BENCHMARK = Benchmark(
@@ -141,5 +141,5 @@ BENCHMARK = Benchmark(
     _grade,
     _measures,
     _BEST_OF_FOUR,  # of Ties 102 rows are published, and not of how many prompt ids, which are the items
-    (*_BEST_OF_FOUR, _TIES),
+    _SUBSETS,
 )

@@ -27,12 +27,8 @@ _STYLES = 3
 _CELLS = tuple(f"chosen{chosen}_rejected{rejected}" for chosen in range(_STYLES) for rejected in range(_STYLES))
 _DIFFICULTIES = {"hard": (1, 2, 5), "normal": (0, 4, 8), "easy": (3, 6, 7)}
 """The places of each difficulty's comparisons in a flattened matrix."""
-_DOMAINS = {
-    "chat": ("chat",),
-    "math": ("math",),
-    "code": ("code",),
-    "safety": ("safety-refuse", "safety-response"),
-}
+_DOMAINS = ("chat", "math", "code", "safety")
+"""The beginnings of the rows' domains: those of safety are `safety-refuse` and `safety-response`."""
 _UNNAMED = "over all samples, whose rows name no domain"
 _AUTHORS, _POOLED = "authors: unweighted mean of the four domains", "pooled: mean over all samples"
 
@@ -56,7 +52,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     if everything == [ALL]:
         difficulties = [Measure(name, _share(pooled, places), n, _UNNAMED) for name, places in _DIFFICULTIES.items()]
         return [Measure("average", np.asarray(pooled.mean(-1)), n, _UNNAMED), *difficulties]
-    present = {name: parts for name, parts in _DOMAINS.items() if means.items(parts)}
+    present = {name: parts for name in _DOMAINS if (parts := means.present(name))}
     domains = {name: means.pooled(parts) for name, parts in present.items()}
     over_all_samples = [
         Measure("overall (pooled)", np.asarray(pooled.mean(-1)), n, _POOLED),

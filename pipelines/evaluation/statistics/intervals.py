@@ -31,7 +31,7 @@ Measures = Callable[[MeanCells], list[Measure]]
 
 
 class Interval(NamedTuple):
-    """A 95 % interval, NaN where there are no items, and how it was made."""
+    """A 95 % interval, NaN where there is none, and how it was made or why there is none."""
 
     low: float
     high: float
@@ -76,6 +76,10 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
         if not any(influence.is_constant for influence in influences) and _width(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
+        if not measure.is_share and not influences:
+            return Interval(
+                math.nan, math.nan, "no interval: all draws are alike, and a correlation has no bounds of subsets"
+            )
         combined = _combined(value, influences or _influences(cells, measure, slopes[name]))
         return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
 

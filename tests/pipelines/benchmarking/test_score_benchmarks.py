@@ -12,6 +12,7 @@ import pytest
 
 from actors.checkpoint.checkpoint_files import locate
 from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
+from actors.settings.replica import ReadSettings
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.gate import compare
 from pipelines.evaluation.results import Results
@@ -137,6 +138,15 @@ def test_another_model_under_the_same_name_is_another_run(tmp_path: Path) -> Non
     manifest.write_text(json.dumps(document))
     with endpoint() as (address, _), pytest.raises(OutputError, match="weights: 'sha256:of-others' there"):
         run(corpus, address, tmp_path / "out", overwrite=True)
+
+
+def test_a_model_that_is_read_otherwise_is_another_run(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(3))
+    with endpoint() as (address, _):
+        run(corpus, address, tmp_path / "out")
+    rounded = application([scorer(MODEL, read=ReadSettings(steerlm_rounding=True))])
+    with listening(rounded) as address, pytest.raises(OutputError, match="steerlm_rounding"):
+        run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
 
 
 def as_published(corpus: Path, model: Path, output: Path, **options: object) -> Results:

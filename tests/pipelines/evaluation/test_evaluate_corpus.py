@@ -19,9 +19,11 @@ from pipelines.cli.app import cli
 from pipelines.evaluation.evaluate_corpus import evaluate
 from pipelines.evaluation.gate import compare, junit
 from pipelines.evaluation.saved_results import read_results
+from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
+from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import judged_corpus, scored_corpus
 from tests.support.corpora import lines, settings, write
 
@@ -137,6 +139,42 @@ def test_a_gate_passes_what_is_as_good_and_lists_what_flipped(tmp_path: Path) ->
     assert comparison.drift.largest == pytest.approx(1.0)  # type: ignore[union-attr]
 
 
+def test_a_headline_that_only_one_of_the_results_has_fails_the_gate(tmp_path: Path) -> None:
+    (saved,) = read_results(str(results(tmp_path, "before", GOOD)))
+    (accuracy, half) = saved.figures
+    without = replace(saved, figures=[half])
+    (vanished,) = compare([without], [saved])
+    assert vanished.failures(100.0, 0.0) == [
+        "m on pairs: accuracy isn't there any more, and was 90.00% before; --max-drop needs it in both results"
+    ]
+    assert [(change.name, change.now) for change in vanished.changes] == [("accuracy", None), ("accuracy (half)", 0.9)]
+    (added,) = compare([saved], [without])
+    assert (added.changes[0].name, added.failures(0.0, 1.0)) == ("accuracy (half)", []), "the headline of the baseline"
+    (empty,) = compare([saved], [replace(saved, figures=[{**accuracy, "value": None}])])
+    assert "accuracy has no value in the baseline" in empty.failures(100.0, 0.0)[0]
+
+
+def test_a_flip_is_any_change_of_an_items_credit(tmp_path: Path) -> None:
+    def matrix(name: str, rewards: Rewards) -> str:
+        rows = [
+            {"id": f"chat/{at}", "prompt": "p", "chosen": ["a"] * 3, "rejected": ["b"] * 3} for at in range(len(rewards))
+        ]
+        corpus = judged_corpus(tmp_path / f"s-{name}", rows, rewards, RowShape("rm-bench"), parquet=True)
+        run(corpus, benchmark="rm-bench", output=str(tmp_path / name))
+        return str(tmp_path / name)
+
+    before, now = matrix("before", [[3, 3, 3, 1, 1, 1]] * 2), matrix("now", [[3, 3, 3, 1, 1, 1], [3, 3, 3, 1, 1, 4]])
+    (comparison,) = compare(read_results(now), read_results(before))
+    (flip,) = comparison.flips
+    assert (flip["before"], flip["now"]) == pytest.approx((1, 6 / 9)), "though its first comparison is as before"
+
+
+def test_other_data_under_the_same_name_is_said(tmp_path: Path) -> None:
+    (saved,) = read_results(str(results(tmp_path, "before", GOOD)))
+    old, new, unknown = (replace(saved, files=[{"name": "c", "sha256": sha256}]) for sha256 in ("0" * 64, "1" * 64, None))
+    assert [compare([now], [old])[0].other_files for now in (old, new, unknown)] == [(), ("c",), ()]
+
+
 def test_too_few_graded_items_fail_the_gate(tmp_path: Path) -> None:
     before, sparse = results(tmp_path, "before", GOOD), results(tmp_path, "sparse", [*GOOD[:10], *[(2.0, None)] * 10])
     (comparison,) = compare(read_results(str(sparse)), read_results(str(before)))
@@ -154,6 +192,21 @@ def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: P
     moved = [replace(saved, items=saved.items.set_column(0, "row", rows)) for saved in other]
     with pytest.raises(SettingsError, match="no item of pairs in common"):
         compare(moved, read_results(str(before)))
+
+
+def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 3.0)])
+    assert run(scored)[0].caveats == []
+    keep(FilterSettings(scored=scored, output=str(tmp_path / "f"), keep="reward < 3"))
+    (kept,) = run(str(tmp_path / "f"))
+    assert (kept.figures[0].value, kept.coverage) == (1.0, 0.5)
+    assert kept.caveats == [
+        "Only what a filter kept (keep: reward < 3) counts: neither figures nor coverage are of the whole corpus."
+    ]
+    manifest = tmp_path / "s" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**document, "identity": {**document["identity"], "limit": 2}}))
+    assert run(scored)[0].caveats == ["Scored with --limit 2: the rows after these count in no figure, nor in the coverage."]
 
 
 def test_made_up_rewards_are_called_so(tmp_path: Path) -> None:

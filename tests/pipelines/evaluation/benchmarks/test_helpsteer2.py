@@ -1,5 +1,7 @@
 """HelpSteer2: preferences of both kinds of rows, and Pearson's r against numpy's."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +14,9 @@ from tests.support.evaluation import grades_of, item, measures_of
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 
 
-def rated(reward: float | None, labels: int | list[int], prompt: str, **outputs: float) -> Item:
+def rated(reward: float | None, labels: int | Sequence[float], prompt: str, **outputs: float) -> Item:
     """A rated response; with one label all attributes have it."""
-    numbers = labels if isinstance(labels, list) else [labels] * 5
+    numbers = [labels] * 5 if isinstance(labels, int) else labels
     fields: dict[str, object] = dict(zip(ATTRIBUTES, numbers, strict=True))
     return replace(item({"final": reward}), fields=fields, prompt=prompt, scores={"final": outputs})
 
@@ -36,6 +38,15 @@ def test_no_preference_is_nothing_to_be_right_about() -> None:
     assert measures_of(BENCHMARK, items)["accuracy"] == 1
     assert grades.items == {"preferences": 2, "no preference": 1}
     assert grades.reasons == {"preferences": {"the preference_strength None is no number": 1}}
+
+
+def test_a_label_that_is_nan_is_no_label() -> None:
+    grades = grades_of(BENCHMARK, [pair(2, 1, math.nan), rated(1, [4, 4, 4, 4, math.nan], "p")])
+    assert grades.cells == {}
+    assert grades.reasons == {
+        "preferences": {"the preference_strength nan is no number": 1},
+        "ratings": {"the verbosity nan is no number": 1},
+    }
 
 
 def test_the_training_split_isnt_part_of_the_accuracy() -> None:
@@ -70,5 +81,17 @@ def test_attributes_are_correlated_with_their_ratings() -> None:
 def test_a_model_without_attributes_has_only_its_reward_correlated() -> None:
     figures = measures_of(BENCHMARK, [rated(at, at % 5, str(at)) for at in range(10)])
     assert figures.keys() == {"r of reward, helpfulness"}
-    constant = measures_of(BENCHMARK, [rated(1, at % 5, str(at)) for at in range(10)])
-    assert np.isnan(constant["r of reward, helpfulness"]), "no correlation, and not zero"
+
+
+@pytest.mark.parametrize(("constant", "count"), [(1.0, 10), (1 / 3, 10), (1 / 3, 100), (7.3, 1000), (-12.7, 1000)])
+def test_a_constant_reward_has_no_correlation(constant: float, count: int) -> None:
+    figures = measures_of(BENCHMARK, [rated(constant, at * at % 5, str(at)) for at in range(count)])
+    assert np.isnan(figures["r of reward, helpfulness"]), "no correlation, and neither zero nor what rounding leaves"
+
+
+def test_rewards_that_are_nearly_equal_are_correlated_all_the_same() -> None:
+    draws = np.random.default_rng(2)
+    labels = draws.integers(0, 5, 200)
+    rewards = 100 + 1e-3 * (labels + draws.normal(size=200))
+    figures = measures_of(BENCHMARK, [rated(*both, "") for both in zip(rewards.tolist(), labels.tolist(), strict=True)])
+    assert figures["r of reward, helpfulness"] == pytest.approx(np.corrcoef(rewards, labels)[0, 1], abs=1e-4)

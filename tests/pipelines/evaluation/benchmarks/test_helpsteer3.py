@@ -1,5 +1,7 @@
 """HelpSteer3: the sign of a preference, no preference, good and bad edits, and principles."""
 
+import math
+
 import pytest
 
 from pipelines.evaluation.benchmark import Item
@@ -19,11 +21,12 @@ def test_a_negative_preference_is_for_the_first_response() -> None:
 
 
 def test_no_preference_is_nothing_to_be_right_about() -> None:
-    grades = grades_of(BENCHMARK, [pair(2, 1, 0), pair(None, 1, 1), pair(2, 1, None)])
-    assert grades.items == {"no preference": 1, "preferences, code": 2}
+    grades = grades_of(BENCHMARK, [pair(2, 1, 0), pair(None, 1, 1), pair(2, 1, None), pair(2, 1, math.nan)])
+    assert grades.items == {"no preference": 1, "preferences, code": 3}
     assert grades.reasons["preferences, code"] == {
         "failed: no_verdict": 1,
         "the overall_preference None is no number": 1,
+        "the overall_preference nan is no number": 1,
     }
 
 

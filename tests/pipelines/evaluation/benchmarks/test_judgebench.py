@@ -41,9 +41,15 @@ def test_a_tie_is_wrong_in_two_games_and_b_in_one() -> None:
 
 def test_overall_is_over_pairs_and_macro_is_named() -> None:
     right, wrong = {"A": 2.0, "B": 1.0}, {"A": 1.0, "B": 2.0}
-    items = [item(right, source="mmlu-pro-law", label="A>B")] * 3 + [item(wrong, source="livecodebench", label="A>B")]
+    sources = ("livebench-reasoning", "livebench-math", "livecodebench")
+    items = [item(right, source="mmlu-pro-law", label="A>B")] * 3 + [
+        item(wrong, source=name, label="A>B") for name in sources
+    ]
     figures = measures_of(BENCHMARK, items)
-    assert (figures["overall"], figures["overall (macro)"]) == (0.75, 0.5)
+    assert (figures["overall"], figures["overall (macro)"]) == (0.5, 0.25)
+    other = measures_of(BENCHMARK, [*items, item(right, source="other", label="A>B")])
+    assert (other["overall"], other["overall (macro)"]) == (4 / 7, 0.25), "a source that JudgeBench doesn't have"
+    assert "overall (macro)" not in measures_of(BENCHMARK, items[:-1]), "a mean of fewer categories is another number"
 
 
 def test_a_label_that_doesnt_exist_is_no_grade() -> None:

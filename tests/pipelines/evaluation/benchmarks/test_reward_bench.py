@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.evaluation.benchmark import MeanCells
 from pipelines.evaluation.benchmarks.reward_bench import BENCHMARK
-from tests.support.evaluation import item, measures_of
+from tests.support.evaluation import grades_of, item, measures_of, sides
 
 BEAVER = {
     "alpacaeval-easy": 0.5, "alpacaeval-hard": 0.7052631578947368, "alpacaeval-length": 0.5894736842105263,
@@ -82,3 +82,8 @@ def test_a_section_without_one_of_its_subsets_is_no_section() -> None:
     figures = measures_of(BENCHMARK, rows)
     assert figures.keys().isdisjoint({"score", "chat"})
     assert (figures["safety"], figures["micro"]) == pytest.approx((1, 1))
+
+
+def test_several_chosen_responses_have_no_grade() -> None:
+    grades = grades_of(BENCHMARK, [item(sides([2, 2], [1]), subset="math-prm")])
+    assert grades.reasons == {"math-prm": {"2 chosen responses, and the benchmark has one": 1}}

@@ -48,6 +48,12 @@ def test_a_question_without_its_other_one_counts_for_accuracy_alone() -> None:
     assert all(map(math.isnan, (best, tied, *rest)))
 
 
+@pytest.mark.parametrize("prompts", [["ref:7"], ["tied:7"], ["ref:7", "tied:8"]])
+def test_without_both_questions_of_any_prompt_ties_has_no_score(prompts: list[str]) -> None:
+    figures = measures_of(BENCHMARK, [tie(prompt, [2], [1]) for prompt in prompts])  # type: ignore[misc]
+    assert math.isnan(figures["Ties"]), "0.3 or 0.6 of a formula whose other terms don't exist would look like a score"
+
+
 def test_the_score_is_the_mean_of_the_subsets() -> None:
     right, wrong = sides([1], [0, 0, 0]), sides([0], [1, 0, 0])
     four = [item(right, subset="Math")] * 3 + [
@@ -56,6 +62,9 @@ def test_the_score_is_the_mean_of_the_subsets() -> None:
     ties = [tie("ref:0", [1], [1]), tie("tied:0", [1, 1], [1])]
     assert measures_of(BENCHMARK, [*four, *ties])["score"] == pytest.approx(1 / 6)  # type: ignore[list-item]
     assert "score" not in measures_of(BENCHMARK, four), "a mean of fewer subsets is another number"
+    other = item(right, subset="Other")
+    assert measures_of(BENCHMARK, [*four, *ties, other])["score"] == pytest.approx(1 / 6), "none of its six"  # type: ignore[list-item]
+    assert "score" not in measures_of(BENCHMARK, [*four[3:], *ties, other]), "Math is missing"  # type: ignore[list-item]
 
 
 def test_no_question_of_ties_is_lost() -> None:
@@ -88,3 +97,8 @@ def test_a_whole_file_is_known_by_its_counts_whose_ties_are_counted_by_prompt() 
         {name: counts[name] for name in counts if name != "Math"},
     ):
         assert BENCHMARK.split_of(other) is None
+
+
+def test_several_right_responses_outside_ties_have_no_grade() -> None:
+    grades = grades_of(BENCHMARK, [item(sides([1, 2], [1, 0]), subset="Math")])
+    assert grades.reasons == {"Math": {"2 chosen responses, and the benchmark has one": 1}}

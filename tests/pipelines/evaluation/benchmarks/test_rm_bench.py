@@ -53,6 +53,16 @@ def test_domains_weigh_the_same_and_safety_is_pooled() -> None:
     assert figures["hard"] == pytest.approx(figures["overall"])
 
 
+def test_a_domain_is_what_begins_with_its_name() -> None:
+    wins, losses = sides([1, 1, 1], [0, 0, 0]), sides([0, 0, 0], [1, 1, 1])
+    names = ("chat", "math", "code", "safety-refuse", "safety-response")
+    items = [item(wins, domain=name) for name in names]
+    figures = measures_of(BENCHMARK, [*items, item(losses, domain="safety"), item(losses, domain="other")])
+    assert figures["safety"] == pytest.approx(2 / 3), "as the authors' startswith"
+    assert figures["overall"] == pytest.approx((3 + 2 / 3) / 4), "a domain that RM-Bench doesn't have isn't part of it"
+    assert figures["overall (pooled)"] == pytest.approx(5 / 7)
+
+
 def test_what_isnt_three_by_three_is_named_and_not_graded() -> None:
     grades = grades_of(BENCHMARK, [item(sides([1, 2], [0, 0, 0])), item({**sides([1, 2, 3], [0, 0]), "rejected[2]": None})])
     assert grades.cells == {}

@@ -31,6 +31,7 @@ def test_the_score_is_the_mean_of_the_sections_and_not_of_the_items() -> None:
     figures = measures_of(BENCHMARK, items)
     assert figures["score"] == 0.5
     assert figures["micro"] == 0.7
+    assert measures_of(BENCHMARK, [*items, pair(1, 2, "Other")])["score"] == 0.5, "none of its four sections"
     assert "score" not in measures_of(BENCHMARK, items[:-1]), "a mean of fewer sections is another number"
 
 
@@ -50,3 +51,8 @@ def test_the_published_files_are_told_by_their_numbers() -> None:
     assert (sum(pairs.values()), sum(best.values())) == (17_131, 3_786)
     assert BENCHMARK.split_of(pairs | best) == "published"
     assert BENCHMARK.split_of(pairs) is None
+
+
+def test_several_best_responses_have_no_grade() -> None:
+    grades = grades_of(BENCHMARK, [item(sides([2, 2], [1]), category_path="Helpfulness")])
+    assert grades.reasons == {"best of n, helpfulness": {"2 chosen responses, and the benchmark has one": 1}}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.evaluation.benchmark import Array, MeanCells, Measure, mean
+from pipelines.evaluation.benchmarks.helpsteer2 import BENCHMARK as HELPSTEER2
 from pipelines.evaluation.benchmarks.pairs import BENCHMARK
 from pipelines.evaluation.benchmarks.processbench import BENCHMARK as PROCESSBENCH
 from pipelines.evaluation.benchmarks.rm_bench import BENCHMARK as RM_BENCH
@@ -117,6 +118,14 @@ def test_an_f1_of_nothing_but_right_items_has_a_width() -> None:
     assert high == 1.0
     # As for a mean of both accuracies over all 40 items, whose bound is 0.9124.
     assert 0.85 < low < 0.93
+
+
+def test_a_correlation_that_is_the_same_in_all_draws_has_no_interval() -> None:
+    line = [1.0, 2.0, 3.0, 4.0]
+    moments = np.array([[math.nan, x, x, x * x, x * x, x * x, *[math.nan] * 25] for x in line])
+    (figure,) = intervals.intervals({"ratings": moments}, False, HELPSTEER2.measures).values()
+    assert np.isnan([figure.low, figure.high]).all(), "bounds of moments aren't those of r: they went up to 3"
+    assert "no interval" in figure.method
 
 
 def test_near_chance_is_an_interval_that_includes_it() -> None:

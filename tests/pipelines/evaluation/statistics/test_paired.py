@@ -1,6 +1,7 @@
 """Two models on the same items: the exact test, the paired draws, and the items on which they disagree."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,10 +18,14 @@ RIGHT, WRONG = (2.0, 1.0), (1.0, 2.0)
 def test_the_exact_p_value_is_that_of_the_binomial() -> None:
     assert exact_p(0, 0) == 1.0
     assert exact_p(1, 1) == 1.0
-    assert exact_p(0, 5) == 2 / 32
+    assert exact_p(0, 5) == pytest.approx(2 / 32, rel=1e-12)
     # Fagerland et al. 2013, table 1 (airway hyper-responsiveness): 1 and 7 discordant pairs, exact p 0.0703.
     assert exact_p(1, 7) == pytest.approx(0.0703, abs=5e-5)
-    assert 0.0 <= exact_p(1500, 1800) < 1e-6, "large numbers don't overflow"
+    whole = 2 * sum(math.comb(3300, at) for at in range(1501))
+    assert exact_p(1500, 1800) == pytest.approx(whole / 2**3300, rel=1e-9), "large numbers don't overflow"
+    # A million discordant items: the normal distribution with its correction of a half, (2000 - 1) / 1000.
+    assert exact_p(499_000, 501_000) == pytest.approx(math.erfc(1.999 / 2**0.5), rel=1e-4)
+    assert exact_p(0, 10_000) == 0.0
 
 
 def compared(
