@@ -156,7 +156,7 @@ class Evaluation:
 
     @property
     def caveats(self) -> list[str]:
-        """What a reader must know: made-up rewards, a part of a corpus, what isn't known of the judge, what wasn't written."""
+        """What a reader must know: made-up rewards, a part of a corpus, what isn't known of the judge or wasn't written."""
         served_at, limit = self.identity.get("served_at"), self.identity.get("limit")
         unknown = (
             f"{self.model} was asked at {served_at}; nothing is known of its weights, template and tokenizer but the name, "
