@@ -380,6 +380,10 @@ def test_a_gate_that_can_not_be_told_fails(tmp_path: Path) -> None:
     differences = compare(corpus(tmp_path / "a", [1.0]), corpus(tmp_path / "b", [None]), max_move=9, max_status_changes=1)
     assert len(differences.failures) == 1
     assert differences.failures[0].startswith("there are no moves to hold against 9")
+    differences = compare(corpus(tmp_path / "c", [1.0, 1.0]), corpus(tmp_path / "d", [1.0, 2.0]), min_rank_correlation=-1)
+    assert differences.failures == [
+        "reward has no rank correlation to hold against -1: one of the folders has a single value"
+    ]
 
 
 def test_a_gate_of_a_filter_needs_a_filter(tmp_path: Path) -> None:
