@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines import storage
 from pipelines.comparison.diff_folders import diff
-from pipelines.comparison.results import Differences
+from pipelines.comparison.results import Differences, StatusChange
 from pipelines.filtering import filter_corpus
 from pipelines.formats import RowShape
 from pipelines.run_folder.manifest import read_manifest
@@ -121,14 +121,28 @@ def test_a_file_by_another_name_is_the_same_file(tmp_path: Path) -> None:
     assert (differences.matched_by, differences.matched, differences.first.only) == ("row", 3, 0)
 
 
+def test_rows_of_another_file_in_the_same_place_are_not_the_same(tmp_path: Path) -> None:
+    first, second = corpus(tmp_path / "a", [1.0, 2.0]), corpus(tmp_path / "b", [1.0, 2.0])
+    shared = {"name": "shared", "fingerprint": "sha256-of-ends:7"}
+    of_files(first, {"fingerprint": "sha256-of-ends:1"}, shared)
+    of_files(second, {"fingerprint": "sha256-of-ends:2"}, shared)
+    with pytest.raises(SourceError, match="no response is in both folders, by input file, place and response name"):
+        compare(first, second)
+
+
 def renamed(folder: str, name: str) -> None:
     """Give the input file another name, in the manifest and in every row."""
     of_files(folder, {"name": name})
+    replace_column(folder, "row", lambda row: row.replace("c:", f"{name}:"))
+
+
+def replace_column(folder: str, name: str, change: Callable[[Any], Any]) -> None:
+    """Change each value of a column of the parts."""
     for path in Path(folder, "parts").glob("*.parquet"):
         table = pq.read_table(path)
-        rows = [row.replace("c:", f"{name}:") for row in table.column("row").to_pylist()]
-        at = table.schema.get_field_index("row")
-        pq.write_table(table.set_column(at, table.schema.field("row"), [rows]), path)
+        values = [change(value) for value in table.column(name).to_pylist()]
+        at = table.schema.get_field_index(name)
+        pq.write_table(table.set_column(at, table.schema.field(name), [values]), path)
 
 
 def test_duplicates_are_matched_one_to_one_in_order(tmp_path: Path) -> None:
@@ -195,6 +209,13 @@ def test_status_changes_are_counted_by_status_and_reason(tmp_path: Path) -> None
     assert changes == [("scored", None, "rejected", "too_long", 2), ("rejected", "too_long", "scored", None, 1)]
     assert [row["a_row"] for row in differences.examples["status_changes"]] == ["c:1", "c:2", "c:3"]
     assert differences.numbers[0].responses == 1
+
+
+def test_another_reason_is_a_change_of_status(tmp_path: Path) -> None:
+    first, second = corpus(tmp_path / "a", [1.0, None]), corpus(tmp_path / "b", [1.0, None])
+    replace_column(second, "reason", lambda reason: reason and "control_token")
+    (change,) = compare(first, second).status_changes
+    assert change == StatusChange("rejected", "too_long", "rejected", "control_token", 1)
 
 
 def mean_ranks(values: Sequence[float]) -> list[float]:
