@@ -62,7 +62,9 @@ def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "seed", "kills"), [("c.jsonl", 1, 3), ("c.jsonl.gz", 2, 2)])
+@pytest.mark.parametrize(
+    ("name", "seed", "kills"), [pytest.param("c.jsonl", 1, 3, marks=pytest.mark.chaos), ("c.jsonl.gz", 2, 2)]
+)
 def test_killed_runs_end_as_calm_ones(tmp_path: Path, name: str, seed: int, kills: int) -> None:
     _compare(tmp_path, name, seed, kills)
 

@@ -44,6 +44,7 @@ def meanwhile(condition: Callable[[], bool], do: Callable[[], None]) -> threadin
     return thread
 
 
+@pytest.mark.chaos
 def test_what_a_lost_engine_held_is_done_where_another_makes_room(head: Any, tmp_path: Path) -> None:
     add(head, NODE)
     leaving = add(head, NODE)
