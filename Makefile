@@ -70,7 +70,7 @@ test test-all test-failed chaos demo: export HF_HUB_OFFLINE := 1
 
 # Two processes: most of a test's time is the start of an engine or of Ray, which one core does. A file's tests stay together,
 # and share what they start; the last files are the quick ones.
-PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --no-fold-skipped --durations 20
 test: $(READY)
 	$(PYTEST) $(ARGS)
 
