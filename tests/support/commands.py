@@ -18,7 +18,7 @@ from tests.conftest import REPOSITORY
 from tests.support.processes import family, title
 
 PROGRAM = ("-m", "pipelines")
-PATIENCE_S = 300.0
+PATIENCE_S = 480.0
 ENGINE_ACTOR = "MapBatches(ScoreStep)"
 
 
@@ -82,7 +82,7 @@ def kill(process: psutil.Process) -> None:
 
 
 def wait_until(condition: Callable[[], bool], driver: psutil.Process) -> None:
-    """Wait until the condition holds or the command has ended; fails after 300 s."""
+    """Wait until the condition holds or the command has ended; fails after 480 s."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition() and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "it never happened"

@@ -20,7 +20,7 @@ def test_a_person_reads_what_changed(tmp_path: Path) -> None:
         "1 responses have another status or reason",
         "  1: scored to rejected too_long",
         "Largest moves of reward, in percentile points of rank",
-        "keep: reward > 3.5: kept in both 1, only in the first 0, only in the second 1",
+        "--keep 'reward > 3.5': kept in both 1, only in the first 0, only in the second 1",
         "  kept only in the second: c:2 (final) y[31m",
     ):
         assert line in done.stdout
