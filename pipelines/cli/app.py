@@ -353,8 +353,8 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.commands.sampling import show_upload, with_upload
     from pipelines.cli.report import show_kept, show_strays
+    from pipelines.cli.upload_report import show_upload, with_upload
     from pipelines.filtering import filter_corpus
     from pipelines.hub.upload import run_and_upload
 

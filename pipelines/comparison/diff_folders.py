@@ -24,10 +24,10 @@ from pipelines.comparison.results import (
     PERCENTILE,
     VALUE,
     VERSION,
+    ComparedFolder,
     Differences,
     KeptChange,
     NumberChange,
-    Side,
     StatusChange,
     gate_failures,
 )
@@ -176,8 +176,8 @@ def _made_of(corpus: OpenedCorpus) -> str:
     return f"{corpus.folder} ({corpus.total:,} responses) was made of {files}"
 
 
-def _side(corpus: OpenedCorpus, only: int) -> Side:
-    return Side(corpus.folder, corpus.manifest.run, _model(corpus.manifest), corpus.total, only)
+def _side(corpus: OpenedCorpus, only: int) -> ComparedFolder:
+    return ComparedFolder(corpus.folder, corpus.manifest.run, _model(corpus.manifest), corpus.total, only)
 
 
 def _model(manifest: Manifest) -> str:

@@ -13,7 +13,7 @@ VALUE, PERCENTILE = "value", "percentile"
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedFolder:
     """A folder: its run, model, and the number of its responses. `only` are those that the other one doesn't have."""
 
     folder: str
@@ -77,8 +77,8 @@ class Differences:
     where there are no moves. `largest_move` is the largest one, without its sign.
     """
 
-    first: Side
-    second: Side
+    first: ComparedFolder
+    second: ComparedFolder
     matched_by: str
     matched: int
     duplicates: int

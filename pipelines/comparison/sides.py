@@ -61,11 +61,11 @@ def _file(file: InputFile) -> _File:
 def _numbers(first: OpenedCorpus, second: OpenedCorpus) -> tuple[dict[str, int], dict[str, int]]:
     """The files of both sides by name, each with a number that is equal for equal content (and name, where both have it)."""
     files = [{file.name: _file(file) for file in corpus.manifest.files} for corpus in (first, second)]
-    both = files[0].items() & files[1].items()
+    common = files[0].items() & files[1].items()
     numbers: dict[tuple[str, _File], int] = {}
 
     def number(name: str, file: _File) -> int:
-        return numbers.setdefault((name if (name, file) in both else "", file), len(numbers))
+        return numbers.setdefault((name if (name, file) in common else "", file), len(numbers))
 
     by_name = [{name: number(name, file) for name, file in side.items()} for side in files]
     return by_name[0], by_name[1]

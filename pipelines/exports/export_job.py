@@ -463,10 +463,16 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
         # run that holds it now.
         if step.ticket is not None:
             step.ticket.check()
-    groups_seen, seen, unscored, rows = (counts[name] for name in ("groups", "candidates", "unscored", "rows"))
     # Added to nothing: that sorts the counts, drops those of 0, and thins the measures.
     summary = ExportSummary() + ExportSummary(
-        groups_seen, seen, unscored, rows, left, measures, labels=labels, row_types=types.text()
+        groups=counts["groups"],
+        candidates=counts["candidates"],
+        unscored=counts["unscored"],
+        rows=counts["rows"],
+        left=left,
+        measures=measures,
+        labels=labels,
+        row_types=types.text(),
     )
     if not summary.rows:
         folder.delete(name)

@@ -57,7 +57,7 @@ def hub_card(result: Result, repository: str) -> str:
     judges = _judges(source["identity"])
     blocks = [
         f"# {repository.partition('/')[2]}",
-        f"Made by `assay {result.kind.name}` ({result.document['asked']}) of responses scored by {_listed(judges)}.",
+        f"Made by `assay {result.kind.name}` ({result.document['asked']}) of responses scored by {_as_code(judges)}.",
         MADE_UP if any(judge.get("engine") == _FAKE for judge in judges.values()) else "",
         *(_table(f"Scored by {name}", _judge_rows(judge)) for name, judge in judges.items()),
         _table("Counts", _counts(result.document["summary"])),
@@ -69,7 +69,7 @@ def hub_card(result: Result, repository: str) -> str:
     return f"---\n{front}---\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _as_code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -88,10 +88,10 @@ def _front(result: Result) -> dict[str, Any]:
 def _judges(identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The identities of the models that scored, by name."""
     members = [member["identity"] for member in identity.get(MEMBERS, {}).values()]
-    return {_name(str(judge.get("model"))): judge for judge in members or [identity]}
+    return {_shown_name(str(judge.get("model"))): judge for judge in members or [identity]}
 
 
-def _name(model: str) -> str:
+def _shown_name(model: str) -> str:
     """A model's hub id; of a folder, its name alone."""
     return model if model.count("/") == 1 and model[0] not in "/.~" else model.rstrip("/").rpartition("/")[2]
 
@@ -103,7 +103,7 @@ def _judge_rows(judge: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "family", f"{family.name}: {family.summary}"
     for name in _OF_JUDGE:
         if (value := judge.get(name)) is not None:
-            yield name.replace("_", " "), _name(value) if name == "adapter" else value
+            yield name.replace("_", " "), _shown_name(value) if name == "adapter" else value
     if published:
         yield "licence of the model", published.licence
 

@@ -58,7 +58,7 @@ def run_and_upload(settings: HubSettings, output: str | None, run: Callable[[], 
         return run(), None
     if output is None:
         raise SettingsError("--hub: there is nothing to upload without an output folder")
-    _prepare(settings.hub, settings.public)
+    _check_access(settings.hub, settings.public)
     summary = run()
     return summary, upload_result(output, settings.hub, settings.public)
 
@@ -70,11 +70,11 @@ def upload_result(folder: str, repository: str, public: bool = False) -> Upload:
     or another visibility), and `RunStopped` if the Hub can't be reached or goes on refusing.
     """
     result = read_result(folder)
-    _prepare(repository, public)
+    _check_access(repository, public)
     return _upload(result, repository, public)
 
 
-def _prepare(repository: str, public: bool) -> None:
+def _check_access(repository: str, public: bool) -> None:
     """Raise `SettingsError` if the dataset can't be written, or has another visibility than was asked for."""
     is_private = _visibility(repository)
     if is_private is False and not public:
@@ -90,7 +90,7 @@ def _visibility(repository: str) -> bool | None:
     from huggingface_hub.errors import RepositoryNotFoundError
 
     api = _api()
-    with _errors_of_ours(repository):
+    with _translating_errors(repository):
         try:
             info = _retrying(lambda: api.repo_info(repository, repo_type=_KIND))
         except RepositoryNotFoundError:
@@ -104,9 +104,9 @@ def _upload(result: Result, repository: str, public: bool) -> Upload:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     api = _api()
-    with _errors_of_ours(repository, result.folder), tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
+    with _translating_errors(repository, result.folder), tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
         _retrying(lambda: api.create_repo(repository, repo_type=_KIND, private=not public, exist_ok=True))
-        paths = {f"{DATA}/{name}": _local(result.folder, name, Path(place)) for name in result.names}
+        paths = {f"{DATA}/{name}": _local_path(result.folder, name, Path(place)) for name in result.names}
         listed = _retrying(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
         stale = [name for name in listed if name.startswith(f"{DATA}/") and name not in paths]
         card = hub_card(result, repository).encode()
@@ -128,7 +128,7 @@ def _api() -> Any:
     return HfApi(library_name="assay")
 
 
-def _local(folder: str, name: str, place: Path) -> str:
+def _local_path(folder: str, name: str, place: Path) -> str:
     """The path of a file on this machine; one in a store is copied to `place`, as the client reads files twice."""
     path = storage.folder(folder).file(name)
     if "://" not in path:
@@ -145,13 +145,13 @@ def _retrying(request: Callable[[], _Answer]) -> _Answer:
         try:
             return request()
         except Exception as error:
-            if not _passes(error):
+            if not _is_transient(error):
                 raise
         time.sleep(wait_s)
     return request()
 
 
-def _passes(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     """Whether the same request may succeed later."""
     from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]  # of its HTTP library
 
@@ -162,7 +162,7 @@ def _passes(error: Exception) -> bool:
 
 
 @contextmanager
-def _errors_of_ours(repository: str, folder: str | None = None) -> Iterator[None]:
+def _translating_errors(repository: str, folder: str | None = None) -> Iterator[None]:
     """Turn the client's errors into ours; `folder` is the finished result, if there is one."""
     from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is of its HTTP library, which changes
         HfHubHTTPError,

@@ -9,11 +9,11 @@ import click
 
 from actors.errors import SettingsError
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
+from pipelines.cli.upload_report import show_upload, with_upload
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
-    from pipelines.hub.upload import Upload
     from pipelines.scored_corpus.summary import Summary
 
 _ExportSettings = ChooseSettings | PairSettings | ExportSettings
@@ -170,15 +170,3 @@ def _run(settings: _ExportSettings, export_folder: Callable[[Any], Any], as_json
     else:
         show_exported(settings.output, summary, _ROWS[step])
         show_upload(upload)
-
-
-def with_upload(figures: dict[str, Any], upload: "Upload | None") -> dict[str, Any]:
-    """The figures of a command with those of the upload, if there was one."""
-    return figures if upload is None else {**figures, "hub": upload.as_json()}
-
-
-def show_upload(upload: "Upload | None") -> None:
-    """Print where a result was uploaded to."""
-    if upload is not None:
-        who = "anybody may read it" if upload.public else "private"
-        click.echo(f"Uploaded to {upload.url} ({who}), commit {upload.commit}")

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from pipelines.cli.commands.sampling import show_upload
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options
+from pipelines.cli.upload_report import show_upload
 from pipelines.settings.hub_settings import UploadSettings
 
 
