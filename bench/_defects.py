@@ -683,8 +683,8 @@ DEFECTS = (
     Defect(
         "a card with the folder of a model",
         "pipelines/hub/hub_card.py",
-        "return model if model.count",
-        'return model or "" if model.count',
+        'else model.rstrip("/").rpartition("/")[2]',
+        "else model",
         "tests/pipelines/hub/test_hub_card.py::test_of_a_model_in_a_folder_the_name_alone_is_shown",
     ),
     Defect(
