@@ -22,7 +22,7 @@ from pipelines.settings.recipe import NAME, Recipe
 
 S = TypeVar("S", bound=Settings)
 
-FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store"})
+FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill"})
 """Settings that name files and folders."""
 MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
 """Settings that name a model: a local folder, a built-in model, or a hub id."""

@@ -289,6 +289,7 @@ def test_figures_of_an_evaluation(tmp_path: Path) -> None:
             "benchmark": "rm-bench",
             "model": model,
             "identity": {},
+            "files": [],
             "figures": [{**figure, "near_chance": False, "value": value}],
         }
         for model, value in (("one", 0.75), ("two", None))
