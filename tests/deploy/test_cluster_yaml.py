@@ -177,6 +177,7 @@ def cluster() -> Iterator[Any]:
     own.shutdown()
 
 
+@pytest.mark.long
 def test_a_spot_worker_that_is_taken_gets_no_more_work(cluster: Any, metadata: Metadata) -> None:
     head, worker = cluster.head_node.node_id, next(iter(cluster.worker_nodes)).node_id
     command = [

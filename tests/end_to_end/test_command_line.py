@@ -9,6 +9,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
+from pipelines.cli import app
 from tests.conftest import REPOSITORY
 from tests.support.commands import assay
 from tests.support.corpora import lines, rows, write
@@ -114,24 +115,23 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
     ],
 )
 def test_a_mistake_is_told_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    says: str,
 ) -> None:
     write(tmp_path / "c.jsonl", lines(rows(3)))
     write(tmp_path / "odd.jsonl", lines([{"a": 1}]))
     write(tmp_path / "c.txt", b"")
     write(tmp_path / "used" / "thesis.doc", b"")
     _models(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines", "score", *arguments],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": "", "HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["assay", "score", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        app._run()
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
 
 
 def _models(folder: Path) -> None:

@@ -164,6 +164,7 @@ def test_rays_line_of_the_guide(tmp_path: Path) -> None:
     assert (found["rows"], found["scored"]) == (50, 50)
 
 
+@pytest.mark.long
 def test_our_line_of_the_guide_with_its_progress_as_it_comes(tmp_path: Path) -> None:
     (line,) = re.findall(r"^(assay submit .*)$", GUIDE, re.MULTILINE)
     assert line == "assay submit recipe.yaml --address http://HEAD:8265"

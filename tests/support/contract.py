@@ -38,9 +38,9 @@ Wrong = Callable[["Contract", Sequence[list[int]]], Numbers]
 def conversations() -> list[ScoreRequest]:
     """Short ones that the models were trained for, and long ones of random words and letters, mixed."""
     rng = Random(3)
-    requests = [from_dicts(pair.context, rng.choice([pair.chosen, pair.rejected])) for pair in pairs(21, 50, "held-out")]
-    for number in range(50):
-        length = 25 * (number + 1)
+    requests = [from_dicts(pair.context, rng.choice([pair.chosen, pair.rejected])) for pair in pairs(21, 25, "held-out")]
+    for number in range(25):
+        length = 50 * (number + 1)
         words = [rng.choice([*WORDS, str(rng.randrange(100)), "q", "Ärger", "数", "\n"]) for _ in range(length)]
         cut = rng.randrange(length)
         requests.append(request(user(" ".join(words[:cut]) + "?"), to=" ".join(words[cut:])))

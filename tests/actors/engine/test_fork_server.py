@@ -209,6 +209,7 @@ def test_a_forked_process_ends_with_the_process_that_asked_for_it(server: Any) -
     assert running(server.pid)
 
 
+@pytest.mark.long
 def test_what_a_shared_server_says_while_it_imports_is_not_for_the_person_at_the_command(
     server: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -548,7 +548,9 @@ def test_death_before_the_first_request(start: Start) -> None:
     assert_gone(engine, [core])
 
 
-@pytest.mark.parametrize(("victim", "tensor_parallel"), [("engine core", 1), ("worker", 2)])
+@pytest.mark.parametrize(
+    ("victim", "tensor_parallel"), [("engine core", 1), pytest.param("worker", 2, marks=pytest.mark.long)]
+)
 def test_death_with_requests_inside(start: Start, victim: str, tensor_parallel: int) -> None:
     engine = start(Task.GENERATE, max_in_flight=2, tensor_parallel=tensor_parallel)
     (core,) = engine.pids

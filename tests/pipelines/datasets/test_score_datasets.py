@@ -316,6 +316,7 @@ def test_a_script_with_an_engine_says_nothing_but_what_it_prints(tmp_path: Path)
     assert len(done.stderr.splitlines()) <= 2, done.stderr  # of Ray's token, where there was none
 
 
+@pytest.mark.long
 def test_what_the_user_initialises_logs_as_ray_does(tmp_path: Path) -> None:
     script = "import pipelines.api, ray\nray.init(num_cpus=1, address='local', include_dashboard=False)\n"
     done = subprocess.run(

@@ -112,9 +112,8 @@ def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("local_ray")
-@pytest.mark.parametrize(
-    "killer", [KilledAt(2), pytest.param(KilledInMember(), marks=pytest.mark.long)], ids=["between members", "in a member"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("killer", [KilledAt(2), KilledInMember()], ids=["between members", "in a member"])
 def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: Silent) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(30, 4)))
     calm = run(corpus, tmp_path / "calm", part_rows=10, unit_bytes=2000)

@@ -216,7 +216,8 @@ def test_a_run_in_turns_gives_the_same_and_goes_on_in_either_turn(corpus: Path, 
     assert not (tmp_path / "out" / "drawn").exists()
 
 
-@pytest.mark.parametrize("flag", [pytest.param(True, marks=pytest.mark.long), False], ids=["with the flag", "without"])
+@pytest.mark.long
+@pytest.mark.parametrize("flag", [True, False], ids=["with the flag", "without"])
 def test_a_first_pass_that_was_begun_is_gone_on_with(corpus: Path, calm: Calm, tmp_path: Path, flag: bool) -> None:
     """Without GPUs nothing but the flag asks for turns: the second command could draw and judge side by side."""
     out = tmp_path / "out"
@@ -282,6 +283,7 @@ def test_what_two_passes_have_done_is_joined_where_it_overlaps() -> None:
     assert gaps(merge_ranges(done), 30) == [Range(12, 20), Range(21, 30)]
 
 
+@pytest.mark.long
 def test_engines_that_die_cost_nothing(corpus: Path, calm: Calm, tmp_path: Path) -> None:
     frail = {"policy_engine_args": {"die_after": 60}, "engine_args": {"die_after": 70}}
     drawn(corpus, tmp_path / "out", part_rows=8, **frail)

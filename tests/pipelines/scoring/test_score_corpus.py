@@ -26,16 +26,16 @@ def files_of(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (folder / "parts").glob("*.parquet")}
 
 
-@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.jsonl.zst", "c.json"])
-def test_every_kind_of_json_gives_the_same_scores(tmp_path: Path, name: str) -> None:
-    plain = write(tmp_path / "plain.jsonl", lines(rows(200)))
-    other = write(tmp_path / "in" / name, json.dumps(rows(200)).encode() if name == "c.json" else lines(rows(200)))
-    score(settings(plain, tmp_path / "a", part_rows=64))
-    summary = score(settings(other, tmp_path / "b", part_rows=30))
-    assert (summary.rows, summary.scored) == (200, 200)
-    numbers = [[(row["reward"], row["scores"], row["id"]) for row in scored(tmp_path / at)] for at in "ab"]
-    assert numbers[0] == numbers[1]
-    assert [row["id"] for row in scored(tmp_path / "b")] == list(range(200))
+def test_every_kind_of_json_gives_the_same_scores(tmp_path: Path) -> None:
+    numbers = {}
+    for name in ("c.jsonl", "c.jsonl.gz", "c.jsonl.zst", "c.json"):
+        corpus = write(tmp_path / name, json.dumps(rows(200)).encode() if name == "c.json" else lines(rows(200)))
+        summary = score(settings(corpus, tmp_path / f"of {name}", part_rows=64 if name == "c.jsonl" else 30))
+        assert (summary.rows, summary.scored) == (200, 200), name
+        numbers[name] = [(row["id"], row["reward"], row["scores"]) for row in scored(tmp_path / f"of {name}")]
+    assert [number for number, *_ in numbers["c.jsonl"]] == list(range(200))
+    for name, found in numbers.items():
+        assert found == numbers["c.jsonl"], name
 
 
 def test_parquet_columns_come_back_as_they_were(tmp_path: Path) -> None:
@@ -266,6 +266,7 @@ def test_a_process_that_ends_without_a_word_loses_nothing(tmp_path: Path) -> Non
     assert (summary.scored, summary.reasons) == (30, {"engine_killer": 1})
 
 
+@pytest.mark.long
 def test_an_engine_that_dies_now_and_then_loses_nothing(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(300)))
     score(settings(corpus, tmp_path / "calm", part_rows=20))

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
 PROCESSES = """
@@ -15,6 +17,7 @@ with ray_session():
 """
 
 
+@pytest.mark.long
 def test_a_ray_of_our_own_has_no_process_for_what_nobody_asks() -> None:
     command = [sys.executable, "-c", PROCESSES]
     done = subprocess.run(command, cwd=REPOSITORY, env=os.environ, capture_output=True, text=True, timeout=300, check=True)
