@@ -198,11 +198,12 @@ def test_the_log_is_whole_though_the_connection_goes_silent_and_breaks(tmp_path:
     assert submitted.out == job(submitted.job, "/logs")["logs"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        pytest.param({}, "Missing authentication token", marks=pytest.mark.long),
-        pytest.param({"RAY_AUTH_MODE": "token"}, "couldn't find an authentication token", marks=pytest.mark.long),
+        ({}, "Missing authentication token"),
+        ({"RAY_AUTH_MODE": "token"}, "couldn't find an authentication token"),
         ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "wr0ng"}, "Invalid authentication token"),
     ],
 )
