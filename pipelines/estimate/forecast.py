@@ -129,7 +129,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         longest = tally.longest
     else:
         count = functools.partial(tally_table, preparation=plan.preparation)
-        row_bytes, seed = resolve_run.rows_and_bytes(plan.files, settings.corpus)[1], settings.look.sample_seed
+        row_bytes, seed = plan.row_bytes, settings.look.sample_seed
         sampler = BlockSampler(count, settings.corpus.max_record_bytes, row_bytes, seed, on_progress)
         sample = sampler.sample(plan.files, settings.look.sample_rows)
         estimates = totals(sample.strata, AMOUNTS, COUNTS)

@@ -1,9 +1,9 @@
 """Resolves a run before the first row is scored: its files, their shape, its columns, its model, its part size."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +35,7 @@ from pipelines.formats import (
 )
 from pipelines.prepare.score_requests import Preparation
 from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record
-from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.storage import open_read
 
@@ -64,39 +64,50 @@ class ResolvedRun:
     preparation: Preparation
     part_rows: int
     block_bytes: int
+    row_bytes: float = 0.0
+    """An estimate of the mean size of a row in its file."""
     shape_found: str = ""
     """Sentences for the user: the shape of the rows, how many of the sample have it, and which rows come several times."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
 
 
-def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unanswered: bool = False) -> ResolvedRun:
+def resolve(
+    settings: JudgingSettings,
+    reserved: tuple[str, ...] = (),
+    *,
+    unanswered: bool = False,
+    notify: Callable[[str], None] = lambda text: None,
+) -> ResolvedRun:
     """Resolve a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
 
     `reserved` are column names that the input may not have, beside ours. `unanswered`: the rows are prompts, which a policy
-    will answer.
+    will answer. `notify` receives messages about files while there are many to look at.
     """
     corpus = settings.corpus
     check_installed(settings.engine)
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
-    files, left_out = find_corpus(corpus.inputs)
-    sample = sample_rows(files, corpus)
+    earlier = _earlier(settings)
+    files, left_out, schemas = find_corpus(corpus.inputs, known=_known(earlier, corpus), notify=notify)
+    measured = sample_rows(files, corpus)
+    sample = measured.rows
     shape = shape_of(corpus, own_columns, sample, unanswered=unanswered)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     reasoning = model.reasoning_by(settings.render)
     row_shape = RowShape(shape.name, corpus.turns.value, own_columns, corpus.principle_column, unanswered)
     columns = columns_of(
-        carried_columns(files, objects),
+        carried_columns(files, objects, schemas, None if earlier is None else earlier.columns.carried),
         model,
         settings.prefix,
         reserved,
         drawn=unanswered,
         mixed=row_shape.is_mixed,
         reasoning=reasoning,
-        text=_keeps_text(settings),
+        # As the parts of an earlier run in the folder do, else as the settings say.
+        text=settings.text if earlier is None else earlier.columns.text,
         stored=settings.store is not None,
     )
     columns.check(name for row in objects for name in row)
@@ -107,13 +118,13 @@ def resolve(settings: JudgingSettings, reserved: tuple[str, ...] = (), *, unansw
     check_reasoning(preparation, sample)
     if not unanswered:
         check_comparable(preparation, sample)
-    rows, row_bytes = rows_and_bytes(files, corpus)
+    rows, row_bytes = _rows_and_bytes(files, measured)
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
     left = left_in_record(objects, row_shape.fields) if columns.is_json else ""
     shape_found = ". ".join(filter(None, (explain_detection(shape, sample), left, *map(repeated_rows, corpus.inputs))))
-    return ResolvedRun(tuple(files), preparation, part_rows, blocks, shape_found, tuple(left_out))
+    return ResolvedRun(tuple(files), preparation, part_rows, blocks, row_bytes, shape_found, tuple(left_out))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
@@ -159,13 +170,19 @@ def columns_of(
     )
 
 
-def _keeps_text(settings: JudgingSettings) -> bool:
-    """Whether parts hold the responses' texts: as those of an earlier run in the folder do, else as the settings say."""
+def _earlier(settings: JudgingSettings) -> Manifest | None:
+    """The manifest of the run in the output folder, if there is one that can be read and isn't to be overwritten."""
     try:
-        earlier = None if settings.overwrite else read_manifest(settings.output)
+        return None if settings.overwrite else read_manifest(settings.output)
     except OutputError:  # what is wrong with the folder is said where it is opened
-        earlier = None
-    return settings.text if earlier is None else earlier.columns.text
+        return None
+
+
+def _known(earlier: Manifest | None, corpus: CorpusSettings) -> dict[str, InputFile]:
+    """The files of an earlier run by path. None of one with a limit, by which their extents are cut."""
+    if earlier is None or earlier.identity.get("limit") is not None or corpus.limit is not None:
+        return {}
+    return {file.path: file for file in earlier.files}
 
 
 def check_comparable(preparation: Preparation, sample: Sequence[object]) -> None:
@@ -216,17 +233,12 @@ def check_principles(preparation: Preparation, sample: Sequence[object]) -> None
         )
 
 
-def rows_and_bytes(files: Sequence[InputFile], corpus: CorpusSettings) -> tuple[float, float]:
-    """Estimates of the number of rows and of the bytes per row. Exact for Parquet; else from up to 50 rows of 10 files."""
+def _rows_and_bytes(files: Sequence[InputFile], sample: "Sample") -> tuple[float, float]:
+    """Estimates of the number of rows and of the bytes per row. Exact for Parquet; else from the sampled rows."""
     if files and files[0].kind is FileKind.PARQUET:
         rows = sum(file.extent or 0 for file in files)
         return rows, sum(file.size for file in files) / max(rows, 1)
-    record_sizes = (
-        len(row.record or b"")
-        for file in files[:_MEASURED_FILES]
-        for row in itertools.islice(raw_rows(Unit(file, None), corpus.max_record_bytes), _SAMPLE_ROWS_PER_FILE)
-    )
-    sizes = [size for size in record_sizes if size] or [1]
+    sizes = sample.record_bytes or [1]
     mean = sum(sizes) / len(sizes)
     return sum(file.size for file in files) / mean, mean
 
@@ -277,22 +289,40 @@ def shape_of(
     return shape
 
 
-def sample_rows(files: Sequence[InputFile], corpus: CorpusSettings) -> list[object]:
-    """Up to 1,000 rows, the first of each file, by which the shape of all rows is told; None for one that isn't JSON."""
-    return list(itertools.islice((row for file in files for row in _sample(file, corpus)), _SAMPLE_ROWS))
+class Sample(NamedTuple):
+    """The first rows of a corpus' first files, as objects; None for one that is too large, an error for one that isn't JSON.
+
+    `record_bytes` are the sizes of the JSON rows among those of the first ten files.
+    """
+
+    rows: list[object]
+    record_bytes: list[int]
 
 
-def _sample(file: InputFile, corpus: CorpusSettings) -> Iterator[object]:
-    """The first rows of a file, as objects; for one that isn't JSON the error, for one that is too large None."""
+def sample_rows(files: Sequence[InputFile], corpus: CorpusSettings) -> Sample:
+    """Up to 1,000 rows, the first 50 of each file, by which the shape of all rows is determined."""
+    sample = Sample([], [])
+    for number, file in enumerate(files):
+        if len(sample.rows) >= _SAMPLE_ROWS:
+            break
+        for row, size in itertools.islice(_first_rows(file, corpus), _SAMPLE_ROWS - len(sample.rows)):
+            sample.rows.append(row)
+            if size and number < _MEASURED_FILES:
+                sample.record_bytes.append(size)
+    return sample
+
+
+def _first_rows(file: InputFile, corpus: CorpusSettings) -> Iterator[tuple[object, int]]:
+    """The first rows of a file, each with the size of its record in bytes, 0 where it has none."""
     if file.kind is FileKind.PARQUET:
-        yield from _first_parquet_rows(file)
+        yield from ((row, 0) for row in _first_parquet_rows(file))
         return
     rows = (row for row in raw_rows(Unit(file, None), corpus.max_record_bytes) if row.note != BLANK)
     for row in itertools.islice(rows, _SAMPLE_ROWS_PER_FILE):
         try:
-            yield parse(row.record) if row.record is not None else None
+            yield parse(row.record) if row.record is not None else None, len(row.record or b"")
         except Rejected as error:
-            yield error
+            yield error, len(row.record or b"")
 
 
 def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:

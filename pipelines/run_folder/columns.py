@@ -4,6 +4,7 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -229,27 +230,41 @@ def _trace_entry(judge_answer: JudgeAnswer) -> dict[str, Any]:
     }
 
 
-def carried_columns(files: Sequence[InputFile], sample: Sequence[Mapping[str, Any]]) -> pa.Schema:
+def carried_columns(
+    files: Sequence[InputFile],
+    sample: Sequence[Mapping[str, Any]],
+    schemas: Mapping[str, pa.Schema] = MappingProxyType({}),
+    earlier: pa.Schema | None = None,
+) -> pa.Schema:
     """The carried columns: all columns of Parquet files, or the raw record and the scalar fields of JSON rows.
 
+    `schemas` are the columns of Parquet files by path. Of the others the columns are in `earlier`, the carried columns of
+    the earlier session that knew them; without it they are opened.
     Raises `SourceError` if the input mixes both, or if the Parquet files' columns have conflicting types.
     """
     kinds = {file.kind is FileKind.PARQUET for file in files}
     if len(kinds) > 1:
         raise SourceError("the input mixes Parquet with JSON files; score them into two folders")
     if kinds == {True}:
-        return _unified_schema(files)
+        return _unified_schema(files, schemas, earlier)
     return pa.schema([(RECORD, pa.large_binary()), *_flat_scalars(sample)])
 
 
-def _unified_schema(files: Sequence[InputFile]) -> pa.Schema:
+def _unified_schema(files: Sequence[InputFile], schemas: Mapping[str, pa.Schema], earlier: pa.Schema | None) -> pa.Schema:
     schema = pa.schema([])
+    unified: list[pa.Schema] = []
     for file in files:
-        file_schema = _parquet_columns(file)
+        opened = schemas.get(file.path, earlier)
+        if any(opened is other for other in unified):  # a million files have a few schemas
+            continue
+        file_schema = _parquet_columns(file, opened)
+        if opened is not None:
+            unified.append(opened)
         try:
             schema = pa.unify_schemas([schema, file_schema])
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            other = next((other for other in files if not _can_unify(_parquet_columns(other), file_schema)), files[0])
+            columns = ((other, _parquet_columns(other, schemas.get(other.path))) for other in files)
+            other = next((other for other, names in columns if not _can_unify(names, file_schema)), files[0])
             raise SourceError(f"the columns of {other.path} and {file.path} don't go together: {error}") from error
     # Nullable, since a column that is required in one file may be missing in another.
     return pa.schema([field.with_nullable(True) for field in schema])
@@ -278,9 +293,12 @@ def _fits_into(kind: pa.DataType, other: pa.DataType) -> bool:
     return bool(unified.field(0).type == kind)
 
 
-def _parquet_columns(file: InputFile) -> pa.Schema:
-    with open_read(file.path, file.size) as stream:
-        schema = pq.read_schema(stream).remove_metadata()
+def _parquet_columns(file: InputFile, schema: pa.Schema | None = None) -> pa.Schema:
+    """The columns of a Parquet file, which is opened unless its schema is given. Raises `SourceError` for wrong names."""
+    if schema is None:
+        with open_read(file.path, file.size) as stream:
+            schema = pq.read_schema(stream)
+    schema = schema.remove_metadata()
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")
     if clashes := sorted(RESERVED.intersection(schema.names)):

@@ -93,7 +93,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     policies.check(settings, max(tree))
     check_loggers(settings.log, settings.output)
     work = _Refining(settings, tree, *_prompts(settings), _writers(settings))
-    plan = resolve_run.resolve(settings, unanswered=True)
+    plan = resolve_run.resolve(settings, unanswered=True, notify=counting.noted)
     plan = replace(plan, preparation=replace(plan.preparation, columns=replace(plan.preparation.columns, refined=True)))
     plan.preparation.columns.check(())
     for policy in work.policies:

@@ -99,7 +99,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     check(settings)
     check_loggers(settings.log, settings.output)
     policy = policies.policy_of(settings.policy)
-    plan = resolve_run.resolve(settings, unanswered=True)
+    plan = resolve_run.resolve(settings, unanswered=True, notify=counting.noted)
     policies.check_judge(plan.preparation.model, settings.draw)
     policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)

@@ -177,7 +177,7 @@ def score(
     progress = progress or Silent()
     check_loggers(settings.log, settings.output)
     mark("plan")
-    plan = resolve_run.resolve(settings, reserved)
+    plan = resolve_run.resolve(settings, reserved, notify=progress.noted)
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)
     compare_run.check_planned(settings.plan, manifest)

@@ -23,6 +23,9 @@ BLOCK_BYTES = 4 * 2**20
 """Bytes of one request of a reader: at 30 ms a request, a thread reads 130 MB/s."""
 
 
+MOST_CONNECTIONS = 32
+"""Connections of a process to a store: as many as files of a corpus that are looked at concurrently."""
+
 _IN_ONE_REQUEST = {"s3": {"max_concurrency": 1}}
 """Arguments of a file system's `cat_file`, by protocol: s3fs asks for the size first, to read large objects in pieces."""
 
@@ -224,10 +227,16 @@ def _write_time(info: dict[str, Any]) -> float:
 
 def _resolve(address: str) -> tuple[Any, str]:
     """The fsspec file system of an address, and the path within it. Listings aren't cached, since others write, too."""
+    from fsspec.config import conf
     from fsspec.core import url_to_fs
 
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if (protocol := address.partition("://")[0]) in ("s3", "s3a"):
+        # botocore's default is 10 connections, for which further threads would wait.
+        given = conf.get(protocol, {}).get("config_kwargs", {})
+        options["config_kwargs"] = {"max_pool_connections": MOST_CONNECTIONS, **given}
     try:
-        system, inner = url_to_fs(address, use_listings_cache=False)
+        system, inner = url_to_fs(address, **options)
     except (ValueError, ImportError) as error:  # unknown protocol, or its package isn't installed
         raise OSError(f"{address}: {error}") from error
     return system, inner

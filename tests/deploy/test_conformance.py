@@ -320,6 +320,7 @@ def test_decisions_are_the_models_own_probabilities(decided: dict[float, Any], l
 # About the endpoint itself.
 
 
+@pytest.mark.long
 def test_metrics_are_of_all_replicas(endpoint: str) -> None:
     for model, conversation in ((HEAD, {"messages": answered("7")}), (JUDGE, sums(1)[0])):
         post(endpoint, "/v1/rewards", {"model": model, "conversations": [conversation]})

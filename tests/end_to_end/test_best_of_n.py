@@ -15,6 +15,8 @@ from tests.support.commands import engines_of, kill, parts_of, running, summary,
 from tests.support.corpora import lines, scored, write
 from tiny_models.arithmetic import questions
 
+pytestmark = pytest.mark.long
+
 PROMPTS = 48
 SAMPLE = ("--policy", "tiny-policy", "--policy-max-tokens", 48, "--judge", "tiny-attributes", "-n", 16, "--part-rows", 8)
 
@@ -87,7 +89,6 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
     assert same >= 0.9
 
 
-@pytest.mark.long
 def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
     counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--enough", 6.5)["sampling"]
     assert counts["drawn"] <= 0.6 * counts["possible"]
@@ -95,7 +96,6 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
     assert fewer >= all_of - 0.05
 
 
-@pytest.mark.long
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
     more = ("--policy-max-tokens", 48, "--drafts", 3, "--feedbacks", 2, "--limit", 12, "--keep", "best")

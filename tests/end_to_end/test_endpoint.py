@@ -134,6 +134,7 @@ def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expec
     wait(lambda: httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60).status_code == 200)
 
 
+@pytest.mark.long
 def test_a_client_that_hangs_up_frees_the_engine(address: str) -> None:
     deploy(MODEL, engine={"engine_args": {"latency_s": 120.0}})
     with pytest.raises(httpx.ReadTimeout):

@@ -6,7 +6,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from pipelines import storage
+from pipelines.corpus import corpus_files
 from pipelines.corpus.corpus_files import (
     FileKind,
     InputFile,
@@ -29,6 +32,7 @@ from pipelines.corpus.corpus_files import (
 from pipelines.corpus.units import Unit, cut
 from pipelines.storage import FileStatus, fingerprints
 from pipelines.storage.protocol import Matches
+from tests.support.object_store import BUCKET
 
 any_speed = settings(deadline=None)
 LINES = b'{"a": 1}\n{"a": 2}\n'
@@ -400,3 +404,42 @@ def test_a_listing_that_gives_no_tag_isnt_taken_for_the_state_of_a_file(
     monkeypatch.setattr(storage, "find", lambda text: Matches([listed]))
     (file,) = find([str(tmp_path)])
     assert file.modified == storage.file_status(str(path)).modified is not None
+
+
+# --- known from an earlier session ---------------------------------------------------------------------------------
+
+
+def put_objects(s3: Any) -> dict[str, bytes]:
+    """One object of each kind that must be opened to be known."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": pa.array(range(7), pa.int8())}), sink)
+    objects = {"a.parquet": sink.getvalue().to_pybytes(), "b.json": b'[{"a": 1}]', "c.json": LINES, "d.jsonl": LINES}
+    for name, content in objects.items():
+        s3.pipe_file(f"{BUCKET}/in/{name}", content)
+    return objects
+
+
+def test_an_object_with_the_tag_of_an_earlier_session_isnt_opened_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_objects(s3)
+    first = find_corpus([f"{BUCKET}/in"])
+    assert [file.kind for file in first.files] == [FileKind.PARQUET, FileKind.ARRAY, FileKind.JSONL, FileKind.JSONL]
+    assert [file.extent for file in first.files] == [7, None, len(LINES), len(LINES)]
+    assert list(first.schemas.values()) == [pa.schema([("n", pa.int8())])]
+    opened: list[str] = []
+    real = storage.open_read
+    monkeypatch.setattr(storage, "open_read", lambda path, *more: opened.append(path) or real(path, *more))
+    known = {file.path: file for file in first.files}
+    again = find_corpus([f"{BUCKET}/in"], 5, known)
+    assert again.files == [replace(file, index=file.index + 5) for file in first.files]
+    assert (opened, again.schemas) == ([], {})
+    s3.pipe_file(f"{BUCKET}/in/b.json", b'[{"b": 1}]')
+    assert find_corpus([f"{BUCKET}/in"], 0, known).files[1].fingerprint != first.files[1].fingerprint
+    assert opened == [f"{BUCKET}/in/b.json"], "of the same size, but with another tag"
+
+
+def test_who_waits_for_many_files_is_told_how_far_it_is(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_objects(s3)
+    monkeypatch.setattr(corpus_files, "_NOTE_EVERY_S", -1.0)
+    notes: list[str] = []
+    find_corpus([f"{BUCKET}/in"], notify=notes.append)
+    assert notes == [f"looked at {number} of 4 files" for number in (1, 2, 3, 4)]

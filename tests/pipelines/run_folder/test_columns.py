@@ -139,6 +139,16 @@ def test_files_with_different_columns_are_unified(tmp_path: Path) -> None:
     assert carried_columns(files, []) == pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_())])
 
 
+def test_columns_that_are_known_arent_read_again(tmp_path: Path) -> None:
+    known, opened, new = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": ["x"]}, {"c": [True]})
+    schemas = {opened.path: pq.read_schema(opened.path), new.path: pq.read_schema(new.path)}
+    for file in (known, opened, new):
+        Path(file.path).unlink()
+    schema = carried_columns([known, opened, new], [], schemas, pa.schema([("a", pa.int64()), ("old", pa.int8())]))
+    assert schema == pa.schema([("a", pa.int64()), ("old", pa.int8()), ("b", pa.string()), ("c", pa.bool_())])
+    assert carried_columns([opened, new], [], schemas, pa.schema([("other", pa.int8())])).names == ["a", "b", "c"]
+
+
 def test_a_column_that_a_file_requires_may_be_missing_in_another(tmp_path: Path) -> None:
     required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     files = parquet_files(tmp_path, pa.table({"a": [1]}, required), {"b": [1]})

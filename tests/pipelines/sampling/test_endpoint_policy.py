@@ -132,6 +132,7 @@ def test_an_endpoint_that_cant_be_used_ends_the_run(endpoint: Endpoint, address:
 
 
 @pytest.mark.usefixtures("local_ray")
+@pytest.mark.long
 def test_what_an_endpoint_doesnt_give_now_is_drawn_by_the_same_command(
     endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path
 ) -> None:

@@ -260,6 +260,7 @@ def test_a_row_that_kills_engines_is_found_and_set_aside(tmp_path: Path) -> None
     assert any(killer in prompt for prompt in json.loads(aside.read_text())["prompts"])
 
 
+@pytest.mark.long
 def test_a_process_that_ends_without_a_word_loses_nothing(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([*rows(30), chat("ring", "the \x07 bell")]))
     summary = score(settings(corpus, tmp_path / "out", engine_args={"at": {str(_token("\x07")): "exit"}}))

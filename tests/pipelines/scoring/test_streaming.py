@@ -114,6 +114,7 @@ def test_a_parts_pairs_are_there_when_the_part_is_told_of(corpus: Path, tmp_path
     assert len(watching.seen) > 1
 
 
+@pytest.mark.long
 def test_a_run_that_died_goes_on_and_makes_what_isnt_there(corpus: Path, tmp_path: Path) -> None:
     calm, out, pairs = tmp_path / "calm", tmp_path / "out", tmp_path / "pairs"
     whole = streamed(told(corpus, calm), steps_of(calm, pairs=tmp_path / "calm_pairs"))
