@@ -74,7 +74,7 @@ class Range(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InputFile:
     """One file of the corpus. Its positions are [0, `extent`), None if only reading the file to its end tells.
 

@@ -11,8 +11,9 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,9 @@ from pipelines.storage import error_text
 
 NAME = MANIFEST
 _VERSION = 1
+_FILES_HERE = uuid.uuid4().hex
+"""Stands for the files in a manifest's text while it is written; no text of a user's is equal to it."""
+_FILE_KEYS = {field.name for field in fields(InputFile)}
 _GONE = "isn't there any more"
 
 
@@ -53,8 +57,10 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """A hash of identity, files and run name, which is different for any other run."""
-        content = json.dumps([self.identity, [file.identity for file in self.files], self.run], sort_keys=True)
-        return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+        digest = hashlib.sha256(f"[{json.dumps(self.identity, sort_keys=True)}, [".encode())
+        _update(digest, (file.identity for file in self.files))
+        digest.update(f"], {json.dumps(self.run)}]".encode())
+        return f"sha256:{digest.hexdigest()}"
 
     def started(self) -> "Manifest":
         """The manifest with a new run name, for a run that starts from nothing: no part in the folder has that name."""
@@ -141,7 +147,7 @@ class Manifest:
         document = {
             "assay": _VERSION,
             "identity": self.identity,
-            "files": [file.as_json() for file in self.files],
+            "files": _FILES_HERE,
             "carried_columns": base64.b64encode(self.columns.carried.serialize().to_pybytes()).decode(),
             "columns": {field.name: str(field.type) for field in self.columns.schema},
             "outputs": self.columns.outputs,
@@ -161,9 +167,28 @@ class Manifest:
             "summary": self.summary,
         }
         try:
-            storage.folder(folder).replace(NAME, (json.dumps(document, indent=2) + "\n").encode())
+            storage.folder(folder).replace(NAME, _with_files(json.dumps(document, indent=2), self.files))
         except OSError as error:
             raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
+
+
+def _with_files(document: str, files: Sequence[InputFile]) -> bytes:
+    """A manifest's text with a line for each file in the place of `_FILES_HERE`. Of a million, no second form is held."""
+    before, _, after = document.partition(json.dumps(_FILES_HERE))
+    content = bytearray(before.encode())
+    content += b"["
+    for number, file in enumerate(files):
+        content += b",\n    " if number else b"\n    "
+        content += json.dumps(file.as_json()).encode()
+    content += b"\n  ]" if files else b"]"
+    content += after.encode() + b"\n"
+    return bytes(content)
+
+
+def _update(digest: Any, values: Iterable[Any]) -> None:
+    """Feed a hash with the members of a JSON array, as `json.dumps` writes it, without holding the whole text."""
+    for number, value in enumerate(values):
+        digest.update((", " * bool(number) + json.dumps(value, sort_keys=True)).encode())
 
 
 def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -179,8 +204,10 @@ def identity_mark(identity: Mapping[str, Any]) -> str:
 
 def files_mark(files: Sequence[InputFile]) -> str:
     """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash."""
-    content = json.dumps([(file.index, file.identity) for file in files], sort_keys=True)
-    return f"{len(files)}:{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256(b"[")
+    _update(digest, ((file.index, file.identity) for file in files))
+    digest.update(b"]")
+    return f"{len(files)}:{digest.hexdigest()[:16]}"
 
 
 def read_manifest(folder: str) -> Manifest | None:
@@ -193,7 +220,9 @@ def read_manifest(folder: str) -> Manifest | None:
         document = _parsed(path, storage.folder(folder).read(NAME))
         if document["assay"] != _VERSION:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
-        files = tuple(InputFile(**(entry | {"kind": FileKind(entry["kind"])})) for entry in document["files"])
+        files = tuple(document["files"])
+        if not all(isinstance(file, InputFile) for file in files):
+            raise ValueError("an entry of its files isn't one")
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
         # Absent in manifests of older versions, where they are off.
         flags = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
@@ -215,11 +244,18 @@ def read_manifest(folder: str) -> Manifest | None:
 
 def _parsed(path: str, text: bytes) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_hook=_file_or_mapping)
     except ValueError as error:
         raise BrokenManifest(
             f"{path} is no manifest of Assay: {error}; the command that scored the corpus writes it again"
         ) from error
+
+
+def _file_or_mapping(entry: dict[str, Any]) -> Any:
+    """An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte."""
+    if entry.keys() | {"modified"} != _FILE_KEYS or entry["kind"] not in set(FileKind):  # manifests once had no `modified`
+        return entry
+    return InputFile(**{**entry, "kind": FileKind(entry["kind"])})
 
 
 _RUNNERS = {"0": "V1", "1": "V2"}

@@ -102,6 +102,8 @@ def find(address: str) -> Matches | None:
 def files_below(address: str) -> list[FileStatus]:
     """See `files.files_below`."""
     system, inner = _resolve(address)
+    if _protocol(system) == "s3" and not system.version_aware and (statuses := _list_s3(system, inner)):
+        return statuses
     return _statuses(system, _as_os_error(system.find)(inner, detail=True))
 
 
@@ -208,6 +210,22 @@ class StoreFolder:
             _as_os_error(system.rm)(inner, recursive=True)
         except FileNotFoundError:
             return
+
+
+def _list_s3(system: Any, inner: str) -> list[FileStatus]:
+    """The objects below a prefix, page by page: fsspec's `find` holds 1.2 kB of each until the end, of a million 1.2 GB."""
+    bucket, _, key = inner.partition("/")
+    arguments = {**system.req_kw, "Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else ""}
+    statuses: list[FileStatus] = []
+    while True:
+        page = _as_os_error(system.call_s3)("list_objects_v2", **arguments)
+        statuses += (
+            FileStatus(system.unstrip_protocol(f"{bucket}/{entry['Key']}"), entry["Size"], entry["ETag"])
+            for entry in page.get("Contents", ())
+        )
+        if not page.get("IsTruncated"):
+            return statuses
+        arguments["ContinuationToken"] = page["NextContinuationToken"]
 
 
 def _statuses(system: Any, infos: dict[str, dict[str, Any]]) -> list[FileStatus]:

@@ -1,5 +1,6 @@
 """What a scored folder says of itself, and which runs may go on in it."""
 
+import hashlib
 import json
 import os
 import shlex
@@ -23,7 +24,7 @@ from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation
 from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import NAME, Manifest, read_manifest
+from pipelines.run_folder.manifest import NAME, Manifest, files_mark, read_manifest
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings, Turns
 from pipelines.storage import fingerprints
@@ -86,6 +87,31 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path, carried: pa.Schema, sum
     assert (found.identity, found.made_with) == (written.identity, written.made_with)
     assert found.columns.carried.equals(carried, check_metadata=True)
     found.check(written)
+
+
+def test_a_manifest_without_files_and_one_of_an_older_version_are_read(tmp_path: Path) -> None:
+    manifest(files=()).write(str(tmp_path))
+    empty = read_manifest(str(tmp_path))
+    assert empty is not None
+    assert empty.files == ()
+    manifest().write(str(tmp_path))
+    document = json.loads((tmp_path / NAME).read_text())
+    for entry in document["files"]:
+        del entry["modified"]  # which older versions didn't record
+    (tmp_path / NAME).write_text(json.dumps(document))
+    older = read_manifest(str(tmp_path))
+    assert older is not None
+    assert older.files == (A, B)
+
+
+@pytest.mark.parametrize("files", [(), (A,), (A, B, C)])
+def test_marks_are_those_of_the_whole_text(files: tuple[InputFile, ...]) -> None:
+    """Parts and filters hold them: whatever spares memory, they must come out as versions before wrote them."""
+    written = replace(manifest(files), run="0123")
+    text = json.dumps([written.identity, [entry.identity for entry in files], "0123"], sort_keys=True)
+    assert written.fingerprint == f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    text = json.dumps([(entry.index, entry.identity) for entry in files], sort_keys=True)
+    assert files_mark(files) == f"{len(files)}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def test_a_run_goes_on_whichever_way_its_engine_reads_the_turns() -> None:
