@@ -280,8 +280,8 @@ DEFECTS = (
     Defect(
         "half of the tokens in a plan",
         "pipelines/estimate/intervals.py",
-        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.drawn))",
-        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.drawn / 2))",
+        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.sampled))",
+        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.sampled / 2))",
         "tests/pipelines/estimate/test_intervals.py::test_the_last_block_of_a_file_is_no_whole_one",
     ),
     # What is kept.
@@ -655,7 +655,7 @@ DEFECTS = (
     Defect(
         "rows of an earlier upload stay",
         "pipelines/hub/upload.py",
-        "[*added, *deleted]",
+        "[*additions, *deletions]",
         "added",
         "tests/pipelines/hub/test_upload.py::test_a_second_result_replaces_the_first_and_nothing_beside_it",
     ),

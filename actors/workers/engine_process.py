@@ -35,13 +35,13 @@ class EngineProcess:
         self._gate = _Gate()
         context = ray.get_runtime_context()
         self._holder = context.get_actor_id() or "driver"
-        self.is_restart: bool = self._call("starting", self._holder, context.get_node_id(), alive_nodes())
+        self.is_restart: bool = self._call("note_start", self._holder, context.get_node_id(), alive_nodes())
         try:
-            self.engine = start(lambda step: self._call("step", self._holder, step))
+            self.engine = start(lambda step: self._call("note_start_step", self._holder, step))
         except AssayError as error:
-            self._call("died", str(error))
+            self._call("note_error", str(error))
             raise
-        self._call("ready", self._holder)
+        self._call("note_ready", self._holder)
         # Ray ends an actor by ending its process. Later in the shutdown than `atexit`, in a destructor say, the engine's
         # daemon thread would be frozen already.
         atexit.register(self.engine.close)
@@ -76,12 +76,12 @@ class EngineProcess:
         killer: Callable[[Item], Result],
     ) -> list[Result]:
         """Each item by itself, from the first without a result: a suspect block whose killer has to be found."""
-        settled: list[Result] = self._call("settled", work)
+        settled: list[Result] = self._call("results", work)
         for number, item in enumerate(items[len(settled) :], len(settled)):
             alone = f"{work}/{number}"
             guilty = self._call("deaths", alone) >= SUSPECT
             settled.append(killer(item) if guilty else self._enter(alone, [item], do)[0])
-            self._call("settle", work, settled[-1])
+            self._call("add_result", work, settled[-1])
         self._call("leave", work)
         return settled
 
@@ -91,7 +91,7 @@ class EngineProcess:
         try:
             results = do(items)
         except EngineDead as error:
-            self._call("died", str(error))
+            self._call("note_error", str(error))
             os._exit(1)
         self._call("leave", work)
         return results

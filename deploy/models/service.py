@@ -68,7 +68,7 @@ class ServedModel:
         self._check_principles(requests)
         with self.budget.reserve(work_of(self.model.family, requests), self.limits):
             results = await self._await_answer(self.scoring.answer(ScoreCall(requests)))
-        self.meters.scored(self.name, [score for result in results for score in result.scores])
+        self.meters.count_scores(self.name, [score for result in results for score in result.scores])
         return results
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
@@ -81,7 +81,7 @@ class ServedModel:
         self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
             outputs = await self._await_answer(self.scoring.answer(ReadCall(prompts)))
-        self.meters.scored(self.name, [output.score for output in outputs])
+        self.meters.count_scores(self.name, [output.score for output in outputs])
         return outputs
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
@@ -91,7 +91,9 @@ class ServedModel:
             written = await self._await_answer(self.scoring.answer(WriteCall(request, sampling)))
         if not isinstance(written, Refused):
             # The prompt is read once for all texts, so its tokens count once.
-            self.meters.written(self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written))
+            self.meters.count_tokens(
+                self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written)
+            )
         return written
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Refused, None]:
@@ -103,7 +105,7 @@ class ServedModel:
                 async for last in self.scoring.stream(request, sampling):
                     yield last
         if isinstance(last, JudgeText):
-            self.meters.written(self.name, last.prompt_tokens, len(last.generation.token_ids))
+            self.meters.count_tokens(self.name, last.prompt_tokens, len(last.generation.token_ids))
 
     async def choose(self, questions: Sequence[ChoiceQuestion], work: RequestWork) -> list[Choice | Refused | Unfit]:
         """The log-probability of each label as a generative model's answer, for each question; `work` is that of all.
@@ -124,7 +126,7 @@ class ServedModel:
             choices = await self._await_answer(gather(map(choose_one, questions)))
         for choice in choices:
             if isinstance(choice, Choice):
-                self.meters.written(self.name, len(choice.prompt_ids), 1)
+                self.meters.count_tokens(self.name, len(choice.prompt_ids), 1)
         return choices
 
     def check_count(self, count: int) -> None:

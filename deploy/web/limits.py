@@ -87,7 +87,7 @@ class Gate:
             await _send_error(send_and_note, error)
         finally:
             # Known routes alone are labels: a client that makes up paths would make a time series of each.
-            self._meters.answered(path if path in self._routes else "other", status, time.monotonic() - began)
+            self._meters.count_request(path if path in self._routes else "other", status, time.monotonic() - began)
 
     async def _admit(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on to the routes. Raises `ApiError` or `_Left` if it doesn't get there.
@@ -112,7 +112,7 @@ class Gate:
         # No await between the check and this line: another request can't take the same place.
         self.under_way += 1
         self._idle.clear()
-        self._meters.under_way(self.under_way)
+        self._meters.set_under_way(self.under_way)
         try:
             is_zipped = _is_zipped(headers)
             body = await self._read_body(headers, receive)
@@ -122,7 +122,7 @@ class Gate:
             await self._app(scope, _replayed(body, receive), send)
         finally:
             self.under_way -= 1
-            self._meters.under_way(self.under_way)
+            self._meters.set_under_way(self.under_way)
             if not self.under_way:
                 self._idle.set()
 

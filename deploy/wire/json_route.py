@@ -49,10 +49,10 @@ def _check_content_type(header: str) -> None:
     """
     kind, _, subtype = header.partition(";")[0].strip().lower().partition("/")
     if kind != "application" or not (subtype == "json" or subtype.endswith("+json")):
-        given = f"is {header[:_SHOWN]}" if header else "is missing"
+        problem = f"is {header[:_SHOWN]}" if header else "is missing"
         raise ApiError(
             415,
-            f"the body's Content-Type {given}, and only application/json is read: with curl, -H 'Content-Type: "
+            f"the body's Content-Type {problem}, and only application/json is read: with curl, -H 'Content-Type: "
             "application/json'",
             code="not_json",
         )

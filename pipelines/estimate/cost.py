@@ -123,7 +123,7 @@ def bill(
     assumptions = []
     written = None
     if ground.writes:
-        written, assumption = _written(tokens, ground.model, settings, earlier)
+        written, assumption = _written_tokens(tokens, ground.model, settings, earlier)
         assumptions += [assumption, "no retries of answers without a verdict"]
     # Seconds of one engine for reading, plus those for writing, spread evenly over the engines: no idle end is assumed.
     work = None
@@ -228,7 +228,7 @@ def _summary(earlier: Manifest) -> Mapping[str, Any]:
     return earlier.summary
 
 
-def _written(
+def _written_tokens(
     tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Manifest | None
 ) -> tuple[Estimate, str]:
     """How many tokens a judge writes, and the assumption behind the number, as text."""

@@ -94,7 +94,7 @@ def encode(unit: StoredUnit, scores: Scores) -> bytes:
 
     In a judge's texts the names of responses become positions, as another row may have other names for equal responses.
     """
-    return json.dumps([_plain(score, unit.names) for score in scores], allow_nan=False).encode()
+    return json.dumps([_score_to_json(score, unit.names) for score in scores], allow_nan=False).encode()
 
 
 def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores:
@@ -102,13 +102,13 @@ def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores
 
     Raises `ValueError`, `KeyError`, `TypeError` or `IndexError` for anything else.
     """
-    scores = tuple(_score(fields, unit.names, from_store) for fields in json.loads(value))
+    scores = tuple(_score_from_json(fields, unit.names, from_store) for fields in json.loads(value))
     if len(scores) != len(unit.positions):
         raise ValueError(f"{len(scores)} scores of {len(unit.positions)} responses")
     return scores
 
 
-def _plain(score: Score, names: Sequence[str]) -> dict[str, Any]:
+def _score_to_json(score: Score, names: Sequence[str]) -> dict[str, Any]:
     return {
         "status": score.status,
         "reason": score.reason,
@@ -134,7 +134,7 @@ def _plain(score: Score, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _score(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
+def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
     trace = tuple(
         JudgeAnswer(tuple(names[at] for at in shown), principle, text, finish, vote, reason and Reason(reason))
         for shown, principle, text, finish, vote, reason in fields["trace"]

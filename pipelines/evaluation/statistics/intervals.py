@@ -60,7 +60,7 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
     """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
     means = mean_cells(cells, judged)
-    weights, slopes = measure_weights(means, measures), _slopes_here(means, measures)
+    weights, slopes = measure_weights(means, measures), _slopes_at_means(means, measures)
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
@@ -110,9 +110,9 @@ def _width(draws: Array) -> float:
     return float(np.nanmax(draws) - np.nanmin(draws))
 
 
-def resampled_means(cells: Mapping[str, Array], judged: bool, draws: np.random.Generator) -> MeanCells:
+def resampled_means(cells: Mapping[str, Array], judged: bool, rng: np.random.Generator) -> MeanCells:
     """Mean cells of `DRAWS` resamplings of the items of each subset."""
-    resampled = {subset: _resampled(values, draws) for subset, values in sorted(cells.items())}
+    resampled = {subset: _resampled(values, rng) for subset, values in sorted(cells.items())}
     return MeanCells(resampled, {subset: len(values) for subset, values in cells.items()}, judged)
 
 
@@ -121,8 +121,8 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
 
     Only of measures that are weighted sums of mean cells, as a test at the mean cells themselves shows.
     """
-    nowhere = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
-    at_zero = _slopes(means, measures, nowhere, 1.0)
+    zeros = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
+    at_zero = _slopes(means, measures, zeros, 1.0)
     weights = {}
     for measure in measures(means):
         value, slopes = at_zero[measure.name]
@@ -132,7 +132,7 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
     return weights
 
 
-def _slopes_here(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+def _slopes_at_means(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
     """How much each mean cell moves a measure near the mean cells, also one that is no sum, such as an F1."""
     by_name = _slopes(means, measures, means.by_subset, 1e-6)
     return {
@@ -215,26 +215,26 @@ def _bounded_mean(influence: _Influence) -> tuple[float, float]:
     return influence.least + reach * low, influence.least + reach * high
 
 
-def _resampled(values: Array, draws: np.random.Generator) -> Array:
+def _resampled(values: Array, rng: np.random.Generator) -> Array:
     """Mean cells of `DRAWS` resamplings, of shape (draws, cells)."""
     count = len(values)
     if count > MOST_RESAMPLED:
-        return _normal_means(values, draws)
-    chunks = [draws.multinomial(count, np.full(count, 1 / count), _CHUNK).astype(float) for _ in range(DRAWS // _CHUNK)]
+        return _normal_means(values, rng)
+    chunks = [rng.multinomial(count, np.full(count, 1 / count), _CHUNK).astype(float) for _ in range(DRAWS // _CHUNK)]
     return np.concatenate([_nan_means(values, weights) for weights in chunks])
 
 
-def _normal_means(values: Array, draws: np.random.Generator) -> Array:
+def _normal_means(values: Array, rng: np.random.Generator) -> Array:
     """Mean cells from the normal distribution of means over the items that have each cell, of shape (draws, cells)."""
-    means, there = _nan_means(values, np.ones((1, len(values))))[0], ~np.isnan(values)
-    residuals, counts = np.where(there, values - means, 0.0), np.maximum(there.sum(0), 1)
+    means, is_present = _nan_means(values, np.ones((1, len(values))))[0], ~np.isnan(values)
+    residuals, counts = np.where(is_present, values - means, 0.0), np.maximum(is_present.sum(0), 1)
     covariance = residuals.T @ residuals / np.outer(counts, counts)
-    drawn = draws.multivariate_normal(np.nan_to_num(means), covariance, DRAWS, method="svd")
-    return np.where(np.isnan(means), np.nan, drawn)
+    draws = rng.multivariate_normal(np.nan_to_num(means), covariance, DRAWS, method="svd")
+    return np.where(np.isnan(means), np.nan, draws)
 
 
 def _nan_means(values: Array, weights: Array) -> Array:
     """Weighted means of each cell over the items that have it, of shape (weights' rows, cells); NaN where none has."""
-    there = ~np.isnan(values)
+    is_present = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray((weights @ np.where(there, values, 0.0)) / (weights @ there.astype(float)))
+        return np.asarray((weights @ np.where(is_present, values, 0.0)) / (weights @ is_present.astype(float)))

@@ -130,9 +130,9 @@ def _compare(
     sides = [_figures(benchmark, mean_cells(cells, False), model, at) for at, model in enumerate((first, second))]
     spreads = [_figures(benchmark, draws, model, at) for at, model in enumerate((first, second))]
     differences = tuple(
-        _difference(ours, float(ours.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
-        for name, ours in sides[0].items()
-        if name in sides[1] and np.isfinite(ours.value - sides[1][name].value)
+        _difference(figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
+        for name, figure in sides[0].items()
+        if name in sides[1] and np.isfinite(figure.value - sides[1][name].value)
     )
     return PairedComparison(
         benchmark.name,
@@ -199,17 +199,19 @@ def _credit(values: Array, weights: Array | None) -> Array:
 
 
 def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
-    ours, theirs = item_credits(benchmark, first), item_credits(benchmark, second)
-    leads = {subset: np.sign(np.round(ours[subset] - theirs[subset], 9)) for subset in ours}
-    ahead = {subset: signs[~np.isnan(signs)] for subset, signs in leads.items()}
-    by_subset = [_split(subset, signs) for subset, signs in ahead.items() if len(signs)]
-    everything = _split(EVERY_SUBSET, np.concatenate(list(ahead.values())))
+    first_credits, second_credits = item_credits(benchmark, first), item_credits(benchmark, second)
+    signs_by_subset = {
+        subset: np.sign(np.round(first_credits[subset] - second_credits[subset], 9)) for subset in first_credits
+    }
+    graded = {subset: signs[~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
+    by_subset = [_split(subset, signs) for subset, signs in graded.items() if len(signs)]
+    everything = _split(EVERY_SUBSET, np.concatenate(list(graded.values())))
     return (everything, *(by_subset if len(by_subset) > 1 else []))
 
 
-def _split(subset: str, leads: Array) -> CreditSplit:
-    first, second = int((leads > 0).sum()), int((leads < 0).sum())
-    return CreditSplit(subset, len(leads), first, second, exact_p(first, second))
+def _split(subset: str, signs: Array) -> CreditSplit:
+    first, second = int((signs > 0).sum()), int((signs < 0).sum())
+    return CreditSplit(subset, len(signs), first, second, exact_p(first, second))
 
 
 def _write_disagreements(
