@@ -437,7 +437,7 @@ DEFECTS = (
     Defect(
         "a body as long as a client likes",
         "deploy/web/limits.py",
-        "if length > most:",
+        "if length > max_bytes:",
         "if False:",
         "tests/deploy/web/test_limits.py::test_a_body_without_a_length_may_be_as_long_as_the_limit_and_no_longer",
     ),

@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 _EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is 3 + 4?"}], "responses": ["7", "9"]}]}
 
 
-def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[str], None]) -> None:
+def run(settings: EndpointSettings, address: AddressSettings, notify: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, then finish requests under way. Raises `UserError`; `RunStopped` if it can't start."""
     shutdown: Any = serve.shutdown
     keys = read_keys(settings.access)
@@ -43,12 +43,12 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
         _check_alone()
         application = build(settings, keys, models)
         names = ", ".join(model.called[0] for model in settings.models)
-        tell(f"starting {names}: an engine takes half a minute and more ...")
+        notify(f"starting {names}: an engine takes half a minute and more ...")
         try:
             _start(application, HTTPOptions(host=address.host, port=port))
-            tell(_ready_text(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
+            notify(_ready_text(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
             _until_stopped()
-            tell(f"stopping: requests under way are finished first, for up to {DRAIN_S:g} s; Ctrl-C again ends them ...")
+            notify(f"stopping: requests under way are finished first, for up to {DRAIN_S:g} s; Ctrl-C again ends them ...")
             mark("stop")
             _finish()
         finally:

@@ -100,7 +100,7 @@ def _losses(model: PreTrainedModel, rows: Sequence[Sequence[_Reading]]) -> dict[
 
     def loss(name: str, outputs: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         places = [place for place, reading in enumerate(readings) if reading.loss == name]
-        target = torch.tensor([readings[place].wanted for place in places])
+        target = torch.tensor([readings[place].target for place in places])
         return functional.cross_entropy(outputs(torch.tensor(places)), target)
 
     return {

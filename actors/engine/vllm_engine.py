@@ -156,8 +156,8 @@ class VllmEngine:
         if task.pools:
             # Set explicitly, since a checkpoint can choose another pooling: some classes pick positions themselves (STEP),
             # where we want all and pick them, and a modules.json (sentence embeddings) asks for the mean of all positions.
-            where = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
-            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **where)
+            pooling_type = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
+            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **pooling_type)
         self._placement = placement
         self._workers = settings.tensor_parallel * settings.pipeline_parallel
         self._task = task
@@ -234,8 +234,8 @@ class VllmEngine:
     ) -> Pooled:
         """See `Engine`. Outputs of another shape than the model's are an `EngineError`, too."""
         prompt = self._checked_prompt(ids)
-        every = self._task.every_position
-        read = positions(ids, at, every)
+        every_position = self._task.every_position
+        read = positions(ids, at, every_position)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         async with self._admitted(request_id):
             output = await _last_output(self._engine.encode(prompt, params, request_id))
@@ -245,11 +245,11 @@ class VllmEngine:
         data = output.outputs.data
         if not data.numel():  # an engine core that shuts down answers with an empty tensor
             raise self._shutdown_error()
-        expected = (len(ids), self._labels) if every else (self._labels,)
+        expected = (len(ids), self._labels) if every_position else (self._labels,)
         if data.shape != expected:
             raise EngineError(f"the head's outputs should have the shape {expected}, and vLLM returned {tuple(data.shape)}")
         # Only the rows that are read become Python numbers: a prompt may have a hundred thousand rows.
-        rows = data[list(read)] if every else data.expand(len(read), -1)
+        rows = data[list(read)] if every_position else data.expand(len(read), -1)
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
@@ -383,10 +383,10 @@ class VllmEngine:
         """The error for a request that vLLM aborted by itself, which it only does when it shuts down."""
         return self._declare_dead("its engine core is shutting down")
 
-    def _declare_dead(self, how: str) -> EngineDead:
+    def _declare_dead(self, cause: str) -> EngineDead:
         """Fail every request. Only the first cause counts, with what the processes had logged as an error by then."""
         logged = self._error_log.read()
-        return self._admission.die(how if logged is None else f"{how}: {logged}")
+        return self._admission.die(cause if logged is None else f"{cause}: {logged}")
 
     def _checked_prompt(self, ids: Sequence[int]) -> TokensInput:
         """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one kills the engine core."""

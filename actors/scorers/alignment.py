@@ -37,10 +37,10 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     # Exchange one token for another of the prompt: in a causal model the rows before it must stay, and its own
     # row must change. Rows shifted by one would show at one of the two.
     changed_ids = [*ids[:swap_at], other_token, *ids[swap_at + 1 :]]
-    near = [swap_at - 1, swap_at]
+    compared = [swap_at - 1, swap_at]
     questions = [
-        (ids, [*places, *near]),
-        (changed_ids, near),
+        (ids, [*places, *compared]),
+        (changed_ids, compared),
         *((ids[: place + 1], [place]) for place in places),
     ]
     # All at the same time, so that they share batches; `result()` only afterwards.
@@ -49,18 +49,18 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     ]
     rows, changed_rows, *prefixes = (future.result().rows for future in futures)
     largest = max(1.0, *(abs(value) for row in rows for value in row))
-    allowed = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
-    # Not strict: `rows` ends with the two of `near`, which the second comparison takes.
-    for place, row, (alone,) in zip(places, rows, prefixes, strict=False):
-        if not _largest_difference(row, alone) <= allowed:  # not `>`: a NaN must fail, too
+    tolerance = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
+    # Not strict: `rows` ends with the two of `compared`, which the second comparison takes.
+    for place, row, (prefix_row,) in zip(places, rows, prefixes, strict=False):
+        if not _largest_difference(row, prefix_row) <= tolerance:  # not `>`: a NaN must fail, too
             raise _misaligned_error(
-                model, engine, f"at position {place} of {last} the outputs are {row}, and {alone} at its end"
+                model, engine, f"at position {place} of {last} the outputs are {row}, and {prefix_row} at its end"
             )
-    before, at = rows[-2:]
+    row_before, row_at = rows[-2:]
     # The row before stays, give or take rounding; its own row changes, however little: that of an earlier token wouldn't.
     if (
-        not _largest_difference(before, changed_rows[0]) <= allowed
-        or _largest_difference(at, changed_rows[1]) <= _UNCHANGED * largest
+        not _largest_difference(row_before, changed_rows[0]) <= tolerance
+        or _largest_difference(row_at, changed_rows[1]) <= _UNCHANGED * largest
     ):
         raise _misaligned_error(
             model, engine, f"another token at position {swap_at} changes the outputs of others, or not its own"

@@ -51,8 +51,10 @@ class Retrying:
         for (row, name), at in current.places.items():
             if current.statuses[at] == Status.FAILED and current.reasons[at] in self.reasons:
                 names_by_row.setdefault(row, set()).add(name)
-        works = prepare_requests(current.part, current.table, names_by_row, settings.preparation)
-        return PartWork(current.part, tuple(work.with_redraw(current.next_draw(work)) for work in works))
+        rescored_requests = prepare_requests(current.part, current.table, names_by_row, settings.preparation)
+        return PartWork(
+            current.part, tuple(rescored.with_redraw(current.next_draw(rescored)) for rescored in rescored_requests)
+        )
 
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
@@ -70,7 +72,7 @@ class Retrying:
         scored: Sequence[tuple[RescoredRequest, Sequence[Outcome]]],
         runner: str,
     ) -> "_CurrentPart":
-        accepted = [(work, outcomes) for work, outcomes in scored if current.is_better(work, outcomes)]
+        accepted = [(rescored, outcomes) for rescored, outcomes in scored if current.is_better(rescored, outcomes)]
         table = current.merged(accepted)
         after = current.counts_of(table)
         retry = {
@@ -80,8 +82,10 @@ class Retrying:
             "before": current.part.counts._asdict(),
             "after": after._asdict(),
         }
-        accepted_ids = {work.id for work, _ in accepted}
-        redraws = current.redraws | {work.id: current.redraws_after(work, work.id in accepted_ids) for work, _ in scored}
+        accepted_ids = {rescored.id for rescored, _ in accepted}
+        redraws = current.redraws | {
+            rescored.id: current.redraws_after(rescored, rescored.id in accepted_ids) for rescored, _ in scored
+        }
         metadata = {key.decode(): value.decode() for key, value in (current.table.schema.metadata or {}).items()}
         metadata[RETRIES_KEY] = json.dumps([*_retries(current.table.schema.metadata), retry])
         metadata[REDRAWS_KEY] = json.dumps({name: redraw for name, redraw in redraws.items() if redraw.tried})
@@ -114,33 +118,33 @@ class _CurrentPart:
                 raise
             return cls(others[0], read_table(parts.path(others[0])), columns)
 
-    def _positions_of(self, work: RescoredRequest) -> list[int]:
-        return [self.places[work.row, name] for name in work.names]
+    def _positions_of(self, rescored: RescoredRequest) -> list[int]:
+        return [self.places[rescored.row, name] for name in rescored.names]
 
-    def next_draw(self, work: RescoredRequest) -> int:
+    def next_draw(self, rescored: RescoredRequest) -> int:
         """The draw that a request is scored with: that of its outcomes if only the engine failed, else one that is new."""
-        earlier = self.redraws.get(work.id, Redraws())
-        failures = {self.reasons[at] for at in self._positions_of(work) if self.statuses[at] == Status.FAILED}
+        earlier = self.redraws.get(rescored.id, Redraws())
+        failures = {self.reasons[at] for at in self._positions_of(rescored) if self.statuses[at] == Status.FAILED}
         return earlier.kept if failures <= _SAME_SEEDS else earlier.tried + 1
 
-    def redraws_after(self, work: RescoredRequest, is_accepted: bool) -> Redraws:
+    def redraws_after(self, rescored: RescoredRequest, is_accepted: bool) -> Redraws:
         """The redraws of a request after the one that it was scored with."""
-        draw = max((prompt.redraw for prompt in work.request.prompts), default=0)
-        earlier = self.redraws.get(work.id, Redraws())
+        draw = max((prompt.redraw for prompt in rescored.request.prompts), default=0)
+        earlier = self.redraws.get(rescored.id, Redraws())
         return Redraws(max(draw, earlier.tried), draw if is_accepted else earlier.kept)
 
-    def is_better(self, work: RescoredRequest, outcomes: Sequence[Outcome]) -> bool:
+    def is_better(self, rescored: RescoredRequest, outcomes: Sequence[Outcome]) -> bool:
         """Whether fewer responses of a request have failed than before; or as many, and none had or has a reward."""
-        before = Counter(self.statuses[at] for at in self._positions_of(work))
+        before = Counter(self.statuses[at] for at in self._positions_of(rescored))
         now = Counter(outcome.score.status for outcome in outcomes)
         failed = now[Status.FAILED] - before[Status.FAILED]
         return failed < 0 or (failed == 0 and not before[Status.SCORED] and not now[Status.SCORED])
 
     def merged(self, accepted: Sequence[tuple[RescoredRequest, Sequence[Outcome]]]) -> pa.Table:
         """The table with the new outcomes of requests; all other values are those that are there."""
-        places = [at for work, _ in accepted for at in self._positions_of(work)]
+        places = [at for rescored, _ in accepted for at in self._positions_of(rescored)]
         repeated = self.table.select(self.columns.repeated.names).take(pa.array(places, pa.int64()))
-        scored = [(work.row, outcome) for work, outcomes in accepted for outcome in outcomes]
+        scored = [(rescored.row, outcome) for rescored, outcomes in accepted for outcome in outcomes]
         new = self.columns.table(
             repeated,
             [(row, outcome.response, outcome.prompt_hash, outcome.score) for row, outcome in scored],

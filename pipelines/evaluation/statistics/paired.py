@@ -205,8 +205,8 @@ def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[st
     }
     graded = {subset: signs[~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
     by_subset = [_split(subset, signs) for subset, signs in graded.items() if len(signs)]
-    everything = _split(EVERY_SUBSET, np.concatenate(list(graded.values())))
-    return (everything, *(by_subset if len(by_subset) > 1 else []))
+    overall = _split(EVERY_SUBSET, np.concatenate(list(graded.values())))
+    return (overall, *(by_subset if len(by_subset) > 1 else []))
 
 
 def _split(subset: str, signs: Array) -> CreditSplit:

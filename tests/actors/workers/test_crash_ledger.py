@@ -236,18 +236,18 @@ def somebody_waits(gate: _Gate) -> bool:
 
 
 def test_many_are_beside_each_other(gate: _Gate) -> None:
-    visitors = [Visitor(gate.beside_others()) for _ in range(4)]
+    visitors = [Visitor(gate.share()) for _ in range(4)]
     assert all(visitor.arrives() for visitor in visitors)
     for visitor in visitors:
         visitor.leaves()
 
 
 def test_one_alone_waits_for_all_who_are_inside_and_lets_nobody_in(gate: _Gate) -> None:
-    inside = [Visitor(gate.beside_others()) for _ in range(2)]
+    inside = [Visitor(gate.share()) for _ in range(2)]
     assert all(visitor.arrives() for visitor in inside)
-    suspect = Visitor(gate.alone())
+    suspect = Visitor(gate.exclude_others())
     assert somebody_waits(gate)
-    later = Visitor(gate.beside_others())
+    later = Visitor(gate.share())
     assert somebody_waits(gate)
 
     inside[0].leaves()
@@ -263,9 +263,9 @@ def test_one_alone_waits_for_all_who_are_inside_and_lets_nobody_in(gate: _Gate) 
 
 
 def test_two_suspects_are_not_alone_together(gate: _Gate) -> None:
-    first = Visitor(gate.alone())
+    first = Visitor(gate.exclude_others())
     assert first.arrives()
-    second = Visitor(gate.alone())
+    second = Visitor(gate.exclude_others())
     assert somebody_waits(gate)
     assert not second.inside.is_set()
     first.leaves()
@@ -273,11 +273,11 @@ def test_two_suspects_are_not_alone_together(gate: _Gate) -> None:
     second.leaves()
 
 
-@pytest.mark.parametrize("way", [_Gate.beside_others, _Gate.alone])
+@pytest.mark.parametrize("way", [_Gate.share, _Gate.exclude_others])
 def test_an_error_inside_opens_the_gate_again(gate: _Gate, way: Callable[[_Gate], AbstractContextManager[None]]) -> None:
     with pytest.raises(ZeroDivisionError), way(gate):
         raise ZeroDivisionError
-    with gate.alone():
+    with gate.exclude_others():
         pass
 
 
