@@ -406,6 +406,7 @@ class VllmEngine:
             if path not in self._adapters:
                 if len(self._adapters) == self._most_adapters:
                     raise EngineError(f"more than {self._most_adapters} adapters on a CPU; set `max_loras` in engine_args")
+                # vLLM caches adapters by these numbers, which must be 1 or more, and none is ever given to another path.
                 adapter = LoRARequest(path, len(self._adapters) + 1, path)
                 self._cold.add(path)
                 try:

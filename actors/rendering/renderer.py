@@ -140,6 +140,8 @@ class Renderer:
             return RenderedRequest("", (RenderedResponse("final", rejected.reason),), ())
         if self._appended and ids:
             ids = self._append_family_ids(ids)
+        # What `_check_probe` makes sure of for our own prompts: one place to read, and the same as its authors read. With no
+        # step's end, the token of the reward twice, or padding at the end, the engine would read another one.
         at = self._step_positions(ids)
         reason = Reason.EMPTY_CONTENT if not ids else Reason.TOO_LONG if len(ids) > self._limit else None
         if (self._step_id is not None and not at) or self._is_doubled(ids) or self._ends_with_padding(ids):
@@ -409,7 +411,10 @@ class Renderer:
     def _template(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
         """See `ChatTemplate`. The `variables` are some templates' own; others pass over them."""
         if not self._tokenizer.chat_template:
-            raise ModelError(f"{self._tokenizer.name_or_path} has no chat template, so no prompt can be rendered")
+            raise ModelError(
+                f"{self._tokenizer.name_or_path} has no chat template, so no prompt can be rendered; the checkpoint needs "
+                "one, as chat_template.jinja or in tokenizer_config.json"
+            )
         try:
             text: str = self._tokenizer.apply_chat_template(
                 [{"role": message.role.value, "content": message.content} for message in messages],

@@ -76,6 +76,8 @@ class EngineProcess:
         killer: Callable[[Item], Result],
     ) -> list[Result]:
         """Each item by itself, from the first without a result: a suspect block whose killer has to be found."""
+        # The block itself isn't entered again, and so stays open from its second death on: `deaths` says 2 in every further
+        # process, which comes here, too, and goes on behind the results that are there, until `leave`.
         results: list[Result] = self._call("results", work)
         for number, item in enumerate(items[len(results) :], len(results)):
             item_work = f"{work}/{number}"
@@ -129,6 +131,7 @@ class _Gate:
     def exclude_others(self) -> Iterator[None]:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_exclusive)
+            # Closed first, and only then empty: blocks that come and go without a pause would never leave it empty.
             self._is_exclusive = True
             self._changed.wait_for(lambda: self._sharing == 0)
         try:

@@ -100,7 +100,7 @@ class ServedModel:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_principles([request])
         last: JudgeText | Refused | None = None  # each state holds the whole text so far, so the last one has all tokens
-        with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients():
+        with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):
                     yield last
@@ -152,7 +152,7 @@ class ServedModel:
 
     async def _await_answer(self, answer: Awaitable[T]) -> T:
         # The time-out is the inner one of both, so that its TimeoutError becomes an ApiError as well.
-        with _errors_for_clients():
+        with _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
                 return await answer
 
@@ -187,7 +187,7 @@ class Service:
 
 
 @contextmanager
-def _errors_for_clients() -> Iterator[None]:
+def _errors_for_clients(timeout_s: float) -> Iterator[None]:
     """Turn errors of Ray, of Serve and of deadlines into `ApiError`. 429 and 503 carry Retry-After: asking again can help.
 
     An error of a replica's code is told by its type alone; its message may hold a user's text.
@@ -196,7 +196,12 @@ def _errors_for_clients() -> Iterator[None]:
         yield
     # `from None`: the causes are Ray's and asyncio's, whose tracebacks tell nothing beyond the code. A defect's is kept.
     except TimeoutError:
-        raise ApiError(504, "the answer took longer than it may", code="timeout") from None
+        raise ApiError(
+            504,
+            f"the answer took longer than {timeout_s:g} s, the limit of this endpoint or of the request's "
+            "X-Timeout-Seconds: ask for less in one request, or later",
+            code="timeout",
+        ) from None
     except BackPressureError:
         raise ApiError(429, "too many requests wait for this model", code="overloaded", retry_after_s=1) from None
     except (EngineDead, RayActorError, DeploymentUnavailableError):

@@ -25,6 +25,8 @@ OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/op
 """Paths without a key: the page, which asks for one itself, the API's documentation, and probes."""
 _MOST_DIGITS = 20
 """Of a Content-Length: 10^20 bytes is more than any body, and int() of a longer text takes quadratic time."""
+_SHOWN = 40
+"""Characters of a header that an error repeats."""
 _CLIENT_LEFT = 499
 """Status in the metrics for a request without an answer, as nginx logs it; it is never sent."""
 TIMEOUT_HEADER = b"x-timeout-seconds"
@@ -213,7 +215,11 @@ def _timeout(value: bytes | None) -> float | None:
     except ValueError:
         seconds = 0.0  # refused below
     if not 0 < seconds < float("inf"):
-        raise ApiError(400, "X-Timeout-Seconds takes a number above 0", param="X-Timeout-Seconds")
+        raise ApiError(
+            400,
+            f"X-Timeout-Seconds is {value[:_SHOWN].decode('latin-1')!a}, and must be a number of seconds above 0",
+            param="X-Timeout-Seconds",
+        )
     return seconds
 
 

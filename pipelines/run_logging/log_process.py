@@ -85,6 +85,8 @@ class LogProcess:
             return
         line = json.dumps(event).encode() + b"\n"
         try:
+            # The pipe (64 KiB by default) is full: so far is the logger behind. A run waits for no log, and after a part of
+            # a line the next event couldn't be read: so this one is the last.
             if os.write(self._to, line) < len(line):
                 self._fail("takes nothing more")
         except BlockingIOError:

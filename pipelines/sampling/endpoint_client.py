@@ -199,9 +199,10 @@ class EndpointClient:
                 return
             if await self._fault_since(failures.refused_at) is None:
                 raise fault
-            failures.refused_at = None
+            failures.refused_at = None  # the probe failed as well: it is the endpoint, and the request starts anew
         elif fault.kind in _FAILURE_WEIGHT:
             failures.weight += _FAILURE_WEIGHT[fault.kind]
+            # 20 failures at once, or 3 time-outs (3 x 7): a row that breaks a server costs it no more than that.
             if failures.weight >= _MOST_FAILURES:
                 if await self._fault_since(failures.failed_at) is None:
                     raise fault

@@ -262,7 +262,10 @@ class _StoredCandidates:
 
     async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         if lacking := [request.row for request in requests if request.row not in self.by_row]:
-            raise EngineError(f"{len(lacking)} prompts were never drawn, the first one {lacking[0]}: they are drawn then")
+            raise EngineError(
+                f"the first pass has no candidates of {len(lacking)} prompts, the first of them {lacking[0]}; run the same "
+                "command again, which draws them"
+            )
         return [tuple(self.by_row[request.row]) for request in requests]
 
 

@@ -41,6 +41,8 @@ def units_of(request: RenderedRequest, *, compares: bool) -> list[StoredUnit]:
     by_position: dict[int, list[Prompt]] = defaultdict(list)
     for prompt in request.prompts:
         by_position[prompt.judges[0]].append(prompt)
+    # The last condition holds for what `Renderer` makes: a response without a reason has a prompt. One that had neither
+    # would be in no unit, and would be lost between the others' scores; so then the request stays whole.
     judged = {position for position, response in enumerate(request.responses) if response.reason is None}
     is_apart = not compares and all(len(prompt.judges) == 1 for prompt in request.prompts) and by_position.keys() == judged
     if not is_apart:

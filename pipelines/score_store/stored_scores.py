@@ -110,6 +110,8 @@ class StoredScores:
 
     def _read_new_segments_if_due(self) -> None:
         """Take in the segments that others have written since the last look."""
+        # The first look is waited for by every thread: without it their first blocks would be scored although they are
+        # stored. A later one is one thread's, and the others go on with the index as it is.
         if time.monotonic() < self._next_look or not self._look_lock.acquire(blocking=self._next_look == 0.0):
             return
         try:
@@ -200,6 +202,7 @@ class StoredScores:
         claims, awaited = dict[bytes, _Claim](), dict[bytes, Future[UnitOutcome]]()
         with self._lock:
             for key, unit in units.items():
+                # Looked up again, under the lock: since `_find` another thread may have begun this unit, or finished it.
                 if key in self._in_progress:
                     awaited[key] = self._in_progress[key]
                 elif (value := self._recent(key)) is not None:
@@ -219,7 +222,7 @@ class StoredScores:
             outcomes = {
                 key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()
             }
-        except BaseException as error:
+        except BaseException as error:  # any: a claim that is never settled would be waited for without end
             with self._lock:
                 for key, claim in claims.items():
                     del self._in_progress[key]
@@ -243,6 +246,7 @@ class StoredScores:
             is_old = time.monotonic() - self._unwritten_since >= _WRITE_S
             if not entries or (self._blocks_in_work and not is_large and not is_old):
                 return
+            # Until the index has them, `_recent` finds them here: else an equal request would be scored again meanwhile.
             self._unwritten = {}
             self._being_written |= entries
         try:

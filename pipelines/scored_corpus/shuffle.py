@@ -107,6 +107,7 @@ class Shuffle:
                     for table in self._gather_tables(parts):
                         for stretch in self._cut_by_shelf(table):
                             writer.write_batch(stretch)
+                # Inside `writing`, which commits the file at its end: a run that has lost its lease must not.
                 if self.ticket is not None:
                     self.ticket.check()
         except OSError as error:
@@ -196,6 +197,8 @@ class Shuffle:
 
     def _read_stretches(self, number: int, shelf: int) -> Iterator[pa.RecordBatch]:
         with open_read(self._place.file(self._name(number)), None, _BLOCK_BYTES) as stream, pa.ipc.open_file(stream) as file:
+            # `write` appends a batch for every shelf in turn, an empty one, too: of 1,024 shelves, shelf 5 has the batches
+            # 5, 1,029, 2,053 and so on.
             for batch in range(shelf, file.num_record_batches, self.shelves):
                 yield file.get_batch(batch)
 

@@ -447,7 +447,10 @@ def step_settings(run: Run) -> StepSettings:
 def _check_failures(counts: Counts, max_fraction: float) -> None:
     # Above 100 failures only, so that a few at the start, when nothing else is done yet, don't end the run.
     if counts.failed > 100 and counts.failed > max_fraction * counts.responses:
-        raise RunStopped(f"{counts.failed} of {counts.responses} responses failed, which is more than --max-failed-fraction")
+        raise RunStopped(
+            f"{counts.failed:,} of {counts.responses:,} responses failed, and --max-failed-fraction allows a share of "
+            f"{max_fraction:g}"
+        )
 
 
 def run_stopped(error: Exception, engine_error: str = "") -> AssayError:

@@ -93,6 +93,8 @@ def exact_p(first: int, second: int) -> float:
     Right to 9 digits for a million items, in time that grows with their number: whole binomials take minutes of 20,000.
     """
     n, fewer = first + second, min(first, second)
+    # The tail is C(n, fewer) + C(n, fewer - 1) + ... over 2**n. Its terms are taken relative to the first, each from the one
+    # before (C(n, k - 1) / C(n, k) = k / (n - k + 1)), so that none overflows. 8 to 2: 2 * (45 + 10 + 1) / 1024 = 0.109.
     ways = math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1)
     relative = itertools.accumulate((at / (n - at + 1) for at in range(fewer, 0, -1)), operator.mul, initial=1.0)
     return min(1.0, 2 * math.exp(ways - n * math.log(2)) * math.fsum(relative))
@@ -126,6 +128,8 @@ def _compare(
         return None
     of_first = {subset: values[:, :width] for subset, values in cells.items()}
     of_second = {subset: values[:, width:] for subset, values in cells.items()}
+    # Both models' cells of an item are side by side, so each draw takes the same items of both, and what makes an item hard
+    # for both drops out of the difference.
     draws = resampled_means(cells, False, np.random.default_rng(seed))
     sides = [_figures(benchmark, mean_cells(cells, False), model, at) for at, model in enumerate((first, second))]
     spreads = [_figures(benchmark, draws, model, at) for at, model in enumerate((first, second))]

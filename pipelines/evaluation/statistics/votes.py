@@ -169,11 +169,12 @@ def win_chance(first: Sums, second: Sums, first_weight: int = 1, second_weight: 
     """The chance that a sum of `first`, times its weight, is greater than one of `second`; half of it for equal ones."""
     values = np.array(sorted(second), float) * second_weight
     ways = np.array([second[value] for value in sorted(second)], object)
-    below = np.concatenate([[0], np.cumsum(ways)])
+    below = np.concatenate([[0], np.cumsum(ways)])  # below[i]: the ways of all values before the i-th
     won = 0
     for value, times in first.items():
         less = int(np.searchsorted(values, value * first_weight, "left"))
         up_to = int(np.searchsorted(values, value * first_weight, "right"))
+        # The ways that are less, and those that are less or equal: twice what is won, with a half for each equal one.
         won += times * (below[less] + below[up_to])
     # Exact integers up to here: binomial coefficients of 128 votes have 37 digits.
     return float(won / (2 * sum(first.values()) * below[-1]))
@@ -199,6 +200,8 @@ def _shares(
             yield "two votes rank alike", _same_order(leads)
         return
     in_order, swapped = leads[: rules.in_order], leads[rules.in_order :]
+    # In the row's order the first response is shown first. If the second is right, it is the swapped votes that show the
+    # right one first; and leads are of the first response, so its share of votes is turned round.
     for place, votes in (
         ("first", in_order if first_is_right else swapped),
         ("second", swapped if first_is_right else in_order),
@@ -222,7 +225,7 @@ def _first_wins(rules: VoteRules, first: Sequence[int], second: Sequence[int], c
     if rules.shows is Shows.ALL:
         return win_chance(drawn_sums(leads, count), zero)
     in_order, swapped = leads[: rules.in_order], leads[rules.in_order :]
-    if count == 1:
+    if count == 1:  # a single vote is in one order: the mean of both, or the judge's preference for a place would count
         orders = [votes for votes in (in_order, swapped) if votes]
         return sum(win_chance(drawn_sums(votes, 1), zero) for votes in orders) / len(orders)
     first_count, second_count = count - count // 2, count // 2

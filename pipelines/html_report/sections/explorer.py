@@ -100,9 +100,12 @@ def _lengths_above(
     values, lengths = np.array(sorted(pairs), dtype=np.float64).reshape(-1, 2).T
     starts = np.searchsorted(values, cuts)
     counts = len(values) - starts
+    # Added up from the end, as a cut keeps what is at or above it; the 0 is for a cut above all sampled values.
     sums, squares = (np.append(power[::-1].cumsum()[::-1], 0.0)[starts] for power in (lengths, lengths**2))
     means = sums / np.maximum(counts, 1)
     variances = np.maximum(squares / np.maximum(counts, 1) - means**2, 0.0)
+    # The error of a mean, sqrt(sample variance / n), where the sample variance is this one times n / (n - 1). `missing` is
+    # the finite population correction: a sample of all responses has no error.
     missing = 1 - len(responses.sampled) / responses.total
     errors = np.sqrt(variances / np.maximum(counts - 1, 1) * missing)
     return {

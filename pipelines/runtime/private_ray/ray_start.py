@@ -35,7 +35,7 @@ def start_ray(**options: Any) -> Any:
         except Exception as error:
             ray.shutdown()
             if attempt == _ATTEMPTS:
-                raise RunStopped(f"Ray doesn't start: {error}") from error
+                raise RunStopped(f"Ray didn't start in {_ATTEMPTS} attempts; the last error: {error}") from error
     raise AssertionError("unreachable")
 
 
