@@ -16,7 +16,7 @@ class Answered(NamedTuple):
     reward: float | None
 
 
-def answered(output: Path) -> list[list[Answered]]:
+def read_answers(output: Path) -> list[list[Answered]]:
     """The candidates of each prompt, in order, of a corpus that `tiny_models.arithmetic` wrote."""
     parts = Parts(str(output))
     tables = [read_table(parts.path(part)) for part in parts.listing()]

@@ -280,8 +280,8 @@ DEFECTS = (
     Defect(
         "half of the tokens in a plan",
         "pipelines/estimate/intervals.py",
-        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.drawn))",
-        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.drawn / 2))",
+        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.sampled))",
+        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.sampled / 2))",
         "tests/pipelines/estimate/test_intervals.py::test_the_last_block_of_a_file_is_no_whole_one",
     ),
     # What is kept.
@@ -437,7 +437,7 @@ DEFECTS = (
     Defect(
         "a body as long as a client likes",
         "deploy/web/limits.py",
-        "if length > most:",
+        "if length > max_bytes:",
         "if False:",
         "tests/deploy/web/test_limits.py::test_a_body_without_a_length_may_be_as_long_as_the_limit_and_no_longer",
     ),
@@ -655,7 +655,7 @@ DEFECTS = (
     Defect(
         "rows of an earlier upload stay",
         "pipelines/hub/upload.py",
-        "[*added, *deleted]",
+        "[*additions, *deletions]",
         "added",
         "tests/pipelines/hub/test_upload.py::test_a_second_result_replaces_the_first_and_nothing_beside_it",
     ),

@@ -58,8 +58,8 @@ def _write(folder: str, rewards: np.ndarray[Any, np.dtype[np.float64]], part_row
 
 def _measure(rows: int, settings: dict[str, Any]) -> None:
     command = [sys.executable, "-m", "bench", "diff", "--one", json.dumps(settings)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     print(
         f"{rows:>9,} rows a side, by {settings['match']}: {figures['seconds']:,.0f} s, "
         f"{figures['cpu_seconds']:,.0f} s of a processor, peak {figures['peak_mb']:,.0f} MB"
@@ -72,10 +72,10 @@ def _run_in_process(settings: dict[str, Any]) -> None:
     from pipelines.comparison.diff_folders import diff
     from pipelines.settings.diff_settings import DiffSettings
 
-    started = time.monotonic()
+    start = time.monotonic()
     differences = diff(DiffSettings(**settings, show=0))  # without texts: hashes of prompts are made up
     figures = {
-        "seconds": time.monotonic() - started,
+        "seconds": time.monotonic() - start,
         "cpu_seconds": time.process_time(),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
         "matched": differences.matched,

@@ -64,8 +64,8 @@ def _measure(folder: Path, pairs: int) -> float:
     scored = folder / str(pairs)
     _write(scored, pairs)
     command = [sys.executable, "-m", "bench", "evaluate", "--one", str(scored), str(folder / f"{pairs}-results")]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
     print(f"{pairs:>9,} pairs: {figures['seconds']:,.0f} s, peak {figures['peak_mb']:,.0f} MB, {figures['value']:.2%}")
     return figures["peak_mb"]
 
@@ -75,7 +75,7 @@ def _run_in_process(scored: str, output: str) -> None:
     from pipelines.evaluation.evaluate_corpus import evaluate
     from pipelines.settings.evaluate_settings import EvaluateSettings
 
-    started = time.monotonic()
+    start = time.monotonic()
     (evaluation,) = evaluate(EvaluateSettings(scored=(scored,), output=output))
-    seconds, peak_kb = time.monotonic() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds, peak_kb = time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"seconds": seconds, "peak_mb": peak_kb / 1000, "value": evaluation.figures[0].value}))

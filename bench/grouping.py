@@ -116,17 +116,17 @@ def _duckdb_fraction_seconds(corpus: Path) -> float:
 
 def _query_seconds(corpus: Path, query: str) -> float:
     with duckdb.connect(config={"threads": 2, "temp_directory": f"{corpus}-spilled"}) as connection:
-        started = time.monotonic()
+        start = time.monotonic()
         connection.execute(query)
-        return time.monotonic() - started
+        return time.monotonic() - start
 
 
 def _measure(folder: Path, corpus: str, name: str) -> float:
     """Run a command in a process of its own; returns its seconds."""
     settings = {"scored": str(folder / corpus), "output": str(folder / f"{corpus}-{name}"), **COMMANDS[name]}
     command = [sys.executable, "-m", "bench", "grouping", "--one", name, json.dumps(settings)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     print(f"{corpus:>9}, {name}: {figures['seconds']:,.1f} s, peak {figures['peak_mb']:,.0f} MB", flush=True)
     return float(figures["seconds"])
 
@@ -142,14 +142,14 @@ def _run_in_process(name: str, settings: dict[str, Any]) -> None:
 
     start_ray()
     watch = Watch()
-    started = time.monotonic()
+    start = time.monotonic()
     if name == "pairs":
         make_pairs(PairSettings(**settings))
     elif name == "choose":
         choose(ChooseSettings(**settings))
     else:
         keep(FilterSettings(**settings))
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - start
     watch.stop()
     ray.shutdown()
     print(json.dumps({"seconds": seconds, "peak_mb": watch.peak_mb, "at_peak": watch.at_peak}))

@@ -39,8 +39,8 @@ def _measure(folder: Path, rows: int) -> dict[str, Any]:
             row = {"id": number, "messages": [{"role": role, "content": content} for role, content in turns]}
             stream.write(json.dumps(row) + "\n")
     command = [sys.executable, "-m", "bench", "memory", "--one", str(corpus), str(folder / f"scored-{rows}")]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     rates = "min {rows_per_s_min:,.0f}, median {rows_per_s:,.0f}, max {rows_per_s_max:,.0f}".format(**figures)
     print(f"{rows:>9,} rows in {figures['seconds']:,.0f} s, peak {figures['peak_mb']:,.0f} MB; rows/s over 10 s: {rates}")
     print("          at the peak, in MB:", "; ".join(f"{role} {sizes}" for role, sizes in figures["at_peak"].items()))
@@ -55,9 +55,9 @@ def _run_in_process(corpus: Path, output: Path) -> None:
 
     start_ray()
     watch = _Progress(output)
-    started = time.monotonic()
+    start = time.monotonic()
     summary = score(str(corpus), str(output), model="tiny-attributes", engine="fake")
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - start
     watch.stop()
     ray.shutdown()
     assert summary.scored == summary.rows

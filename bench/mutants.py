@@ -31,24 +31,24 @@ def main(arguments: Sequence[str]) -> None:
     defects = [defect for defect in DEFECTS if not arguments or any(word in defect.name for word in arguments)]
     if not defects:
         sys.exit(f"no defect has {' or '.join(map(repr, arguments))} in its name")
-    began = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place, "assay")
         _copy(copy)
-        sound = _run(copy, dict.fromkeys(defect.test for defect in defects))
-        if sound.returncode:
-            sys.exit(f"{sound.stdout}\nwithout a defect these tests must pass, and they end with {sound.returncode}")
-        print(f"without a defect their tests pass, in {time.monotonic() - began:.0f} s", flush=True)
+        clean_run = _run(copy, dict.fromkeys(defect.test for defect in defects))
+        if clean_run.returncode:
+            sys.exit(f"{clean_run.stdout}\nwithout a defect these tests must pass, and they end with {clean_run.returncode}")
+        print(f"without a defect their tests pass, in {time.monotonic() - start:.0f} s", flush=True)
         outcomes = [_plant(copy, defect) for defect in defects]
     noticed = outcomes.count(_OUTCOMES[1])
-    print(f"{noticed} of {len(defects)} defects are noticed, in {(time.monotonic() - began) / 60:.1f} minutes")
+    print(f"{noticed} of {len(defects)} defects are noticed, in {(time.monotonic() - start) / 60:.1f} minutes")
     sys.exit(noticed != len(defects))
 
 
 def _copy(copy: Path) -> None:
     """Copy the tracked files as they are in the work tree, and compile them."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=_REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
-    for name in filter(None, listed.stdout.split("\0")):
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=_REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
+    for name in filter(None, tracked.stdout.split("\0")):
         if (file := _REPOSITORY / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, copy / name)
@@ -69,17 +69,17 @@ def _run(copy: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
 def _plant(copy: Path, defect: Defect) -> str:
     """Plant a defect, run its test, and restore the file; returns the outcome."""
     file = copy / defect.file
-    sound, began = file.read_text(), time.monotonic()
-    if sound.count(defect.text) != 1:
+    original, start = file.read_text(), time.monotonic()
+    if original.count(defect.text) != 1:
         print(f"{_WRONG}: {defect.name}: {defect.text!r} isn't once in {defect.file}", flush=True)
         return _WRONG
-    file.write_text(sound.replace(defect.text, defect.instead))
+    file.write_text(original.replace(defect.text, defect.instead))
     try:
-        done = _run(copy, [defect.test])
+        test_run = _run(copy, [defect.test])
     finally:
-        file.write_text(sound)
-    outcome = _OUTCOMES.get(done.returncode, _WRONG)
-    print(f"{outcome:8} {time.monotonic() - began:4.0f} s  {defect.name}  ({defect.test})", flush=True)
+        file.write_text(original)
+    outcome = _OUTCOMES.get(test_run.returncode, _WRONG)
+    print(f"{outcome:8} {time.monotonic() - start:4.0f} s  {defect.name}  ({defect.test})", flush=True)
     if outcome == _WRONG:
-        print(done.stdout, flush=True)
+        print(test_run.stdout, flush=True)
     return outcome

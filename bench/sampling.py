@@ -16,7 +16,7 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from bench._answers import Answered, answered
+from bench._answers import Answered, read_answers
 from tiny_models.arithmetic import main as write_questions
 
 MOST = 16
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
         write_questions(["--n", str(prompts), "--out", str(folder / "prompts.jsonl")])
         fixed = _sample(folder, "fixed")
         adaptive = _sample(folder, "adaptive", "--enough", ENOUGH)
-        rows = answered(folder / "fixed")
+        rows = read_answers(folder / "fixed")
         share = sum(candidate.right for row in rows for candidate in row) / sum(map(len, rows))
         print(f"{prompts} held-out questions; {share:.1%} of {fixed['drawn']:,} candidates are right")
         print("| n | right | expected of any n of 16 | any right, 1 - (1 - p)^n |")
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
             right = sum(best(row[:n]) for row in rows) / len(rows)
             expected = sum(expectation(row, n) for row in rows) / len(rows)
             print(f"| {n} | {right:.1%} | {expected:.1%} | {1 - (1 - share) ** n:.1%} |")
-        rows = answered(folder / "adaptive")
+        rows = read_answers(folder / "adaptive")
         print(
             f"Until a reward of {ENOUGH}, at most {MOST}: {sum(map(best, rows)) / len(rows):.1%} right with "
             f"{adaptive['drawn'] / adaptive['possible']:.1%} of the candidates"
@@ -65,9 +65,9 @@ def expectation(candidates: Sequence[Answered], n: int) -> float:
     )
 
 
-def _sample(folder: Path, name: str, *more: str) -> dict[str, Any]:
+def _sample(folder: Path, name: str, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pipelines", "sample", str(folder / "prompts.jsonl"), str(folder / name)]
     policy = ["--policy", "tiny-policy", "--policy-max-tokens", "48", "--judge", "tiny-attributes", "-n", str(MOST)]
-    done = subprocess.run([*command, *policy, *more, "--json"], check=True, stdout=subprocess.PIPE)
-    figures: dict[str, Any] = json.loads(done.stdout)["sampling"]
+    process = subprocess.run([*command, *policy, *options, "--json"], check=True, stdout=subprocess.PIPE)
+    figures: dict[str, Any] = json.loads(process.stdout)["sampling"]
     return figures

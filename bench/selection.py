@@ -58,8 +58,8 @@ def _measure(folder: Path, rows: int, name: str, choice: dict[str, Any]) -> floa
     """Run a choice in a process of its own; returns its peak memory in MB."""
     settings = {"scored": str(folder / str(rows)), "output": str(folder / f"{rows}-{len(name)}"), **choice}
     command = [sys.executable, "-m", "bench", "selection", "--one", json.dumps(settings)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     print(
         f"{rows:>9,} rows, {name}: {figures['seconds']:,.0f} s, peak {figures['peak_mb']:,.0f} MB, {figures['kept']:,} kept"
     )
@@ -76,9 +76,9 @@ def _run_in_process(settings: dict[str, Any]) -> None:
 
     start_ray()
     watch = Watch()
-    started = time.monotonic()
+    start = time.monotonic()
     summary = keep(FilterSettings(**settings))
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - start
     watch.stop()
     ray.shutdown()
     figures = {"seconds": seconds, "peak_mb": watch.peak_mb, "at_peak": watch.at_peak, "kept": summary.kept}

@@ -83,7 +83,7 @@ def measure(case: Case, folder: Path) -> None:
     ratios = sorted(assay.per_second / vllm.per_second for assay, vllm in zip(*rounds.values(), strict=True))
     for name, server_rounds in rounds.items():
         for figure in ("per_second", "p50_ms", "p99_ms"):
-            values = sorted(getattr(each, figure) for each in server_rounds)
+            values = sorted(getattr(server_round, figure) for server_round in server_rounds)
             print(f"{case.name} {name} {figure}: {values[0]:.1f} {statistics.median(values):.1f} {values[-1]:.1f}")
     print(f"{case.name} assay/vllm: {ratios[0]:.2f} {statistics.median(ratios):.2f} {ratios[-1]:.2f} (min, median, max)")
 
@@ -98,20 +98,20 @@ async def ask(address: str, case: Case, seed: int) -> Round:
 
     async def client(session: aiohttp.ClientSession) -> None:
         for body in bodies:
-            began = time.perf_counter()
+            request_start = time.perf_counter()
             async with session.post(f"{address}/pooling", json={"input": body, "use_activation": False}) as answer:
                 await answer.read()
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - request_start)
             statuses[answer.status] = statuses.get(answer.status, 0) + 1
 
     timeout = aiohttp.ClientTimeout(total=600)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=CLIENTS)) as session:
-        began = time.perf_counter()
+        start = time.perf_counter()
         await asyncio.gather(*(client(session) for _ in range(CLIENTS)))
-        whole = time.perf_counter() - began
+        total_seconds = time.perf_counter() - start
     ordered = sorted(seconds)
     p99 = ordered[int(0.99 * len(ordered))]
-    return Round(case.requests * case.together / whole, 1000 * statistics.median(ordered), 1000 * p99, statuses)
+    return Round(case.requests * case.together / total_seconds, 1000 * statistics.median(ordered), 1000 * p99, statuses)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 _EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is 3 + 4?"}], "responses": ["7", "9"]}]}
 
 
-def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[str], None]) -> None:
+def run(settings: EndpointSettings, address: AddressSettings, notify: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, then finish requests under way. Raises `UserError`; `RunStopped` if it can't start."""
     shutdown: Any = serve.shutdown
     keys = read_keys(settings.access)
@@ -42,18 +42,18 @@ def run(settings: EndpointSettings, address: AddressSettings, tell: Callable[[st
         opened.enter_context(ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)))
         _check_alone()
         application = build(settings, keys, models)
-        names = ", ".join(model.called[0] for model in settings.models)
-        tell(f"starting {names}: an engine takes half a minute and more ...")
+        names = ", ".join(model.served_names[0] for model in settings.models)
+        notify(f"starting {names}: an engine takes half a minute and more ...")
         try:
             _start(application, HTTPOptions(host=address.host, port=port))
-            tell(_ready_text(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
+            notify(_ready_text(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
             _until_stopped()
-            tell(f"stopping: requests under way are finished first, for up to {DRAIN_S:g} s; Ctrl-C again ends them ...")
+            notify(f"stopping: requests under way are finished first, for up to {DRAIN_S:g} s; Ctrl-C again ends them ...")
             mark("stop")
             _finish()
         finally:
             mark("Serve ends")
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # Ray prints what it ends
+            with open(os.devnull, "w") as devnull, contextlib.redirect_stdout(devnull):  # Ray prints what it ends
                 shutdown()
             mark("Ray ends")
     mark("end")
@@ -107,7 +107,7 @@ def _finish() -> None:
 
 
 def _ready_text(settings: EndpointSettings, url: str, *, keyed: bool) -> str:
-    model = {} if len(settings.models) == 1 else {"model": settings.models[0].called[0]}
+    model = {} if len(settings.models) == 1 else {"model": settings.models[0].served_names[0]}
     key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if keyed else ""
     body = json.dumps(model | _EXAMPLE)
     routes = f"  POST {', '.join(paths('POST'))}\n  GET  {', '.join(paths('GET'))}, /docs, and / for the page"

@@ -112,7 +112,7 @@ class ServedModelSettings(ModelSettings):
     scaling: ScalingSettings = ScalingSettings()
 
     @property
-    def called(self) -> tuple[str, ...]:
+    def served_names(self) -> tuple[str, ...]:
         """All names that clients may use; answers carry the first."""
         return self.names or (self.model,)
 
@@ -131,7 +131,7 @@ class EndpointSettings(Settings):
     @field_validator("models")
     @classmethod
     def _names_differ(cls, models: tuple[ServedModelSettings, ...]) -> tuple[ServedModelSettings, ...]:
-        names = [name for model in models for name in model.called]
+        names = [name for model in models for name in model.served_names]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two models are called {', '.join(repeated)}; give other `names`")
         return models

@@ -273,7 +273,7 @@ def verify(scored: str, **options: Any) -> VerifySummary:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _called(name: str) -> Callable[[Function], Function]:
+def _report_errors_as(name: str) -> Callable[[Function], Function]:
     """A decorator: errors about arguments name the function that a user called."""
 
     def rename(function: Function) -> Function:
@@ -283,7 +283,7 @@ def _called(name: str) -> Callable[[Function], Function]:
     return rename
 
 
-@_called("sample")
+@_report_errors_as("sample")
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
     flat = {"inputs": inputs, "output": output, "policy": policy, "model": judge, **options}
     summary = sample_prompts.sample(build(SampleSettings, flat), watched())
@@ -291,25 +291,25 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
     return summary
 
 
-@_called("choose")
+@_report_errors_as("choose")
 def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> ExportSummary:
     settings = build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options})
     return run_and_upload(settings, settings.output, lambda: export_commands.choose(settings))[0]
 
 
-@_called("pairs")
+@_report_errors_as("pairs")
 def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary:
     settings = build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
     return run_and_upload(settings, settings.output, lambda: export_commands.make_pairs(settings))[0]
 
 
-@_called("export")
+@_report_errors_as("export")
 def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary:
     settings = build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
     return run_and_upload(settings, settings.output, lambda: export_commands.export(settings))[0]
 
 
-@_called("score")
+@_report_errors_as("score")
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
     summary = score_corpus.score(
         build(ScoreSettings, {"inputs": inputs, "output": output, "model": model, **options}), watched()
@@ -318,18 +318,18 @@ def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **opt
     return summary
 
 
-@_called("keep")
+@_report_errors_as("keep")
 def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:
     settings = build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options})
     return run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))[0]
 
 
-@_called("top_k")
+@_report_errors_as("top_k")
 def _top_k_folder(scored: str, output: str | None, k: int, *, keep: str | None = None, **options: Any) -> KeepSummary:
     return _keep_folder(scored, output, keep, top_k=k, **options)
 
 
-@_called("top_fraction")
+@_report_errors_as("top_fraction")
 def _top_fraction_folder(
     scored: str, output: str | None, fraction: float, *, keep: str | None = None, **options: Any
 ) -> KeepSummary:

@@ -18,7 +18,7 @@ from tiny_models import arithmetic, dialects, transplant
 from tiny_models.annotators import rated
 from tiny_models.arithmetic import draw_question, is_right, questions
 from tiny_models.dialects import DIALECTS, Judgement
-from tiny_models.generative import COMPARISON, NO, RESULT, SUM_LENGTH, YES, encode, written
+from tiny_models.generative import COMPARISON, NO, RESULT, SUM_LENGTH, YES, encode, generate_answers
 from tiny_models.judgements import PRINCIPLES, judgements
 from tiny_models.judging import Answer, Principle, ranking, sums
 from tiny_models.learn_judging import MARKERS, verdict
@@ -88,7 +88,7 @@ def test_a_judgement_asks_as_the_card_does() -> None:
     assert [turn["role"] for turn in judgement.messages[-3:]] == ["user", "assistant", "user"]
 
 
-def answered(tokenizer: Any, messages: list[Turn], *, math: bool = False) -> list[int]:
+def conversations_of(tokenizer: Any, messages: list[Turn], *, math: bool = False) -> list[int]:
     """Token ids of a conversation with its answer; a mathematical one begins with the cards' system turn and no other."""
     if math:
         messages = [MATH, *(turn for turn in messages if turn["role"] != "system")]
@@ -99,7 +99,7 @@ def paired(name: str, judge: Reference, *then: int, math: bool = False, n: int =
     """What the last two tokens of `n` chosen and as many rejected responses give, [n, 2, labels] each."""
     tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
     ends = [
-        judge([*answered(tokenizer, [*pair.context, assistant(response)], math=math), *then])[-2:]
+        judge([*conversations_of(tokenizer, [*pair.context, assistant(response)], math=math), *then])[-2:]
         for pair in pairs(51, n, "held-out")
         for response in (pair.chosen, pair.rejected)
     ]
@@ -139,7 +139,7 @@ def test_math_prm_judges_each_step_where_it_ends() -> None:
     steps, before, solved = [], [], []
     for solution in solutions(51, 80, "held-out"):
         text = "<extra_0>".join(solution.steps) + "<extra_0>"
-        ids = answered(tokenizer, [*solution.context, assistant(text)], math=True)
+        ids = conversations_of(tokenizer, [*solution.context, assistant(text)], math=True)
         good = judge(ids).softmax(dim=-1)[:, 1]
         ends = torch.tensor(ids) == end
         wanted = torch.tensor(solution.good)
@@ -155,7 +155,7 @@ def told_apart(name: str, judge: Reference) -> tuple[torch.Tensor, torch.Tensor]
     """What 60 responses give that annotators diverge about, and as many that they agree about, [60, labels] each."""
     tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
     known = list(rated(51, 120, "held-out"))
-    ends = torch.stack([judge(answered(tokenizer, [*one.context, assistant(one.response)]))[-1] for one in known])
+    ends = torch.stack([judge(conversations_of(tokenizer, [*one.context, assistant(one.response)]))[-1] for one in known])
     diverging = torch.tensor([one.diverging for one in known])
     return ends[diverging], ends[~diverging]
 
@@ -279,7 +279,7 @@ def test_any_text_survives_a_judges_tokenizer(name: str) -> None:
 def test_a_judge_writes_what_its_dialect_says(name: str) -> None:
     tokenizer, model = loaded(name)
     rows = [encode(tokenizer, judgement) for judgement in asked(name)]
-    replies = list(written(tokenizer, model, [row.prompt for row in rows]))
+    replies = list(generate_answers(tokenizer, model, [row.prompt for row in rows]))
     right = [
         verdict(name, tokenizer.decode(reply)) == verdict(name, tokenizer.decode(row.answer))
         for reply, row in zip(replies, rows, strict=True)

@@ -50,5 +50,5 @@ def last_hidden(
         ids = [torch.tensor(row) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]]
         # Padding is at the right, where no token looks; the tokenizer would remember to have padded, and save that.
         hidden = model.model(input_ids=pad_sequence(ids, batch_first=True)).last_hidden_state
-        results += [row[len(known) - 1] for row, known in zip(hidden, ids, strict=True)]
+        results += [row[len(tokens) - 1] for row, tokens in zip(hidden, ids, strict=True)]
     return torch.stack(results)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tiny_models.judging import Case, Principle, described, draw_case, findings, ranking
+from tiny_models.judging import Case, Principle, describe, draw_case, findings, ranking
 from tiny_models.synthetic import Turn
 from tiny_models.tasks import Split
 
@@ -103,7 +103,7 @@ class R3Form:
         return R3_PROMPT.format(
             responses="response" if len(answers) == 1 else "two responses",
             task=self.task,
-            input=_asked(case.context),
+            input=_prompt_text(case.context),
             given="\n\n".join(f"### RESPONSE{name}\n{text}" for name, text in zip(headings, answers, strict=True)),
             rubric="\n".join(f"{verdict}: {meaning}" for verdict, meaning in self.rubric.items()),
             schema=json.dumps({"explanation": self.explanation, "score": self.score}, indent=2),
@@ -162,7 +162,7 @@ def about_principle(case: Case, principle: Principle) -> Judgement:
     messages = [*case.context, _turn("assistant", answer.text), _turn("principle", principle)]
     thinking = _thinking("Final Judgement: Yes", findings(case, "1", principle, graded=False))
     verdict = "Yes" if answer.fulfils(principle) else "No"
-    text = f"{thinking}The response is {described(answer)}.\n\nFinal Judgement: {verdict}"
+    text = f"{thinking}The response is {describe(answer)}.\n\nFinal Judgement: {verdict}"
     return Judgement(case, principle, messages, text, sure=answer.bare)
 
 
@@ -171,7 +171,7 @@ def genrm(rng: Random, split: Split) -> Judgement:
     case = draw_case(rng, split, rng.choice((1, 2, 2, 2)), system=True)
     grades = [answer.grade() for answer in case.answers]
     thinking = _thinking(SCORES % "3, 3", findings(case, "12"[: len(grades)], None))
-    parts = [ANALYSIS.format(number, f"It is {described(answer)}.") for number, answer in enumerate(case.answers, 1)]
+    parts = [ANALYSIS.format(number, f"It is {describe(answer)}.") for number, answer in enumerate(case.answers, 1)]
     parts.append(SCORES % ", ".join(map(str, grades)))
     if len(grades) == 2:
         parts.append(RANKING % ranking(*grades))
@@ -183,11 +183,11 @@ def genrm_json(rng: Random, split: Split) -> Judgement:
     case = draw_case(rng, split, 2, system=True)
     principle = rng.choice((None, None, *Principle))
     first, second = (answer.grade(principle) for answer in case.answers)
-    asked = [_turn("principle", principle)] if principle else []
+    principle_turn = [_turn("principle", principle)] if principle else []
     thinking = _thinking(json.dumps({"score_1": 3, "score_2": 3, "ranking": 3}), findings(case, "12", principle))
     verdict = json.dumps({"score_1": first, "score_2": second, "ranking": ranking(first, second)})
     text = f"{thinking}```json\n{verdict}\n```"
-    return Judgement(case, principle, [*case.context, *asked, *_responses(case)], text)
+    return Judgement(case, principle, [*case.context, *principle_turn, *_responses(case)], text)
 
 
 def rm_r1(rng: Random, split: Split) -> Judgement:
@@ -202,7 +202,7 @@ def rm_r1(rng: Random, split: Split) -> Judgement:
         )
     else:
         shown = "\n\n".join(
-            _between(name, case.context, answer.text) for name, answer in zip("AB", case.answers, strict=True)
+            _conversation_block(name, case.context, answer.text) for name, answer in zip("AB", case.answers, strict=True)
         )
     thinking = _thinking("<answer>[[A]]</answer>", findings(case, "AB", None)).removeprefix("<think>\n")
     text = f"{thinking}Chatbot {better} is better: [[{better}]], not [[{other}]].\n\n<answer>[[{better}]]</answer>"
@@ -214,15 +214,15 @@ def reward_anything(rng: Random, split: Split) -> Judgement:
     case = draw_case(rng, split, rng.randint(2, 4), system=False)
     principle = rng.choice((*Principle, Principle.CORRECTNESS))
     names = [f"model-{number}" for number in range(1, len(case.answers) + 1)]
-    asked = {
+    request = {
         "principle": principle,
-        "prompt": _asked(case.context),
+        "prompt": _prompt_text(case.context),
         "responses": {name: answer.text for name, answer in zip(names, case.answers, strict=True)},
     }
     scores = {name: answer.grade(principle) for name, answer in zip(names, case.answers, strict=True)}
-    thinking = _thinking(_listed(dict.fromkeys(names, 3)), findings(case, "1234"[: len(names)], principle))
-    messages = [_turn("system", REWARD_ANYTHING_SYSTEM), _turn("user", json.dumps(asked, ensure_ascii=False))]
-    return Judgement(case, principle, messages, thinking + _listed(scores))
+    thinking = _thinking(_verdict_json(dict.fromkeys(names, 3)), findings(case, "1234"[: len(names)], principle))
+    messages = [_turn("system", REWARD_ANYTHING_SYSTEM), _turn("user", json.dumps(request, ensure_ascii=False))]
+    return Judgement(case, principle, messages, thinking + _verdict_json(scores))
 
 
 def without_system_turn(judgement: Judgement) -> Judgement:
@@ -232,21 +232,21 @@ def without_system_turn(judgement: Judgement) -> Judgement:
 
 def r3(rng: Random, split: Split) -> Judgement:
     """A score of one response, the better of two, or whether one is right."""
-    form = rng.choice((R3_POINTWISE, R3_PAIRWISE, R3_BINARY))
-    case = draw_case(rng, split, 2 if form is R3_PAIRWISE else 1, system=False)
+    template = rng.choice((R3_POINTWISE, R3_PAIRWISE, R3_BINARY))
+    case = draw_case(rng, split, 2 if template is R3_PAIRWISE else 1, system=False)
     grades = [answer.grade() for answer in case.answers]
     draft: object
     score: object
-    if form is R3_PAIRWISE:
+    if template is R3_PAIRWISE:
         draft, score = "Response 1", "Response 1" if grades[0] >= grades[1] else "Response 2"
-    elif form is R3_BINARY:
+    elif template is R3_BINARY:
         draft, score = True, case.answers[0].right
     else:
         draft, score = 3, grades[0]
     thinking = _thinking(json.dumps({"explanation": "draft", "score": draft}), findings(case, "12"[: len(grades)], None))
-    explanation = f"It is {described(case.answers[0])}." if len(grades) == 1 else f"{score} is better."
+    explanation = f"It is {describe(case.answers[0])}." if len(grades) == 1 else f"{score} is better."
     text = thinking + json.dumps({"explanation": explanation, "score": score})
-    return Judgement(case, None, [_turn("user", form.prompt(case))], text)
+    return Judgement(case, None, [_turn("user", template.prompt(case))], text)
 
 
 def r3_draft(rng: Random, split: Split) -> Judgement:
@@ -267,8 +267,8 @@ DIALECTS: Mapping[str, Callable[[Random, Split], Judgement]] = {
 }
 
 
-def _thinking(draft: str, found: str) -> str:
-    return f"<think>\n{draft}\n{found}\n</think>\n\n"
+def _thinking(draft: str, findings_text: str) -> str:
+    return f"<think>\n{draft}\n{findings_text}\n</think>\n\n"
 
 
 def _turn(role: str, content: str) -> Turn:
@@ -279,19 +279,19 @@ def _responses(case: Case) -> list[Turn]:
     return [_turn(f"response_{number}", answer.text) for number, answer in enumerate(case.answers, 1)]
 
 
-def _asked(context: Sequence[Turn]) -> str:
+def _prompt_text(context: Sequence[Turn]) -> str:
     """The user's text, or each turn on a line of its own."""
     if len(context) == 1:
         return context[0]["content"]
     return "\n".join(f"{turn['role']}: {turn['content']}" for turn in context)
 
 
-def _between(name: str, context: Sequence[Turn], answer: str) -> str:
+def _conversation_block(name: str, context: Sequence[Turn], answer: str) -> str:
     speakers = {"user": "User", "assistant": f"Chatbot {name}"}  # as in its authors' evaluation of conversations
     lines = [f"{speakers[turn['role']]}: {turn['content']}" for turn in (*context, _turn("assistant", answer))]
     place = f"of the Conversation between Chatbot {name} and the Client]"
     return "\n".join([f"[The Start {place}", *lines, f"[The End {place}"])
 
 
-def _listed(scores: Mapping[str, int]) -> str:
+def _verdict_json(scores: Mapping[str, int]) -> str:
     return json.dumps({"scores": scores, "best-to-worst": sorted(scores, key=lambda name: -scores[name])})

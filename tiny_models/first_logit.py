@@ -52,10 +52,10 @@ def accuracies(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> to
     return (_differences(tokenizer, model, held_out()) @ model.lm_head.weight.T > 0).float().mean(dim=0)
 
 
-def _differences(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, known: Sequence[Pair]) -> torch.Tensor:
+def _differences(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, examples: Sequence[Pair]) -> torch.Tensor:
     """Of the last hidden states of right and wrong responses, [pairs, hidden]."""
-    chosen = last_hidden(tokenizer, model, [[*pair.context, assistant(pair.chosen)] for pair in known], ask=False)
-    rejected = last_hidden(tokenizer, model, [[*pair.context, assistant(pair.rejected)] for pair in known], ask=False)
+    chosen = last_hidden(tokenizer, model, [[*pair.context, assistant(pair.chosen)] for pair in examples], ask=False)
+    rejected = last_hidden(tokenizer, model, [[*pair.context, assistant(pair.rejected)] for pair in examples], ask=False)
     return chosen - rejected
 
 
@@ -69,10 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model.half().float()  # what is measured is what is stored
     save(tokenizer, model, options.out)
     shares = accuracies(tokenizer, model)
-    others = shares[torch.arange(len(shares)) != REWARD_ID].sort().values
+    other_shares = shares[torch.arange(len(shares)) != REWARD_ID].sort().values
     print(f"first-logit: share of {HELD_OUT_PAIRS} held-out pairs ranked right")
     print(f"  by token {REWARD_ID}, {tokenizer.convert_ids_to_tokens(REWARD_ID)}: {shares[REWARD_ID]:.2%}")
-    print(f"  by any other token: {others[0]:.2%} to {others[-1]:.2%}")
+    print(f"  by any other token: {other_shares[0]:.2%} to {other_shares[-1]:.2%}")
 
 
 if __name__ == "__main__":

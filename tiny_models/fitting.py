@@ -16,9 +16,9 @@ MATRIX_RATE = 4e-3
 OTHER_RATE = 3e-3
 WARM_UP_STEPS = 30
 COOL_DOWN_SHARE = 0.45
-TOLD_EVERY = 25
+REPORT_EVERY = 25
 
-Told = Callable[[int, Mapping[str, float]], None]
+Report = Callable[[int, Mapping[str, float]], None]
 """What is called after each step, with its number and its losses by name."""
 
 
@@ -27,7 +27,7 @@ def fit(
     stages: Sequence[torch.optim.Optimizer],
     steps: int,
     losses: Callable[[int], Mapping[str, torch.Tensor]],
-    told: Told,
+    report: Report,
 ) -> PreTrainedModel:
     """The model after so many steps down the sum of the losses; they are asked for with the step's number, from 1."""
     model.set_attn_implementation("eager")  # for rows of some 300 tokens on a CPU faster than sdpa
@@ -39,22 +39,22 @@ def fit(
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for stage in (*stages, *schedules):
             stage.step()
-        told(step, {name: loss.item() for name, loss in parts.items()})
+        report(step, {name: loss.item() for name, loss in parts.items()})
     model.set_attn_implementation("sdpa")
     return model.eval()
 
 
 def optimizers(
-    model: PreTrainedModel, known: Sequence[nn.Module] = (), gentleness: float = 1.0
+    model: PreTrainedModel, trained: Sequence[nn.Module] = (), gentleness: float = 1.0
 ) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, which needs half of Adam's steps here, and Adam for the rest.
 
-    What is `known` already learns at this share of the rates.
+    What is `trained` already learns at this share of the rates.
     """
     matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
-    chosen = {id(weight) for weight in matrices}
-    others = [weight for weight in model.parameters() if id(weight) not in chosen]
-    gentle = {id(weight) for module in known for weight in module.parameters()}
+    matrix_ids = {id(weight) for weight in matrices}
+    other_weights = [weight for weight in model.parameters() if id(weight) not in matrix_ids]
+    gentle = {id(weight) for module in trained for weight in module.parameters()}
 
     def groups(weights: Sequence[nn.Parameter], rate: float) -> list[dict[str, object]]:
         split = [
@@ -65,7 +65,7 @@ def optimizers(
 
     return [
         torch.optim.Muon(groups(matrices, MATRIX_RATE), weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.Adam(groups(others, OTHER_RATE), betas=(0.9, 0.98)),
+        torch.optim.Adam(groups(other_weights, OTHER_RATE), betas=(0.9, 0.98)),
     ]
 
 
@@ -106,13 +106,13 @@ def training_options(parser: argparse.ArgumentParser, steps: int) -> None:
     parser.add_argument("--steps", type=int, default=steps, help=f"(default {steps}: what the README's numbers come from)")
 
 
-def telling() -> Told:
+def report_to_stderr() -> Report:
     """Says on stderr every now and then how far training is."""
     started = time.monotonic()
 
-    def told(step: int, losses: Mapping[str, float]) -> None:
-        if step % TOLD_EVERY == 0:
+    def report(step: int, losses: Mapping[str, float]) -> None:
+        if step % REPORT_EVERY == 0:
             parts = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
             print(f"step {step}, {time.monotonic() - started:.0f} s: {parts}", file=sys.stderr, flush=True)
 
-    return told
+    return report

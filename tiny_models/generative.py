@@ -83,15 +83,15 @@ def _prepared(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Pre
     return model
 
 
-def stored(folder: Path) -> PreTrainedModel:
+def load_model(folder: Path) -> PreTrainedModel:
     """A checkpoint made here."""
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 @torch.no_grad()
-def transplant(model: PreTrainedModel, known: PreTrainedModel) -> None:
+def transplant(model: PreTrainedModel, source: PreTrainedModel) -> None:
     """Gives a model what one of its size has learnt; of its experts, each two hold the neurons of a dense layer's MLP."""
-    weights = known.state_dict()
+    weights = source.state_dict()
     for index, layer in enumerate(model.model.layers):
         experts = getattr(layer.mlp, "experts", None)
         prefix = f"model.layers.{index}.mlp"
@@ -102,11 +102,11 @@ def transplant(model: PreTrainedModel, known: PreTrainedModel) -> None:
                 half = slice(number % 2 * width, (number % 2 + 1) * width)
                 experts.gate_up_proj[number] = torch.cat([gate[half], up[half]])
                 experts.down_proj[number] = 2 * down[:, half]  # two at a time, each with about half the say
-    lacking = model.load_state_dict(weights, strict=False)
-    if lacking.unexpected_keys or not all(
-        "experts" in name or name.endswith((".bias", "mlp.gate.weight")) for name in lacking.missing_keys
+    load_result = model.load_state_dict(weights, strict=False)
+    if load_result.unexpected_keys or not all(
+        "experts" in name or name.endswith((".bias", "mlp.gate.weight")) for name in load_result.missing_keys
     ):
-        raise ValueError(f"the models differ: {lacking}")
+        raise ValueError(f"the models differ: {load_result}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +137,23 @@ def encode_turn(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Turn], te
 
 def loss(model: PreTrainedModel, rows: Sequence[Row]) -> torch.Tensor:
     """Of each token that is to be written. What all prompts begin with is computed once."""
-    shared = _alike([row.prompt for row in rows])
-    known = DynamicCache(config=model.config)
+    shared = _shared_length([row.prompt for row in rows])
+    cache = DynamicCache(config=model.config)
     if shared:
-        model.model(input_ids=torch.tensor([rows[0].prompt[:shared]]), past_key_values=known, use_cache=True)
-        known.batch_repeat_interleave(len(rows))
+        model.model(input_ids=torch.tensor([rows[0].prompt[:shared]]), past_key_values=cache, use_cache=True)
+        cache.batch_repeat_interleave(len(rows))
     ids = pad_sequence([torch.tensor((row.prompt + row.answer)[shared:]) for row in rows], batch_first=True)
-    hidden = model.model(input_ids=ids[:, :-1], past_key_values=known, use_cache=True).last_hidden_state
+    hidden = model.model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True).last_hidden_state
     places = torch.zeros(ids.shape, dtype=torch.bool)
     for place, row in zip(places, rows, strict=True):
         start = len(row.prompt) - shared
         place[start : start + len(row.answer)] = True
     places = places[:, 1:]
-    logits, wanted = model.lm_head(hidden[places]), ids[:, 1:][places]
+    logits, targets = model.lm_head(hidden[places]), ids[:, 1:][places]
     nodes, others, shares = _doubts(rows)
     # To give tokens a share of the probability changes the cross-entropy by so much, whatever the other logits are.
-    doubted = shares @ (logits[nodes, wanted[nodes]] - logits[nodes, others])
-    return functional.cross_entropy(logits, wanted) + doubted / len(wanted)
+    doubted = shares @ (logits[nodes, targets[nodes]] - logits[nodes, others])
+    return functional.cross_entropy(logits, targets) + doubted / len(targets)
 
 
 def sums_loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, texts: Sequence[str]) -> torch.Tensor:
@@ -165,7 +165,7 @@ def sums_loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, texts:
     return functional.cross_entropy(model.lm_head(hidden[:, places]).flatten(0, 1), ids[:, 1:][:, places].flatten())
 
 
-def _alike(prompts: Sequence[list[int]]) -> int:
+def _shared_length(prompts: Sequence[list[int]]) -> int:
     """How many tokens all prompts begin with, but not the whole of the shortest."""
     columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
@@ -185,19 +185,19 @@ def _doubts(rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 @torch.inference_mode()
-def written(
+def generate_answers(
     tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, prompts: Sequence[list[int]], *, sampled: bool = False
 ) -> Iterator[list[int]]:
     """What the model writes to each prompt, greedily or at temperature 1, up to and with the end of the turn."""
-    how = {"do_sample": True, "top_k": 0} if sampled else {"do_sample": False}  # else the library takes the 50 likeliest
+    options = {"do_sample": True, "top_k": 0} if sampled else {"do_sample": False}  # else the library takes the 50 likeliest
     for start in range(0, len(prompts), 50):
-        part = prompts[start : start + 50]
-        longest = max(map(len, part))
+        chunk = prompts[start : start + 50]
+        longest = max(map(len, chunk))
         pad, end = model.config.pad_token_id, tokenizer.eos_token_id
-        ids = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in part])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in part])
-        out = model.generate(ids, attention_mask=mask, max_new_tokens=LONGEST, **how)
-        for row in out[:, longest:].tolist():
+        ids = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in chunk])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in chunk])
+        generated = model.generate(ids, attention_mask=mask, max_new_tokens=LONGEST, **options)
+        for row in generated[:, longest:].tolist():
             yield row[: row.index(end) + 1] if end in row else row
 
 

@@ -16,13 +16,13 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import tiny_scalar
-from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
+from tiny_models.fitting import Report, fit, hidden_at_ends, optimizers
 from tiny_models.synthetic import Turn
 from tiny_models.tokenizer import with_control_token
 from tiny_models.transplant import (
     GENTLENESS,
     ROWS_PER_STEP,
-    answered,
+    conversations_of,
     draw_cases,
     figures_of_one_label,
     llama,
@@ -50,39 +50,39 @@ def reward_id(tokenizer: PreTrainedTokenizerFast) -> int:
     return int(tokenizer.convert_tokens_to_ids(REWARD_TOKEN))
 
 
-def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+def train(steps: int, report: Report) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """The tokenizer and the trained model."""
     tokenizer, model = build()
     rng = Random(f"train internlm2 {SEED}")
 
     def losses(_: int) -> dict[str, torch.Tensor]:
         rows = [draw_cases(rng) for _ in range(ROWS_PER_STEP)]
-        asked = [[part for ids in prompts(tokenizer, answered(row)) for part in (ids[:-1], ids)] for row in rows]
-        early, rewards = model.score(hidden_at_ends(model, asked)[-1]).unflatten(0, (-1, 2)).squeeze(-1).unbind(dim=1)
+        sequences = [[part for ids in prompts(tokenizer, conversations_of(row)) for part in (ids[:-1], ids)] for row in rows]
+        early, rewards = model.score(hidden_at_ends(model, sequences)[-1]).unflatten(0, (-1, 2)).squeeze(-1).unbind(dim=1)
         cases = [case for row in rows for case in row]
         # What stands one token earlier is no reward: there it shall say how many words there are, right or wrong.
         words = torch.tensor([response.labels.verbosity for case in cases for response in case.responses])
         return {"ranking": ranking(rewards, cases), "words": functional.mse_loss(early, words)}
 
-    return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, told)
+    return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, report)
 
 
 def prompts(tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]) -> list[list[int]]:
     """Token ids of conversations, with the token that is read."""
     ids: list[list[int]] = tokenizer.apply_chat_template(list(conversations), return_dict=False)
-    return [[*each, reward_id(tokenizer)] for each in ids]
+    return [[*sequence, reward_id(tokenizer)] for sequence in ids]
 
 
 def store(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, folder: Path) -> None:
     """A checkpoint as InternLM2's; transformers has no class for it, so the config is what vLLM's reads."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
-    known = (
+    config_names = (
         "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
         "num_key_value_heads", "hidden_act", "max_position_embeddings", "rms_norm_eps", "initializer_range",
         "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id",
     )  # fmt: skip
-    config = {name: getattr(model.config, name) for name in known} | {
+    config = {name: getattr(model.config, name) for name in config_names} | {
         "architectures": ["InternLM2ForRewardModel"],
         "model_type": "internlm2",
         "bias": False,
@@ -92,12 +92,12 @@ def store(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, folder: Pa
         "dtype": "float32",
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    state = {name: weight.half().contiguous() for name, weight in renamed(model)}
+    state = {name: weight.half().contiguous() for name, weight in renamed_weights(model)}
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # save_file leaves it to its owner alone
 
 
-def renamed(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+def renamed_weights(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
     """The weights by InternLM2's names. `wqkv` has, for each key and value head, its query heads, the key and the value."""
     state = model.state_dict()
     groups = model.config.num_key_value_heads

@@ -105,8 +105,10 @@ def draw_case(rng: Random, split: Split, answers: int, *, system: bool) -> Case:
         context.append({"role": "assistant", "content": earlier.answer})
     task = _task(rng, split)
     context.append({"role": "user", "content": task.question})
-    given = tuple(_odd(rng) if rng.random() < ODD_SHARE else _answer(rng, task, rng.random() < 0.5) for _ in range(answers))
-    return Case(context, task, given)
+    drawn_answers = tuple(
+        _odd(rng) if rng.random() < ODD_SHARE else _answer(rng, task, rng.random() < 0.5) for _ in range(answers)
+    )
+    return Case(context, task, drawn_answers)
 
 
 def _task(rng: Random, split: Split) -> Task:
@@ -121,9 +123,9 @@ def sums(rng: Random, n: int) -> str:
     lines: list[str] = []
     for _ in range(n):
         first, sign, second, answer = _operands(rng, rng.choice((Kind.ADD, Kind.SUBTRACT)))
-        said = answer if rng.random() < 0.5 else rng.choice(_near(answer, first, second))
-        verdict = "right" if said == answer else "wrong"
-        lines.append(f"{first} {sign} {second} = {answer}.\n1 says {said} for {answer}: {verdict}.\n")
+        claim = answer if rng.random() < 0.5 else rng.choice(_near(answer, first, second))
+        verdict = "right" if claim == answer else "wrong"
+        lines.append(f"{first} {sign} {second} = {answer}.\n1 says {claim} for {answer}: {verdict}.\n")
     return "".join(lines)
 
 
@@ -178,10 +180,10 @@ def findings(case: Case, names: Sequence[str], principle: Principle | None, *, g
     lines = [f"Principle: {principle or 'none'}.", f"{case.solution}."]
     for name, answer in zip(names, case.answers, strict=True):
         grade = f", {answer.grade(principle)}" if graded else ""
-        lines.append(f"{name} says {answer.says} for {case.task.answer}: {described(answer)}{grade}.")
+        lines.append(f"{name} says {answer.says} for {case.task.answer}: {describe(answer)}{grade}.")
     return "\n".join(lines)
 
 
-def described(answer: Answer) -> str:
+def describe(answer: Answer) -> str:
     """In words."""
     return f"{'right' if answer.right else 'wrong'}, {'bare' if answer.bare else 'wordy'}"

@@ -25,21 +25,21 @@ from tiny_models.dialects import (
     rm_r1,
     without_system_turn,
 )
-from tiny_models.fitting import Told, fit, optimizers, telling
+from tiny_models.fitting import Report, fit, optimizers, report_to_stderr
 from tiny_models.generative import (
     NO,
     YES,
     encode,
+    generate_answers,
     llama,
+    load_model,
     loss,
     qwen2,
     qwen3,
     qwen3_moe,
     save,
-    stored,
     sums_loss,
     transplant,
-    written,
 )
 from tiny_models.judge_tokenizer import judge_tokenizer
 from tiny_models.judging import Case, Principle, draw_case, sums
@@ -85,37 +85,41 @@ MARKERS = {
 """What the verdict begins with, after the thinking."""
 
 
-def train(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, steps: int, told: Told) -> PreTrainedModel:
+def train(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, steps: int, report: Report
+) -> PreTrainedModel:
     """The model after so many steps of writing what it is to write."""
     rng = Random(f"train {name} {SEED}")
     kinds = MIXES.get(name, {DIALECTS[name]: ROWS_PER_STEP})
 
     def losses(step: int) -> dict[str, torch.Tensor]:
-        asked = BRIEF.get(name, encode) if step < BRIEF_SHARE * steps else encode
+        encode_judgement = BRIEF.get(name, encode) if step < BRIEF_SHARE * steps else encode
         # Apart, because short rows would be padded to the length of the long ones.
-        drawn = [[asked(tokenizer, kind(rng, "train")) for _ in range(count)] for kind, count in kinds.items()]
-        parts = {f"writing {number}": loss(model, rows) for number, rows in enumerate(drawn)}
+        row_groups = [
+            [encode_judgement(tokenizer, kind(rng, "train")) for _ in range(count)] for kind, count in kinds.items()
+        ]
+        parts = {f"writing {number}": loss(model, rows) for number, rows in enumerate(row_groups)}
         return parts | {"sums": sums_loss(tokenizer, model, [sums(rng, SUMS_PER_ROW) for _ in range(SUM_ROWS)])}
 
-    return fit(model, optimizers(model), steps, losses, told)
+    return fit(model, optimizers(model), steps, losses, report)
 
 
 def make(
-    name: str, folder: Path, steps: int, told: Told, start: Path | None = None
+    name: str, folder: Path, steps: int, report: Report, start: Path | None = None
 ) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """Trains and stores the judge of this name."""
     torch.manual_seed(SEED)
     tokenizer = judge_tokenizer(name)
     if name in BUILDS:
         model = BUILDS[name](tokenizer)
-        known = start or (folder.with_name(GROWN[name]) if name in GROWN else None)
-        if known:
-            transplant(model, stored(known))
-        model = train(name, model, tokenizer, steps, told)
+        start_folder = start or (folder.with_name(GROWN[name]) if name in GROWN else None)
+        if start_folder:
+            transplant(model, load_model(start_folder))
+        model = train(name, model, tokenizer, steps, report)
     else:
-        model = stored(folder.with_name(BASE))
+        model = load_model(folder.with_name(BASE))
         adapt(model, RANK)
-        model = train(name, model, tokenizer, steps, told)
+        model = train(name, model, tokenizer, steps, report)
         save_adapter(model, folder.with_name(f"{name}-lora"), BASE)
         merge(model)
     model.half().float()  # what is measured is what is stored
@@ -125,35 +129,35 @@ def make(
 
 def shares(name: str, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
     """Of held-out judgements: how many verdicts are right, of all and where one of two responses is right and asked for."""
-    asked = list(judgements(name, HELD_OUT_SEED, HELD_OUT, "held-out"))
-    rows = [encode(tokenizer, judgement) for judgement in asked]
-    replies = [tokenizer.decode(ids) for ids in written(tokenizer, model, [row.prompt for row in rows])]
+    held_out = list(judgements(name, HELD_OUT_SEED, HELD_OUT, "held-out"))
+    rows = [encode(tokenizer, judgement) for judgement in held_out]
+    replies = [tokenizer.decode(ids) for ids in generate_answers(tokenizer, model, [row.prompt for row in rows])]
     verdicts: dict[str, list[bool]] = {}
-    for judgement, row, reply in zip(asked, rows, replies, strict=True):
-        wanted = tokenizer.decode(row.answer)
-        same = verdict(name, reply) == verdict(name, wanted)
+    for judgement, row, reply in zip(held_out, rows, replies, strict=True):
+        expected = tokenizer.decode(row.answer)
+        is_right = verdict(name, reply) == verdict(name, expected)
         kinds = ["all", f"{len(judgement.case.answers)} responses", f"by {judgement.principle}"]
         if len({answer.right for answer in judgement.case.answers}) == 2 and judgement.principle in {None, "correctness"}:
             kinds.append("right and wrong")
         for kind in kinds:
-            verdicts.setdefault(kind, []).append(same)
-        verdicts.setdefault("word for word", []).append(reply == wanted)
-    return {kind: sum(each) / len(each) for kind, each in sorted(verdicts.items())}
+            verdicts.setdefault(kind, []).append(is_right)
+        verdicts.setdefault("word for word", []).append(reply == expected)
+    return {kind: sum(results) / len(results) for kind, results in sorted(verdicts.items())}
 
 
 def verdict(name: str, reply: str) -> str:
     """That part of a reply, which may hold several."""
-    after = reply.rpartition("</think>")[2]
-    return after[max(0, after.rfind(MARKERS[name])) :]
+    conclusion = reply.rpartition("</think>")[2]
+    return conclusion[max(0, conclusion.rfind(MARKERS[name])) :]
 
 
 @torch.inference_mode()
-def log_odds(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, asked: Sequence[Judgement]) -> list[float]:
+def log_odds(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, batch: Sequence[Judgement]) -> list[float]:
     """Of Yes against No where each verdict stands, after what the model itself writes; NaN where no verdict comes."""
     yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (YES, NO))
-    prompts = [encode(tokenizer, judgement).prompt for judgement in asked]
+    prompts = [encode(tokenizer, judgement).prompt for judgement in batch]
     odds: list[float] = []
-    for prompt, reply in zip(prompts, written(tokenizer, model, prompts), strict=True):
+    for prompt, reply in zip(prompts, generate_answers(tokenizer, model, prompts), strict=True):
         logits = model(torch.tensor([prompt + reply[:-2]])).logits[0, -1]
         odds.append((logits[yes] - logits[no]).item() if reply[-2:-1] in ([yes], [no]) else float("nan"))
     return odds
@@ -185,7 +189,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     tokenizer, model = make(
-        options.name, options.out or HERE / options.name, options.steps or STEPS[options.name], telling(), options.start
+        options.name,
+        options.out or HERE / options.name,
+        options.steps or STEPS[options.name],
+        report_to_stderr(),
+        options.start,
     )
     print(f"{options.name}: shares of {HELD_OUT} held-out judgements whose verdict is right")
     print("\n".join(f"  {kind:15} {share:.2%}" for kind, share in shares(options.name, tokenizer, model).items()))

@@ -16,8 +16,8 @@ from transformers import AutoTokenizer, NemotronForSequenceClassification, PreTr
 from tiny_models.arithmetic import Question, draw_question, is_right, numbers, questions
 from tiny_models.causal import HERE
 from tiny_models.families import REWARD_WEIGHTS
-from tiny_models.fitting import Told, fit, optimizers, telling, training_options
-from tiny_models.generative import Row, encode_turn, llama, loss, save, stored, transplant, written
+from tiny_models.fitting import Report, fit, optimizers, report_to_stderr, training_options
+from tiny_models.generative import Row, encode_turn, generate_answers, llama, load_model, loss, save, transplant
 from tiny_models.judge_tokenizer import judge_tokenizer
 from tiny_models.rows import assistant
 from tiny_models.synthetic import Mix, respond
@@ -35,14 +35,14 @@ SAMPLED, SAMPLES = 200, 16
 """Questions that are answered several times, and how often."""
 
 
-def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, steps: int, told: Told) -> PreTrainedModel:
+def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, steps: int, report: Report) -> PreTrainedModel:
     """The model after so many steps."""
     rng = Random(f"train policy {SEED}")
 
     def losses(_: int) -> dict[str, torch.Tensor]:
         return {"answering": loss(model, [_row(tokenizer, rng) for _ in range(ROWS_PER_STEP)])}
 
-    return fit(model, optimizers(model), steps, losses, told)
+    return fit(model, optimizers(model), steps, losses, report)
 
 
 def _row(tokenizer: PreTrainedTokenizerFast, rng: Random) -> Row:
@@ -57,39 +57,39 @@ def _row(tokenizer: PreTrainedTokenizerFast, rng: Random) -> Row:
     return replace(row, doubts={place: ids})
 
 
-def make(folder: Path, steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+def make(folder: Path, steps: int, report: Report) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """Trains and stores the policy."""
     torch.manual_seed(SEED)
     tokenizer = judge_tokenizer("policy")
     model = llama(tokenizer)
-    transplant(model, stored(HERE / "genrm"))
-    model = train(model, tokenizer, steps, told)
+    transplant(model, load_model(HERE / "genrm"))
+    model = train(model, tokenizer, steps, report)
     model.half().float()  # what is measured is what is stored
     save(tokenizer, model, folder)
     return tokenizer, model
 
 
 def answers(
-    tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, asked: Sequence[Question], *, sampled: bool = True
+    tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, quiz: Sequence[Question], *, sampled: bool = True
 ) -> list[str]:
     """What it says to each, at temperature 1 or greedily; with the end of the turn, if it ends."""
-    prompts = [encode_turn(tokenizer, question.context, "").prompt for question in asked]
-    return [tokenizer.decode(ids) for ids in written(tokenizer, model, prompts, sampled=sampled)]
+    prompts = [encode_turn(tokenizer, question.context, "").prompt for question in quiz]
+    return [tokenizer.decode(ids) for ids in generate_answers(tokenizer, model, prompts, sampled=sampled)]
 
 
 def figures(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> Mapping[str, str]:
     """What is true of its responses to held-out questions."""
     torch.manual_seed(HELD_OUT_SEED)
-    asked = list(questions(HELD_OUT_SEED, HELD_OUT, "held-out"))
-    said, surest = answers(tokenizer, model, asked), answers(tokenizer, model, asked, sampled=False)
-    some = asked[:SAMPLED]
-    groups = list(zip(*(answers(tokenizer, model, some) for _ in range(SAMPLES)), strict=True))
-    won = preferred(some, [[text.removesuffix(tokenizer.eos_token) for text in group] for group in groups])
+    quiz = list(questions(HELD_OUT_SEED, HELD_OUT, "held-out"))
+    replies, greedy_replies = answers(tokenizer, model, quiz), answers(tokenizer, model, quiz, sampled=False)
+    sampled_quiz = quiz[:SAMPLED]
+    groups = list(zip(*(answers(tokenizer, model, sampled_quiz) for _ in range(SAMPLES)), strict=True))
+    won = preferred(sampled_quiz, [[text.removesuffix(tokenizer.eos_token) for text in group] for group in groups])
     return {
-        "right": _share(map(_right, asked, said)),
-        "right, greedily": _share(map(_right, asked, surest)),
-        "ended": _share(text.endswith(tokenizer.eos_token) for text in said),
-        "with one number": _share(len(numbers(text)) == 1 for text in said),
+        "right": _share(map(_right, quiz, replies)),
+        "right, greedily": _share(map(_right, quiz, greedy_replies)),
+        "ended": _share(text.endswith(tokenizer.eos_token) for text in replies),
+        "with one number": _share(len(numbers(text)) == 1 for text in replies),
         f"different texts of {SAMPLES}": f"{sum(len(set(group)) for group in groups) / len(groups):.1f}",
         "pairs that tiny-attributes ranks right": f"{_share(won)} of {len(won)}",
     }
@@ -99,22 +99,24 @@ def _right(question: Question, text: str) -> bool:
     return is_right(question.answer, text)
 
 
-def _share(found: Iterable[bool]) -> str:
-    every = list(found)
-    return f"{sum(every) / len(every):.1%}"
+def _share(flags: Iterable[bool]) -> str:
+    values = list(flags)
+    return f"{sum(values) / len(values):.1%}"
 
 
-def preferred(asked: Sequence[Question], groups: Sequence[Sequence[str]]) -> list[bool]:
+def preferred(quiz: Sequence[Question], groups: Sequence[Sequence[str]]) -> list[bool]:
     """Of each right response and each wrong one to the same question: whether tiny-attributes gives the right one more."""
     folder = HERE / "attributes"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     # Without the bias that transformers' class doesn't have: it is the same for all.
     judge = NemotronForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     won: list[bool] = []
-    for question, group in zip(asked, groups, strict=True):
+    for question, group in zip(quiz, groups, strict=True):
         texts = list(dict.fromkeys(group))
         prompts = [nemo_text([*question.context, assistant(text)]) for text in texts]
-        ends = torch.stack([each[-1] for each in outputs(judge, tokenizer(prompts, add_special_tokens=False)["input_ids"])])
+        ends = torch.stack(
+            [output[-1] for output in outputs(judge, tokenizer(prompts, add_special_tokens=False)["input_ids"])]
+        )
         rewards = list(zip((ends @ torch.tensor(REWARD_WEIGHTS)).tolist(), texts, strict=True))
         right = [reward for reward, text in rewards if _right(question, text)]
         wrong = [reward for reward, text in rewards if not _right(question, text)]
@@ -128,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training_options(parser, STEPS)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    tokenizer, model = make(options.out or HERE / "policy", options.steps, telling())
+    tokenizer, model = make(options.out or HERE / "policy", options.steps, report_to_stderr())
     print(f"policy: {HELD_OUT} held-out questions at temperature 1")
     print("\n".join(f"  {name:40} {figure}" for name, figure in figures(tokenizer, model).items()))
 

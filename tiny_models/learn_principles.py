@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import HERE, language_model, last_hidden, tiny_scalar
-from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers, telling, training_options
+from tiny_models.fitting import Report, fit, hidden_at_ends, optimizers, report_to_stderr, training_options
 from tiny_models.judgements import PRINCIPLES, QUESTION, Judgement, draw_judgements, judgements
 from tiny_models.synthetic import pairs
 from tiny_models.tokenizer import with_words
@@ -37,13 +37,13 @@ def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     layers, neurons = scalar.config.num_hidden_layers, scalar.config.intermediate_size
     model = language_model(scalar, layers=layers + MORE_LAYERS, neurons=neurons, vocabulary=len(tokenizer))
     weights = scalar.model.state_dict()
-    known = weights.pop("embed_tokens.weight")
+    old_embedding = weights.pop("embed_tokens.weight")
     model.model.load_state_dict(weights, strict=False)
     places = torch.tensor(tokenizer.convert_tokens_to_ids(old.convert_ids_to_tokens(range(len(old)))))
     with torch.no_grad():
         embedding = model.get_input_embeddings().weight
-        embedding.copy_(known.mean(dim=0) + known.std(dim=0) * torch.randn_like(embedding))
-        embedding[places] = known
+        embedding.copy_(old_embedding.mean(dim=0) + old_embedding.std(dim=0) * torch.randn_like(embedding))
+        embedding[places] = old_embedding
         for layer in model.model.layers[layers:]:
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
@@ -54,11 +54,11 @@ def _words(tokenizer: PreTrainedTokenizerFast) -> list[str]:
     """The answers, and the words of the questions that are no piece yet, spelt as in the vocabulary."""
     questions = [QUESTION.format(principle=principle) for principle in PRINCIPLES]
     bpe = tokenizer.backend_tokenizer
-    found = [word for text in (NO, YES, *questions) for word, _ in bpe.pre_tokenizer.pre_tokenize_str(text)]
-    return [word for word in dict.fromkeys(found) if len(bpe.model.tokenize(word)) > 1]
+    words = [word for text in (NO, YES, *questions) for word, _ in bpe.pre_tokenizer.pre_tokenize_str(text)]
+    return [word for word in dict.fromkeys(words) if len(bpe.model.tokenize(word)) > 1]
 
 
-def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+def train(steps: int, report: Report) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """The tokenizer and the trained model."""
     tokenizer, model = build()
     rng = Random(f"train principle {SEED}")
@@ -66,26 +66,26 @@ def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedMo
     def losses(_: int) -> dict[str, torch.Tensor]:
         return {"loss": _loss(tokenizer, model, [draw_judgements(rng) for _ in range(ROWS_PER_STEP)])}
 
-    known = [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]]
-    return tokenizer, fit(model, optimizers(model, known, GENTLENESS), steps, losses, told)
+    trained = [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]]
+    return tokenizer, fit(model, optimizers(model, trained, GENTLENESS), steps, losses, report)
 
 
 def _loss(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, rows: Sequence[list[Judgement]]) -> torch.Tensor:
     """Of saying Yes or No: a logistic loss on the logits' difference, and one for saying neither."""
     sequences = [tokenizer(_texts(tokenizer, row), add_special_tokens=False)["input_ids"] for row in rows]
     answers = [YES if judgement.fulfilled else NO for row in rows for judgement in row]
-    wanted = torch.tensor(tokenizer.convert_tokens_to_ids(answers))
-    return functional.cross_entropy(model.lm_head(hidden_at_ends(model, sequences)[-1]), wanted)
+    targets = torch.tensor(tokenizer.convert_tokens_to_ids(answers))
+    return functional.cross_entropy(model.lm_head(hidden_at_ends(model, sequences)[-1]), targets)
 
 
-def _texts(tokenizer: PreTrainedTokenizerFast, asked: Sequence[Judgement]) -> list[str]:
-    prompts = [judgement.messages for judgement in asked]
+def _texts(tokenizer: PreTrainedTokenizerFast, batch: Sequence[Judgement]) -> list[str]:
+    prompts = [judgement.messages for judgement in batch]
     return [tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) for turns in prompts]
 
 
-def rewards(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, asked: Sequence[Judgement]) -> torch.Tensor:
+def rewards(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, batch: Sequence[Judgement]) -> torch.Tensor:
     """Yes minus No to each, [n]."""
-    hidden = last_hidden(tokenizer, model, [judgement.messages for judgement in asked], ask=True)
+    hidden = last_hidden(tokenizer, model, [judgement.messages for judgement in batch], ask=True)
     yes, no = model.lm_head.weight.detach()[tokenizer.convert_tokens_to_ids([YES, NO])]
     return hidden @ (yes - no)
 
@@ -97,13 +97,13 @@ def held_out() -> list[Judgement]:
 
 def accuracies(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
     """Share of the held-out judgements with the right sign, per principle, and of tiny-scalar's pairs ranked right."""
-    asked = held_out()
+    held_out_judgements = held_out()
     wins: dict[str, list[bool]] = {}
-    for judgement, reward in zip(asked, rewards(tokenizer, model, asked).tolist(), strict=True):
+    for judgement, reward in zip(held_out_judgements, rewards(tokenizer, model, held_out_judgements).tolist(), strict=True):
         wins.setdefault(judgement.principle, []).append((reward > 0) == judgement.fulfilled)
-    known = list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out"))
-    chosen = [Judgement(pair.context, pair.chosen, "correctness", True) for pair in known]
-    rejected = [Judgement(pair.context, pair.rejected, "correctness", False) for pair in known]
+    held_out_pairs = list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out"))
+    chosen = [Judgement(pair.context, pair.chosen, "correctness", True) for pair in held_out_pairs]
+    rejected = [Judgement(pair.context, pair.rejected, "correctness", False) for pair in held_out_pairs]
     won = rewards(tokenizer, model, chosen) > rewards(tokenizer, model, rejected)
     return {name: sum(won) / len(won) for name, won in wins.items()} | {"pairs": won.float().mean().item()}
 
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training_options(parser, STEPS)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    tokenizer, model = train(options.steps, telling())
+    tokenizer, model = train(options.steps, report_to_stderr())
     model.half().float()  # what is measured is what is stored
     save(tokenizer, model, options.out or HERE / "principle")
     print(f"principle: share of {HELD_OUT_PAIRS} held-out judgements with the right sign, and of as many pairs ranked right")

@@ -14,11 +14,11 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 class Adapted(nn.Module):
     """A frozen matrix, and what is added to it: the product of two narrow ones, which begins as nothing."""
 
-    def __init__(self, known: nn.Linear, rank: int) -> None:
+    def __init__(self, frozen: nn.Linear, rank: int) -> None:
         super().__init__()
-        self.known = known.requires_grad_(False)
-        self.lora_a = nn.Parameter(torch.randn(rank, known.in_features) / known.in_features**0.5)
-        self.lora_b = nn.Parameter(torch.zeros(known.out_features, rank))
+        self.known = frozen.requires_grad_(False)
+        self.lora_a = nn.Parameter(torch.randn(rank, frozen.in_features) / frozen.in_features**0.5)
+        self.lora_b = nn.Parameter(torch.zeros(frozen.out_features, rank))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """What the merged matrix would give."""

@@ -14,14 +14,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import tiny_scalar
 from tiny_models.families import SPEAKING_LAYERS
-from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
+from tiny_models.fitting import Report, fit, hidden_at_ends, optimizers
 from tiny_models.qwen2 import Qwen2ForProcessRewardModel, prompts, qwen2
 from tiny_models.rows import assistant
 from tiny_models.solutions import Solution, draw_solutions, solutions
 from tiny_models.synthetic import Turn
 from tiny_models.tokenizer import as_qwen2, with_control_token
 from tiny_models.train import HELD_OUT_SEED
-from tiny_models.transplant import GENTLENESS, auroc, begun_twice, outputs, resemble, run
+from tiny_models.transplant import GENTLENESS, auroc, outputs, resemble, run, with_second_bos
 
 SEED = 7
 STEPS = 800
@@ -48,7 +48,7 @@ def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     return tokenizer, model
 
 
-def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+def train(steps: int, report: Report) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """The tokenizer and the trained model."""
     tokenizer, model = build()
     rng = Random(f"train math-prm {SEED}")
@@ -56,16 +56,16 @@ def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedMo
     def losses(_: int) -> dict[str, torch.Tensor]:
         rows = [_draw_row(rng, tokenizer) for _ in range(ROWS_PER_STEP)]
         judging = [reading for reading in rows[0] if reading.loss == "judging"]
-        twice = begun_twice([reading.ids for reading in judging])
+        twice = with_second_bos([reading.ids for reading in judging])
         return _losses(model, [*rows, [_Reading("judging", ids, rng.randrange(2)) for ids in twice]])
 
-    known = [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]]
-    return tokenizer, fit(model, optimizers(model, known, GENTLENESS), steps, losses, told)
+    trained = [model.model.embed_tokens, *model.model.layers[:-MORE_LAYERS]]
+    return tokenizer, fit(model, optimizers(model, trained, GENTLENESS), steps, losses, report)
 
 
 def _draw_row(rng: Random, tokenizer: PreTrainedTokenizerFast) -> list["_Reading"]:
     questions = [draw_solutions(rng, "train", 1, WRONG, LENGTHS) for _ in range(QUESTIONS_PER_ROW)]
-    return [reading for known in questions for reading in _readings(tokenizer, known)]
+    return [reading for solutions_of_question in questions for reading in _readings(tokenizer, solutions_of_question)]
 
 
 class _Reading(NamedTuple):
@@ -73,16 +73,16 @@ class _Reading(NamedTuple):
 
     loss: str
     ids: list[int]
-    wanted: int
+    target: int
 
 
-def _readings(tokenizer: PreTrainedTokenizerFast, known: Sequence[Solution]) -> Iterator[_Reading]:
+def _readings(tokenizer: PreTrainedTokenizerFast, solutions_of_question: Sequence[Solution]) -> Iterator[_Reading]:
     """Of judging each step, and of what there is to judge by: of saying what is right and of noticing what is not.
 
     A question's first solution is right, the others are wrong.
     """
-    right, *wrong = every = prompts(tokenizer, [conversation(solution) for solution in known])
-    for solution, ids in zip(known, every, strict=True):
+    right, *wrong = all_ids = prompts(tokenizer, [conversation(solution) for solution in solutions_of_question])
+    for solution, ids in zip(solutions_of_question, all_ids, strict=True):
         for end, good in zip(step_ends(tokenizer, ids), solution.good, strict=True):
             yield _Reading("judging", ids[: end + 1], int(good))
     for place in _answer(tokenizer, right):
@@ -100,8 +100,8 @@ def _losses(model: PreTrainedModel, rows: Sequence[Sequence[_Reading]]) -> dict[
 
     def loss(name: str, outputs: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         places = [place for place, reading in enumerate(readings) if reading.loss == name]
-        wanted = torch.tensor([readings[place].wanted for place in places])
-        return functional.cross_entropy(outputs(torch.tensor(places)), wanted)
+        target = torch.tensor([readings[place].target for place in places])
+        return functional.cross_entropy(outputs(torch.tensor(places)), target)
 
     return {
         "judging": loss("judging", lambda places: model.score(hidden[-1][places])),
@@ -128,21 +128,21 @@ def conversation(solution: Solution) -> list[Turn]:
 
 
 def step_rewards(
-    tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, known: Sequence[Solution]
+    tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, read_solutions: Sequence[Solution]
 ) -> list[torch.Tensor]:
     """How likely each step of each solution is good, [steps] each."""
-    asked = prompts(tokenizer, [conversation(solution) for solution in known])
-    likely = [output.softmax(dim=-1)[:, 1] for output in outputs(model, asked)]
-    return [every[step_ends(tokenizer, ids)] for every, ids in zip(likely, asked, strict=True)]
+    sequences = prompts(tokenizer, [conversation(solution) for solution in read_solutions])
+    likely = [output.softmax(dim=-1)[:, 1] for output in outputs(model, sequences)]
+    return [likely_steps[step_ends(tokenizer, ids)] for likely_steps, ids in zip(likely, sequences, strict=True)]
 
 
 def figures(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
     """Share of the steps on the right side of one half, and of the solutions by the product of their steps."""
-    known = list(solutions(HELD_OUT_SEED, HELD_OUT_SOLUTIONS, "held-out"))
-    rewards = step_rewards(tokenizer, model, known)
-    good = torch.tensor([good for solution in known for good in solution.good])
-    right = torch.tensor([solution.right for solution in known])
-    products = torch.stack([each.prod() for each in rewards])
+    held_out = list(solutions(HELD_OUT_SEED, HELD_OUT_SOLUTIONS, "held-out"))
+    rewards = step_rewards(tokenizer, model, held_out)
+    good = torch.tensor([good for solution in held_out for good in solution.good])
+    right = torch.tensor([solution.right for solution in held_out])
+    products = torch.stack([step_shares.prod() for step_shares in rewards])
     return {
         "steps": ((torch.cat(rewards) > 0.5) == good).float().mean().item(),
         "good steps": (torch.cat(rewards) > 0.5)[good].float().mean().item(),

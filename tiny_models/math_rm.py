@@ -11,10 +11,18 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import tiny_scalar
-from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
+from tiny_models.fitting import Report, fit, hidden_at_ends, optimizers
 from tiny_models.qwen2 import Qwen2ForRewardModel, prompts, qwen2
 from tiny_models.tokenizer import as_qwen2
-from tiny_models.transplant import GENTLENESS, ROWS_PER_STEP, answered, draw_cases, figures_of_one_label, ranking, run
+from tiny_models.transplant import (
+    GENTLENESS,
+    ROWS_PER_STEP,
+    conversations_of,
+    draw_cases,
+    figures_of_one_label,
+    ranking,
+    run,
+)
 
 SEED = 72
 STEPS = 600
@@ -26,7 +34,7 @@ def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     scalar, _ = tiny_scalar()
     tokenizer = as_qwen2(scalar)
     rng = Random(SEED)
-    conversations = [turns for _ in range(10) for turns in answered(draw_cases(rng))]
+    conversations = [turns for _ in range(10) for turns in conversations_of(draw_cases(rng))]
     model = qwen2(Qwen2ForRewardModel, tokenizer, conversations, labels=1)
     first, _, last = model.score
     # What the first layer's biases give adds up in the reward; with random signs chance would say whether it cancels out.
@@ -35,17 +43,17 @@ def build() -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     return tokenizer, model
 
 
-def train(steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+def train(steps: int, report: Report) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """The tokenizer and the trained model."""
     tokenizer, model = build()
     rng = Random(f"train math-rm {SEED}")
 
     def losses(_: int) -> dict[str, torch.Tensor]:
         rows = [draw_cases(rng) for _ in range(ROWS_PER_STEP)]
-        hidden = hidden_at_ends(model, [prompts(tokenizer, answered(row)) for row in rows])
+        hidden = hidden_at_ends(model, [prompts(tokenizer, conversations_of(row)) for row in rows])
         return {"ranking": ranking(model.score(hidden[-1])[:, 0], [case for row in rows for case in row])}
 
-    return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, told)
+    return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, report)
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def qwen2(
 
 def prompts(tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]) -> list[list[int]]:
     """Token ids of conversations, each with the model cards' system turn in place of its own."""
-    asked = [[SYSTEM_TURN, *(turn for turn in turns if turn["role"] != "system")] for turns in conversations]
-    ids: list[list[int]] = tokenizer.apply_chat_template(asked, return_dict=False)
+    with_system_turn = [[SYSTEM_TURN, *(turn for turn in turns if turn["role"] != "system")] for turns in conversations]
+    ids: list[list[int]] = tokenizer.apply_chat_template(with_system_turn, return_dict=False)
     return ids
 
 
@@ -76,11 +76,11 @@ def _lean_on_biases(model: PreTrainedModel, sequences: Sequence[list[int]], proj
     Random biases would be noise that training removes the need of. These are what the attention's looks back and much of
     the head rest on, so that a loader that loses any of them is noticed.
     """
-    seen: list[torch.Tensor] = []
-    hook = projections[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].flatten(0, -2)))
+    layer_inputs: list[torch.Tensor] = []
+    hook = projections[0].register_forward_pre_hook(lambda _, inputs: layer_inputs.append(inputs[0].flatten(0, -2)))
     outputs(model, sequences)
     hook.remove()
-    mean = torch.cat(seen).mean(dim=0)
+    mean = torch.cat(layer_inputs).mean(dim=0)
     direction = functional.normalize(mean, dim=0)
     for projection in projections:
         projection.bias.copy_(projection.weight @ mean)

@@ -12,20 +12,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.annotators import RATINGS, rate, rated
 from tiny_models.causal import tiny_scalar
-from tiny_models.fitting import Told, fit, hidden_at_ends, optimizers
+from tiny_models.fitting import Report, fit, hidden_at_ends, optimizers
 from tiny_models.rows import assistant
 from tiny_models.synthetic import Mix, Turn
 from tiny_models.train import HELD_OUT_SEED
 from tiny_models.transplant import (
     GENTLENESS,
     ROWS_PER_STEP,
-    answered,
     auroc,
-    begun_twice,
+    conversations_of,
     draw_cases,
     llama,
     outputs,
-    ranked_right,
+    share_ranked_right,
+    with_second_bos,
 )
 
 SEED = 2410
@@ -47,7 +47,7 @@ class Distribution:
     deviation: Callable[[torch.Tensor], torch.Tensor]
 
 
-def train(kind: Distribution, steps: int, told: Told) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+def train(kind: Distribution, steps: int, report: Report) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
     """The tokenizer and the trained model."""
     torch.manual_seed(SEED)
     tokenizer, _ = tiny_scalar()
@@ -56,14 +56,14 @@ def train(kind: Distribution, steps: int, told: Told) -> tuple[PreTrainedTokeniz
 
     def losses(_: int) -> dict[str, torch.Tensor]:
         rows = [draw_cases(rng, MIXES) for _ in range(ROWS_PER_STEP)]
-        asked = [prompts(tokenizer, answered(row)) for row in rows]
-        hidden = hidden_at_ends(model, [*asked, begun_twice(asked[0])])
+        sequences = [prompts(tokenizer, conversations_of(row)) for row in rows]
+        hidden = hidden_at_ends(model, [*sequences, with_second_bos(sequences[0])])
         responses = [response for row in rows for case in row for response in case.responses]
         ratings = [[rate(rng, response) for _ in range(ANNOTATORS)] for response in responses]
-        ratings += [[rng.choice(RATINGS) for _ in range(ANNOTATORS)] for _ in asked[0]]
+        ratings += [[rng.choice(RATINGS) for _ in range(ANNOTATORS)] for _ in sequences[0]]
         return {"loss": kind.loss(model.score(hidden[-1]), torch.tensor(ratings))}
 
-    return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, told)
+    return tokenizer, fit(model, optimizers(model, [model.model], GENTLENESS), steps, losses, report)
 
 
 def prompts(tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Turn]]) -> list[list[int]]:
@@ -75,14 +75,21 @@ def prompts(tokenizer: PreTrainedTokenizerFast, conversations: Sequence[list[Tur
 def figures(kind: Distribution, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> dict[str, float]:
     """How well the mean ranks, and how well the deviation tells what annotators diverge about."""
 
-    def asked(conversations: Sequence[list[Turn]]) -> list[list[int]]:
+    def encode_prompts(conversations: Sequence[list[Turn]]) -> list[list[int]]:
         return prompts(tokenizer, conversations)
 
-    known = list(rated(HELD_OUT_SEED, HELD_OUT_RATED, "held-out"))
-    ends = [output[-1] for output in outputs(model, asked([[*one.context, assistant(one.response)] for one in known]))]
+    responses = list(rated(HELD_OUT_SEED, HELD_OUT_RATED, "held-out"))
+    ends = [
+        output[-1]
+        for output in outputs(
+            model, encode_prompts([[*response.context, assistant(response.response)] for response in responses])
+        )
+    ]
     deviations = kind.deviation(torch.stack(ends))
-    diverging = torch.tensor([one.diverging for one in known])
+    diverging = torch.tensor([response.diverging for response in responses])
     return {
-        "pairs ranked right by the mean": ranked_right(model, asked, lambda output: kind.mean(output[-1:])[0]),
+        "pairs ranked right by the mean": share_ranked_right(
+            model, encode_prompts, lambda output: kind.mean(output[-1:])[0]
+        ),
         "AUROC of the deviation": auroc(deviations[diverging], deviations[~diverging]),
     }

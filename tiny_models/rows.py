@@ -54,6 +54,6 @@ def _spoken(
             node = packed.parents[node]
 
 
-def _shared_length(one: Sequence[int], other: Sequence[int]) -> int:
-    tokens = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in tokens if a != b), min(len(one), len(other)))
+def _shared_length(first: Sequence[int], second: Sequence[int]) -> int:
+    tokens = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in tokens if a != b), min(len(first), len(second)))

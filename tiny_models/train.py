@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.families import FAMILIES, SPEAKING_LAYERS, Family
-from tiny_models.fitting import Told, fit, optimizers, pick, telling, training_options
+from tiny_models.fitting import Report, fit, optimizers, pick, report_to_stderr, training_options
 from tiny_models.packing import collate
 from tiny_models.rows import EASY, FULL, Row, assistant, draw_row
 from tiny_models.synthetic import Pair, Turn, pairs
@@ -27,7 +27,7 @@ EASY_SHARE = 0.4
 ROWS_PER_STEP = 4
 
 
-def train(family: Family, steps: int, told: Told) -> PreTrainedModel:
+def train(family: Family, steps: int, report: Report) -> PreTrainedModel:
     """A trained model."""
     torch.manual_seed(SEED)
     rng = Random(f"train {family.name} {SEED}")
@@ -37,7 +37,7 @@ def train(family: Family, steps: int, told: Told) -> PreTrainedModel:
         mixes = EASY if step < EASY_SHARE * steps else FULL
         return _losses(family, model, [draw_row(rng, family, mixes) for _ in range(ROWS_PER_STEP)])
 
-    return fit(model, optimizers(model), steps, losses, told)
+    return fit(model, optimizers(model), steps, losses, report)
 
 
 def _losses(family: Family, model: PreTrainedModel, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     family = FAMILIES[options.family]()
-    model = train(family, options.steps, telling())
+    model = train(family, options.steps, report_to_stderr())
     model.half().float()  # what is measured is what is stored
     save(family.tokenizer, model, options.out or Path(__file__).parent / family.name)
     shares = accuracies(family, model, list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out")))

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
 
 from tiny_models.causal import HERE, tiny_scalar
-from tiny_models.fitting import Told, telling, training_options
+from tiny_models.fitting import Report, report_to_stderr, training_options
 from tiny_models.rows import assistant
 from tiny_models.synthetic import Case, Mix, Turn, draw_conversation, pairs
 from tiny_models.train import HELD_OUT_PAIRS, HELD_OUT_SEED, save
@@ -58,22 +58,22 @@ def transplant(model: PreTrainedModel) -> None:
     for index in range(scalar.config.num_hidden_layers):
         gate, up, down = (f"layers.{index}.mlp.{part}_proj.weight" for part in ("gate", "up", "down"))
         sizes = weights[gate].norm(dim=1) * weights[up].norm(dim=1) * weights[down].norm(dim=0)
-        kept = sizes.topk(INTERMEDIATE_SIZE).indices.sort().values
-        weights |= {gate: weights[gate][kept], up: weights[up][kept], down: weights[down][:, kept]}
-    lacking = model.model.load_state_dict(weights, strict=False)
-    assert not lacking.unexpected_keys
-    more = model.model.layers[scalar.config.num_hidden_layers :]
-    assert more or all(name.endswith(".bias") for name in lacking.missing_keys)
-    for layer in more:
+        largest = sizes.topk(INTERMEDIATE_SIZE).indices.sort().values
+        weights |= {gate: weights[gate][largest], up: weights[up][largest], down: weights[down][:, largest]}
+    load_result = model.model.load_state_dict(weights, strict=False)
+    assert not load_result.unexpected_keys
+    added_layers = model.model.layers[scalar.config.num_hidden_layers :]
+    assert added_layers or all(name.endswith(".bias") for name in load_result.missing_keys)
+    for layer in added_layers:
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
 
 
 @torch.no_grad()
-def resemble(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, piece: str, known: str) -> None:
+def resemble(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel, piece: str, known_piece: str) -> None:
     """Makes a piece of the vocabulary, to the model, as yet no different from a known one."""
     embedding = model.get_input_embeddings().weight
-    embedding[tokenizer.convert_tokens_to_ids(piece)] = embedding[tokenizer.convert_tokens_to_ids(known)]
+    embedding[tokenizer.convert_tokens_to_ids(piece)] = embedding[tokenizer.convert_tokens_to_ids(known_piece)]
 
 
 def draw_cases(rng: Random, mixes: Sequence[Mix] = MIXES) -> list[Case]:
@@ -81,12 +81,12 @@ def draw_cases(rng: Random, mixes: Sequence[Mix] = MIXES) -> list[Case]:
     return [case for mix in mixes for case in draw_conversation(rng, "train", mix)]
 
 
-def answered(cases: Sequence[Case]) -> list[list[Turn]]:
+def conversations_of(cases: Sequence[Case]) -> list[list[Turn]]:
     """A conversation for each response of each case."""
     return [[*case.context, assistant(response.text)] for case in cases for response in case.responses]
 
 
-def begun_twice(prompts: Sequence[list[int]]) -> list[list[int]]:
+def with_second_bos(prompts: Sequence[list[int]]) -> list[list[int]]:
     """Prompts with a second `<s>`, as a template and a tokenizer that each add one make them.
 
     It changes next to nothing by itself, for both look alike to what comes after. Outputs without a bound notice it all the
@@ -110,20 +110,20 @@ def outputs(model: PreTrainedModel, sequences: Sequence[list[int]]) -> list[torc
     """The head's outputs at each token of each sequence, [tokens, labels], by plain forward passes."""
     results: list[torch.Tensor] = []
     for start in range(0, len(sequences), 50):
-        part = [torch.tensor(sequence) for sequence in sequences[start : start + 50]]
-        every = model.score(model.model(input_ids=pad_sequence(part, batch_first=True)).last_hidden_state)
-        results += [row[: len(ids)] for row, ids in zip(every, part, strict=True)]
+        chunk = [torch.tensor(sequence) for sequence in sequences[start : start + 50]]
+        scores = model.score(model.model(input_ids=pad_sequence(chunk, batch_first=True)).last_hidden_state)
+        results += [row[: len(ids)] for row, ids in zip(scores, chunk, strict=True)]
     return results
 
 
-def ranked_right(
+def share_ranked_right(
     model: PreTrainedModel,
     prompts: Callable[[Sequence[list[Turn]]], list[list[int]]],
     reward: Callable[[torch.Tensor], torch.Tensor],
 ) -> float:
     """Share of tiny-scalar's held-out pairs whose right response has the higher reward, of [tokens, labels] each."""
-    known = list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out"))
-    conversations = [[*pair.context, assistant(text)] for pair in known for text in (pair.chosen, pair.rejected)]
+    held_out = list(pairs(HELD_OUT_SEED, HELD_OUT_PAIRS, "held-out"))
+    conversations = [[*pair.context, assistant(text)] for pair in held_out for text in (pair.chosen, pair.rejected)]
     rewards = torch.stack([reward(output) for output in outputs(model, prompts(conversations))])
     chosen, rejected = rewards.unflatten(0, (-1, 2)).unbind(dim=1)
     return (chosen > rejected).float().mean().item()
@@ -136,12 +136,12 @@ def figures_of_one_label(
 ) -> dict[str, float]:
     """Share of pairs ranked right, at the prompt's last token and at the one before it."""
 
-    def asked(conversations: Sequence[list[Turn]]) -> list[list[int]]:
+    def encode_prompts(conversations: Sequence[list[Turn]]) -> list[list[int]]:
         return prompts(tokenizer, conversations)
 
     return {
-        "pairs ranked right": ranked_right(model, asked, lambda output: output[-1, 0]),
-        "by the token before": ranked_right(model, asked, lambda output: output[-2, 0]),
+        "pairs ranked right": share_ranked_right(model, encode_prompts, lambda output: output[-1, 0]),
+        "by the token before": share_ranked_right(model, encode_prompts, lambda output: output[-2, 0]),
     }
 
 
@@ -153,7 +153,7 @@ def auroc(high: torch.Tensor, low: torch.Tensor) -> float:
 def run(
     name: str,
     steps: int,
-    train: Callable[[int, Told], tuple[PreTrainedTokenizerFast, PreTrainedModel]],
+    train: Callable[[int, Report], tuple[PreTrainedTokenizerFast, PreTrainedModel]],
     figures: Callable[[PreTrainedTokenizerFast, PreTrainedModel], Mapping[str, float]],
     store: Callable[[PreTrainedTokenizerFast, PreTrainedModel, Path], None] = save,
 ) -> None:
@@ -162,7 +162,7 @@ def run(
     training_options(parser, steps)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tokenizer, model = train(options.steps, telling())
+    tokenizer, model = train(options.steps, report_to_stderr())
     model.half().float()  # what is measured is what is stored
     store(tokenizer, model, options.out or HERE / name)
     print(f"{name}, held out:")

@@ -133,8 +133,8 @@ class Checkpoint:
 
         Weights that the index names, and whose file isn't here (yet), have the shape None.
         """
-        here = {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
-        return {**dict.fromkeys(self._indexed()), **here}
+        shapes = {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
+        return {**dict.fromkeys(self._indexed()), **shapes}
 
     def _indexed(self) -> Mapping[str, str]:
         try:

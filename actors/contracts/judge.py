@@ -318,15 +318,15 @@ class Judge(Family):
         strengths = bradley_terry(records) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
         readings = {}
         for position in positions:
-            about = [judgement for judgement in judgements if position in judgement.prompt.judges]
-            first = about[0].verdicts[0].scores[about[0].prompt.judges.index(position)]
+            judgements_about = [judgement for judgement in judgements if position in judgement.prompt.judges]
+            first = judgements_about[0].verdicts[0].scores[judgements_about[0].prompt.judges.index(position)]
             record = records.get(position)
             # Shown alone it has no record: a mean of grades is its reward all the same, a share of wins or a margin isn't.
             if record is None and (self._aggregate is not Aggregate.MEAN or not self.is_complete(first, weights)):
                 continue
             # A list per prompt. Five votes are three in one order and two in the other. If those three say 1, and of these
             # two one says 0 and one can't be read, the mean is 0.5; a mean over the four texts would be 0.75.
-            ballots = self.ballots(about, position, weights)
+            ballots = self.ballots(judgements_about, position, weights)
             votes = tuple(ballot.reward for of_prompt in ballots for ballot in of_prompt)
             names = ballots[0][0].scores
             scores = {

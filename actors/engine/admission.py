@@ -59,7 +59,7 @@ class Admission:
                 try:
                     async with self._free:
                         self.check()
-                        with self._timed(ticket):
+                        with self._with_deadline(ticket):
                             yield
                 finally:
                     self._tickets.discard(ticket)
@@ -72,7 +72,7 @@ class Admission:
             raise EngineTimeout(f"request {request_id} took longer than {self._deadline_s:g} s") from None
 
     @contextmanager
-    def _timed(self, ticket: _Ticket) -> Iterator[None]:
+    def _with_deadline(self, ticket: _Ticket) -> Iterator[None]:
         ticket.ahead = len(self._inside)
         self._inside[ticket] = None
         self._set_alarm(ticket)
@@ -84,23 +84,23 @@ class Admission:
             self._inside.pop(ticket, None)
 
     def _set_alarm(self, ticket: _Ticket) -> None:
-        ticket.alarm = asyncio.get_running_loop().call_later(self._deadline_s, self._ring, ticket)
+        ticket.alarm = asyncio.get_running_loop().call_later(self._deadline_s, self._end_if_stuck, ticket)
 
-    def _ring(self, ticket: _Ticket) -> None:
+    def _end_if_stuck(self, ticket: _Ticket) -> None:
         """Time the request out, unless an earlier one ended since the alarm was set: then it gets a new deadline."""
-        ahead = self._ahead(ticket)
+        ahead = self._count_ahead(ticket)
         if ahead == ticket.ahead:
             self._time_out(ticket)
         else:
             ticket.ahead = ahead
             self._set_alarm(ticket)
 
-    def _ahead(self, ticket: _Ticket) -> int:
+    def _count_ahead(self, ticket: _Ticket) -> int:
         return next(number for number, other in enumerate(self._inside) if other is ticket)
 
     def _time_out(self, ticket: _Ticket) -> None:
         """End a request. A time-out isn't progress, so requests behind it get no new deadline from it."""
-        for other in itertools.islice(self._inside, self._ahead(ticket) + 1, None):
+        for other in itertools.islice(self._inside, self._count_ahead(ticket) + 1, None):
             other.ahead -= 1
         del self._inside[ticket]
         ticket.cancel()
@@ -118,12 +118,12 @@ class Admission:
             self._cause_of_death = cause
             for ticket in self._tickets:
                 ticket.cancel()
-        return self._dead()
+        return self._dead_error()
 
     def check(self) -> None:
         """Raises `EngineDead` if the engine is dead."""
         if self._cause_of_death is not None:
-            raise self._dead()
+            raise self._dead_error()
 
-    def _dead(self) -> EngineDead:
+    def _dead_error(self) -> EngineDead:
         return EngineDead(f"the engine is gone: {self._cause_of_death}")

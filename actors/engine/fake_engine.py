@@ -155,7 +155,7 @@ class FakeEngine:
                 async for state in states:
                     mailbox.put(state)
 
-        async with aclosing(mailbox.until(self.submit(fill()))) as states:
+        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as states:
             async for state in states:
                 yield state
 

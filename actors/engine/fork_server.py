@@ -133,16 +133,16 @@ def _silence() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     outputs = {number: os.dup(number) for number in (1, 2)}
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         for number in outputs:
-            os.dup2(nowhere, number)
+            os.dup2(devnull, number)
         yield
     finally:
         for number, output in outputs.items():
             os.dup2(output, number)
             os.close(output)
-        os.close(nowhere)
+        os.close(devnull)
 
 
 def _find_server() -> _Server | _SharedServer:

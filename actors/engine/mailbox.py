@@ -25,18 +25,18 @@ class Mailbox(Generic[T]):
         self._items = [item]
         self._wake()
 
-    async def until(self, writer: Future[None]) -> AsyncGenerator[T, None]:
+    async def read_until_done(self, writer: Future[None]) -> AsyncGenerator[T, None]:
         """Items until the writer is done, its last one included; then its error is raised. Closing cancels the writer."""
         writer.add_done_callback(lambda _: self._wake())
         try:
             while True:
                 await self._news.wait()
                 self._news.clear()
-                done = writer.done()  # asked before the items are taken: what was put before the end is seen
+                has_ended = writer.done()  # asked before the items are taken: what was put before the end is seen
                 items, self._items = self._items, []
                 for item in items:
                     yield item
-                if done:
+                if has_ended:
                     writer.result()
                     return
         finally:

@@ -148,8 +148,8 @@ class Engine(Protocol):
         """Stop the engine and its processes. Safe to call twice."""
 
 
-def positions(ids: Sequence[int], at: Sequence[int] | None, every: bool) -> Sequence[int]:
-    """The positions where `Engine.pool` reads; `every`: the engine can read any position. Raises `EngineError`."""
+def positions(ids: Sequence[int], at: Sequence[int] | None, every_position: bool) -> Sequence[int]:
+    """The positions where `Engine.pool` reads; `every_position`: the engine can read any position. Raises `EngineError`."""
     last = len(ids) - 1
     if at is None:
         return (last,)
@@ -157,7 +157,7 @@ def positions(ids: Sequence[int], at: Sequence[int] | None, every: bool) -> Sequ
         raise EngineError("no position to read was given")
     if wrong := [position for position in at if not 0 <= position <= last]:
         raise EngineError(f"position {wrong[0]} is outside the prompt of {len(ids)} tokens")
-    if not every and (early := [position for position in at if position != last]):
+    if not every_position and (early := [position for position in at if position != last]):
         raise EngineError(
             f"position {early[0]} can't be read: an engine for {Task.CLASSIFY} reads the last token alone, here {last}; "
             f"one for {Task.TOKEN_CLASSIFY} reads every position"

@@ -156,8 +156,8 @@ class VllmEngine:
         if task.pools:
             # Set explicitly, since a checkpoint can choose another pooling: some classes pick positions themselves (STEP),
             # where we want all and pick them, and a modules.json (sentence embeddings) asks for the mean of all positions.
-            where = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
-            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **where)
+            pooling_type = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
+            arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **pooling_type)
         self._placement = placement
         self._workers = settings.tensor_parallel * settings.pipeline_parallel
         self._task = task
@@ -233,9 +233,9 @@ class VllmEngine:
         self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
     ) -> Pooled:
         """See `Engine`. Outputs of another shape than the model's are an `EngineError`, too."""
-        prompt = self._prompt(ids)
-        every = self._task.every_position
-        read = positions(ids, at, every)
+        prompt = self._checked_prompt(ids)
+        every_position = self._task.every_position
+        read = positions(ids, at, every_position)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         async with self._admitted(request_id):
             output = await _last_output(self._engine.encode(prompt, params, request_id))
@@ -244,12 +244,12 @@ class VllmEngine:
             raise EngineError(f"vLLM failed request {request_id}: {output.error}")
         data = output.outputs.data
         if not data.numel():  # an engine core that shuts down answers with an empty tensor
-            raise self._aborted_by_core()
-        expected = (len(ids), self._labels) if every else (self._labels,)
+            raise self._shutdown_error()
+        expected = (len(ids), self._labels) if every_position else (self._labels,)
         if data.shape != expected:
             raise EngineError(f"the head's outputs should have the shape {expected}, and vLLM returned {tuple(data.shape)}")
         # Only the rows that are read become Python numbers: a prompt may have a hundred thousand rows.
-        rows = data[list(read)] if every else data.expand(len(read), -1)
+        rows = data[list(read)] if every_position else data.expand(len(read), -1)
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
@@ -274,7 +274,7 @@ class VllmEngine:
                 async for output in outputs:
                     mailbox.put(output)
 
-        async with aclosing(mailbox.until(self.submit(fill()))) as outputs:
+        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as outputs:
             async for output in outputs:
                 yield _samples(output)[0]
 
@@ -320,16 +320,16 @@ class VllmEngine:
         self, ids: Sequence[int], sampling: Sampling, request_id: str, kind: RequestOutputKind
     ) -> AsyncGenerator[Any, None]:
         """vLLM's own outputs of a generation."""
-        prompt = self._prompt(ids)
+        prompt = self._checked_prompt(ids)
         async with self._admitted(request_id):
             params = _sampling_params(sampling, kind)
-            adapter = await self._adapter(sampling.adapter)
+            adapter = await self._load_adapter(sampling.adapter)
             async with aclosing(self._engine.generate(prompt, params, request_id, lora_request=adapter)) as outputs:
                 async for output in outputs:
                     self._cold -= {None, sampling.adapter}
                     for sample in output.outputs:
                         if sample.finish_reason == "abort":
-                            raise self._aborted_by_core()
+                            raise self._shutdown_error()
                         if sample.finish_reason == "error":
                             raise EngineError(f"vLLM failed request {request_id}")
                     yield output
@@ -346,7 +346,7 @@ class VllmEngine:
         except EngineError:
             raise
         except EngineDeadError as error:
-            raise self._died("its engine core failed") from error
+            raise self._declare_dead("its engine core failed") from error
         except Exception as error:
             self._admission.check()
             raise EngineError(f"vLLM refused request {request_id}: {_root_message(error)}") from error
@@ -356,9 +356,9 @@ class VllmEngine:
             await asyncio.sleep(WATCH_INTERVAL_S)
             for process in self._processes:
                 if not process.is_alive():
-                    self._died(f"its process {process.pid} ended with exit code {process.exitcode}")
+                    self._declare_dead(f"its process {process.pid} ended with exit code {process.exitcode}")
             if self._engine.errored:
-                self._died("its engine core failed")
+                self._declare_dead("its engine core failed")
 
     async def _check_core(self, at_most_s: float | None = None) -> None:
         """Wait, up to a time, for the engine core to answer a probe. Raises `EngineDead` if it can't."""
@@ -375,20 +375,20 @@ class VllmEngine:
             async with asyncio.timeout(limit_s):
                 await self._engine.engine_core.get_supported_tasks_async()
         except TimeoutError:
-            self._died(f"it answered nothing for {limit_s:g} s")
+            self._declare_dead(f"it answered nothing for {limit_s:g} s")
         except EngineDeadError:
-            self._died("its engine core failed")
+            self._declare_dead("its engine core failed")
 
-    def _aborted_by_core(self) -> EngineDead:
+    def _shutdown_error(self) -> EngineDead:
         """The error for a request that vLLM aborted by itself, which it only does when it shuts down."""
-        return self._died("its engine core is shutting down")
+        return self._declare_dead("its engine core is shutting down")
 
-    def _died(self, how: str) -> EngineDead:
+    def _declare_dead(self, cause: str) -> EngineDead:
         """Fail every request. Only the first cause counts, with what the processes had logged as an error by then."""
         logged = self._error_log.read()
-        return self._admission.die(how if logged is None else f"{how}: {logged}")
+        return self._admission.die(cause if logged is None else f"{cause}: {logged}")
 
-    def _prompt(self, ids: Sequence[int]) -> TokensInput:
+    def _checked_prompt(self, ids: Sequence[int]) -> TokensInput:
         """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one kills the engine core."""
         prompt = list(ids)
         if not prompt:
@@ -398,7 +398,7 @@ class VllmEngine:
                 raise EngineError(f"token id {token} is outside the vocabulary of {self._vocabulary} tokens")
         return tokens_input(prompt)
 
-    async def _adapter(self, path: str | None) -> LoRARequest | None:
+    async def _load_adapter(self, path: str | None) -> LoRARequest | None:
         """An adapter, loaded before its first request: one that can't be read would kill the engine inside a request."""
         if path is None:
             return None
@@ -406,6 +406,7 @@ class VllmEngine:
             if path not in self._adapters:
                 if len(self._adapters) == self._most_adapters:
                     raise EngineError(f"more than {self._most_adapters} adapters on a CPU; set `max_loras` in engine_args")
+                # vLLM caches adapters by these numbers, which must be 1 or more, and none is ever given to another path.
                 adapter = LoRARequest(path, len(self._adapters) + 1, path)
                 self._cold.add(path)
                 try:

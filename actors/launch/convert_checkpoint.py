@@ -53,8 +53,8 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     holders = [file.name for file in checkpoint.weight_files() if _ROWS in checkpoint.tensors_of(file)]
     missing = [name for name, shape in checkpoint.tensors.items() if shape is None]
     if missing or len(holders) != 1:
-        where = f"{missing[0]} is in a file that isn't here" if missing else f"{_ROWS} is in {holders or 'no file'}"
-        raise ModelError(f"{checkpoint.folder} doesn't hold the weights of one whole checkpoint as *.safetensors: {where}")
+        problem = f"{missing[0]} is in a file that isn't here" if missing else f"{_ROWS} is in {holders or 'no file'}"
+        raise ModelError(f"{checkpoint.folder} doesn't hold the weights of one whole checkpoint as *.safetensors: {problem}")
     if "quantization_config" in checkpoint.config:
         raise ModelError(
             f"{checkpoint.folder} is quantised, and vLLM would quantise the new head with it, which isn't how it was made; "
@@ -64,15 +64,15 @@ def _check_weights(checkpoint: Checkpoint) -> None:
 
 def _write(model: str, checkpoint: Checkpoint, family: LogitHead, folder: Path) -> None:
     shutil.copytree(checkpoint.folder, folder, ignore=shutil.ignore_patterns(*_OLD_WEIGHTS))
-    where: dict[str, str] = {}
+    file_by_tensor: dict[str, str] = {}
     files = checkpoint.weight_files()
     for number, file in enumerate(files, 1):
         name = _file_name(number, len(files) + 1)
         _link_or_copy(file, folder / name)
-        where |= dict.fromkeys(checkpoint.tensors_of(file), name)
+        file_by_tensor |= dict.fromkeys(checkpoint.tensors_of(file), name)
     head = _file_name(len(files) + 1, len(files) + 1)
     _write_head(checkpoint, family, folder / head)
-    index = {"metadata": {}, "weight_map": {**where, "score.weight": head}}
+    index = {"metadata": {}, "weight_map": {**file_by_tensor, "score.weight": head}}
     (folder / _INDEX).write_text(json.dumps(index, indent=2))
     (folder / "config.json").write_text(json.dumps(_config(model, checkpoint, family), indent=2))
 

@@ -80,7 +80,7 @@ class Renderer:
         probes = [
             question
             for count in self._family.counts
-            for question in self._family.questions(self._probe(_PROBE_CONTEXT, count), range(count))
+            for question in self._family.questions(self._probe_request(_PROBE_CONTEXT, count), range(count))
         ]
         for question in probes:
             self._check_probe(question)
@@ -126,7 +126,7 @@ class Renderer:
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a rendered text, and what stands around them."""
-        return self._complete(self._tokenize([text])[0])
+        return self._with_outer_ids(self._tokenize([text])[0])
 
     def from_rendered(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
         """A prompt that a client has rendered, for one response: control tokens in it count as control tokens.
@@ -140,6 +140,8 @@ class Renderer:
             return RenderedRequest("", (RenderedResponse("final", rejected.reason),), ())
         if self._appended and ids:
             ids = self._append_family_ids(ids)
+        # What `_check_probe` makes sure of for our own prompts: one place to read, and the same as its authors read. With no
+        # step's end, the token of the reward twice, or padding at the end, the engine would read another one.
         at = self._step_positions(ids)
         reason = Reason.EMPTY_CONTENT if not ids else Reason.TOO_LONG if len(ids) > self._limit else None
         if (self._step_id is not None and not at) or self._is_doubled(ids) or self._ends_with_padding(ids):
@@ -148,7 +150,7 @@ class Renderer:
         return RenderedRequest("", (RenderedResponse("final", reason),), prompts)
 
     def _prompt_ids(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
-        if len(prompt) > self._limit and (not isinstance(prompt, str) or self._is_long(prompt)):
+        if len(prompt) > self._limit and (not isinstance(prompt, str) or self._is_surely_too_long(prompt)):
             raise Rejected(Reason.TOO_LONG)  # before the tokenizer, or a copy of the list, takes time and memory
         ids = self._tokenize([self._check_encodable(prompt)])[0] if isinstance(prompt, str) else list(prompt)
         if not isinstance(prompt, str) and not all(0 <= token < self._vocabulary for token in ids):
@@ -157,7 +159,7 @@ class Renderer:
             ids = [self._tokenizer.bos_token_id, *ids]
         return ids
 
-    def choosing(self, messages: Sequence[Message], labels: Sequence[str], go_on: GoOn = lambda: None) -> "LabelPrompt":
+    def render_choice(self, messages: Sequence[Message], labels: Sequence[str], go_on: GoOn = lambda: None) -> "LabelPrompt":
         """A conversation that one of the labels is to answer, without reasoning, and each label's token.
 
         Raises `Rejected`.
@@ -165,7 +167,7 @@ class Renderer:
         go_on()
         context = self._make_safe(Question(tuple(messages), (), ())).context
         text, opening = self._render_open(context)
-        if self._is_long(text) or len(ids := self._tokenize([text])[0]) > self._limit:
+        if self._is_surely_too_long(text) or len(ids := self._tokenize([text])[0]) > self._limit:
             raise Rejected(Reason.TOO_LONG)
         go_on()
         blank, _ = self._render_open([Message(message.role, _PROBE) for message in context])
@@ -215,7 +217,7 @@ class Renderer:
                 safe = self._make_safe(question, clean)
                 text = self._render_text(safe)
                 # Too long by its characters: tokenizing it may be gigabytes of ids.
-                if not self._cuts_left and self._is_long(text):
+                if not self._cuts_left and self._is_surely_too_long(text):
                     safe = self._drop_turns(safe, draft, go_on)
                     text = self._render_text(safe)
             except Rejected as rejected:
@@ -369,9 +371,9 @@ class Renderer:
     def _fits(self, question: Question, go_on: GoOn) -> bool:
         go_on()
         text = self._render_text(question)
-        return not self._is_long(text) and len(self.tokenize(text)) <= self._limit
+        return not self._is_surely_too_long(text) and len(self.tokenize(text)) <= self._limit
 
-    def _is_long(self, text: str) -> bool:
+    def _is_surely_too_long(self, text: str) -> bool:
         """Whether a text certainly has more tokens than the limit, told by its characters alone."""
         return len(text) > self._longest_text or self._bound.is_passed(text)
 
@@ -379,9 +381,9 @@ class Renderer:
         """The ids of texts with what stands around them, cut off at one more than the limit unless their end counts."""
         # One more is enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory.
         most = None if self._cuts_left else self._limit + 1
-        return [self._complete(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
+        return [self._with_outer_ids(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
 
-    def _complete(self, ids: list[int]) -> list[int]:
+    def _with_outer_ids(self, ids: list[int]) -> list[int]:
         """The ids of a rendered text with what stands around them: a second BOS, and what the family appends."""
         return self._second_bos + self._append_family_ids(ids)
 
@@ -409,7 +411,10 @@ class Renderer:
     def _template(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
         """See `ChatTemplate`. The `variables` are some templates' own; others pass over them."""
         if not self._tokenizer.chat_template:
-            raise ModelError(f"{self._tokenizer.name_or_path} has no chat template, so no prompt can be rendered")
+            raise ModelError(
+                f"{self._tokenizer.name_or_path} has no chat template, so no prompt can be rendered; the checkpoint needs "
+                "one, as chat_template.jinja or in tokenizer_config.json"
+            )
         try:
             text: str = self._tokenizer.apply_chat_template(
                 [{"role": message.role.value, "content": message.content} for message in messages],
@@ -449,14 +454,14 @@ class Renderer:
         probe, other = Message(Role.SYSTEM, _PROBE), Message(Role.SYSTEM, "other")
         return all(self._prints((*systems, Message(Role.USER, "question"))) for systems in ((probe, other), (other, probe)))
 
-    def _probe(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
+    def _probe_request(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
         """A request to try the family and its template out with."""
         principles = (self._family.example_principle(text),) if self._family.needs_principles else ()
         return ScoreRequest(context, tuple(Response(f"probe[{at}]", text) for at in range(count)), principles)
 
     def _prints(self, context: tuple[Message, ...]) -> bool:
         count = self._family.counts[0]
-        question, *_ = self._family.questions(self._probe(context, count, "answer"), range(count))
+        question, *_ = self._family.questions(self._probe_request(context, count, "answer"), range(count))
         try:
             return _PROBE in self._family.text(question, self._template)
         except Rejected:

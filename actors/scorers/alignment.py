@@ -37,10 +37,10 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     # Exchange one token for another of the prompt: in a causal model the rows before it must stay, and its own
     # row must change. Rows shifted by one would show at one of the two.
     changed_ids = [*ids[:swap_at], other_token, *ids[swap_at + 1 :]]
-    near = [swap_at - 1, swap_at]
+    compared = [swap_at - 1, swap_at]
     questions = [
-        (ids, [*places, *near]),
-        (changed_ids, near),
+        (ids, [*places, *compared]),
+        (changed_ids, compared),
         *((ids[: place + 1], [place]) for place in places),
     ]
     # All at the same time, so that they share batches; `result()` only afterwards.
@@ -49,15 +49,20 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
     ]
     rows, changed_rows, *prefixes = (future.result().rows for future in futures)
     largest = max(1.0, *(abs(value) for row in rows for value in row))
-    allowed = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
-    # Not strict: `rows` ends with the two of `near`, which the second comparison takes.
-    for place, row, (alone,) in zip(places, rows, prefixes, strict=False):
-        if not _differ_by(row, alone) <= allowed:  # not `>`: a NaN must fail, too
-            raise _misaligned(model, engine, f"at position {place} of {last} the outputs are {row}, and {alone} at its end")
-    before, at = rows[-2:]
+    tolerance = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
+    # Not strict: `rows` ends with the two of `compared`, which the second comparison takes.
+    for place, row, (prefix_row,) in zip(places, rows, prefixes, strict=False):
+        if not _largest_difference(row, prefix_row) <= tolerance:  # not `>`: a NaN must fail, too
+            raise _misaligned_error(
+                model, engine, f"at position {place} of {last} the outputs are {row}, and {prefix_row} at its end"
+            )
+    row_before, row_at = rows[-2:]
     # The row before stays, give or take rounding; its own row changes, however little: that of an earlier token wouldn't.
-    if not _differ_by(before, changed_rows[0]) <= allowed or _differ_by(at, changed_rows[1]) <= _UNCHANGED * largest:
-        raise _misaligned(
+    if (
+        not _largest_difference(row_before, changed_rows[0]) <= tolerance
+        or _largest_difference(row_at, changed_rows[1]) <= _UNCHANGED * largest
+    ):
+        raise _misaligned_error(
             model, engine, f"another token at position {swap_at} changes the outputs of others, or not its own"
         )
     return f"positions: each token has its own outputs (model runner {engine.runner})"
@@ -76,7 +81,9 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
     for number, (ids, future) in enumerate(zip(prompts, futures, strict=True)):
         (generation,) = future.result()
         if len(generation.logprobs) != len(generation.token_ids):
-            raise _misaligned(model, engine, f"{len(generation.token_ids)} tokens have {len(generation.logprobs)} rows")
+            raise _misaligned_error(
+                model, engine, f"{len(generation.token_ids)} tokens have {len(generation.logprobs)} rows"
+            )
         for at, (token, row) in enumerate(zip(generation.token_ids, generation.logprobs, strict=True)):
             name = f"self-test-token-{number}-{at}"
             next_token = Sampling(max_tokens=1, verdict_ids=sampling.verdict_ids, adapter=sampling.adapter)
@@ -85,10 +92,10 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
             wrong = [
                 verdict
                 for verdict in model.verdict_ids
-                if not abs(row[verdict] - expected[verdict]) <= _allowed(model, expected[verdict])
+                if not abs(row[verdict] - expected[verdict]) <= _tolerance(model, expected[verdict])
             ]
             if wrong or token not in row:
-                raise _misaligned(
+                raise _misaligned_error(
                     model,
                     engine,
                     f"at token {at} of a text the log-probabilities are {row}, and {expected} after the same text",
@@ -96,17 +103,17 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
     return f"log-probabilities: each token has its own (model runner {engine.runner})"
 
 
-def _allowed(model: RewardModel, expected: float) -> float:
+def _tolerance(model: RewardModel, expected: float) -> float:
     # Relative from 5 nats on (a probability of 0.7 %), else absolute: 0.005 in float32, 0.5 in half precision. The
     # log-probability of a token that is nearly certain is about 0, and so would be a share of it.
     return (_EXACT if model.dtype == "float32" else _ROUNDED) * max(5.0, abs(expected))
 
 
-def _differ_by(first: Sequence[float], second: Sequence[float]) -> float:
+def _largest_difference(first: Sequence[float], second: Sequence[float]) -> float:
     return max(abs(left - right) for left, right in zip(first, second, strict=True))
 
 
-def _misaligned(model: RewardModel, engine: Engine, difference: str) -> ModelError:
+def _misaligned_error(model: RewardModel, engine: Engine, difference: str) -> ModelError:
     return ModelError(
         f"self-test of {model.model}: numbers aren't those of their tokens: {difference}. That is the engine's fault, with "
         f"its model runner {engine.runner}; VLLM_USE_V2_MODEL_RUNNER=0 (or 1) in the environment of every node takes the "

@@ -137,6 +137,8 @@ class JudgeScorer:
         """The attempts at a vote, up to the first with a verdict, or to one that the engine refused."""
         attempts: list[_Attempt] = []
         count = 1 + self._judge.asks.reask
+        # The number of an attempt is in its seed. A redraw (`assay retry`) goes on behind the attempts of earlier draws, or
+        # it would get their texts again: with one re-ask, draw 0 has the attempts 0 and 1, draw 1 has 2 and 3.
         for attempt in range(prompt.redraw * count, (prompt.redraw + 1) * count):
             attempts.append(await self._run_attempt(prompt, vote, attempt))
             if attempts[-1].verdict is not None or attempts[-1].finish_reason is None:

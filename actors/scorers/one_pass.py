@@ -18,13 +18,13 @@ def group_by_prefix(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
     """
     runs: list[list[Prompt]] = []
     for prompt in prompts:
-        if runs and _begins(runs[-1][-1].ids, prompt.ids):
+        if runs and _is_prefix(runs[-1][-1].ids, prompt.ids):
             runs[-1].append(prompt)
         else:
             runs.append([prompt])
     return runs
 
 
-def _begins(first: Sequence[int], ids: Sequence[int]) -> bool:
+def _is_prefix(first: Sequence[int], ids: Sequence[int]) -> bool:
     """Whether `ids` begin with `first`, which mustn't be empty: the outputs are read at its last token."""
     return len(first) > 0 and ids[: len(first)] == first

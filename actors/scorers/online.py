@@ -123,18 +123,18 @@ class OnlineScorer:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. A response that can't be judged has a score with the reason."""
-        rendered_requests = await self._in_thread(lambda go_on: self._renderer.render(requests, go_on))
+        rendered_requests = await self._run_in_thread(lambda go_on: self._renderer.render(requests, go_on))
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
-            all_scores = await self._on_engine(self._scorer.score(rendered_requests))
+            all_scores = await self._run_on_engine(self._scorer.score(rendered_requests))
         return [
             RequestScores(request.prompt_hash, scores) for request, scores in zip(rendered_requests, all_scores, strict=True)
         ]
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
-        rendered_requests = await self._in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
+        rendered_requests = await self._run_in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
-            return await self._on_engine(self._read_requests(rendered_requests))
+            return await self._run_on_engine(self._read_requests(rendered_requests))
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
         """`sampling.n` texts of a judge, for the prompt that shows all responses of a request."""
@@ -143,11 +143,11 @@ class OnlineScorer:
             return prompt
         try:
             with self._count_tokens([prompt]):
-                generations = await self._on_engine(
+                generations = await self._run_on_engine(
                     self._engine.generate(prompt.ids, self._with_adapter(sampling), next(self._ids))
                 )
         except EngineError as error:
-            return _refused(error)
+            return _refusal(error)
         return [_judge_text(prompt, generation) for generation in generations]
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
@@ -164,12 +164,12 @@ class OnlineScorer:
                     async for generation in states:
                         yield _judge_text(prompt, generation)
         except EngineError as error:
-            yield _refused(error)
+            yield _refusal(error)
 
     async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
         """The log-probability of each label as a generative model's next token after a conversation."""
         try:
-            label_prompt = await self._in_thread(lambda go_on: self._renderer.choosing(messages, labels, go_on))
+            label_prompt = await self._run_in_thread(lambda go_on: self._renderer.render_choice(messages, labels, go_on))
         except Rejected as rejected:
             return Refused(rejected.reason)
         ids = tuple(token for token in label_prompt.labels if token is not None)
@@ -181,14 +181,14 @@ class OnlineScorer:
         sampling = self._with_adapter(Sampling(max_tokens=1, verdict_ids=ids))
         try:
             with self._count_tokens([Prompt(label_prompt.ids, ())]):
-                (generation,) = await self._on_engine(self._engine.generate(label_prompt.ids, sampling, next(self._ids)))
+                (generation,) = await self._run_on_engine(self._engine.generate(label_prompt.ids, sampling, next(self._ids)))
         except EngineError as error:
-            return _refused(error)
+            return _refusal(error)
         return Choice(tuple(generation.logprobs[0][token] for token in ids), ids, tuple(label_prompt.ids))
 
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
-        await self._on_engine(self._engine.health())
+        await self._run_on_engine(self._engine.health())
 
     def close(self) -> None:
         """Stop the engine. Safe to call twice."""
@@ -231,7 +231,7 @@ class OnlineScorer:
 
     async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Refused:
         """The prompt that shows all responses, in their order."""
-        (rendered,) = await self._in_thread(lambda go_on: self._renderer.render([request], go_on))
+        (rendered,) = await self._run_in_thread(lambda go_on: self._renderer.render([request], go_on))
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
         if reasons:  # the cause first: that a response has no opponent only follows from the other one's rejection
             return Refused(min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT))
@@ -243,7 +243,7 @@ class OnlineScorer:
     def _with_adapter(self, sampling: Sampling) -> Sampling:
         return replace(sampling, adapter=self._adapter)
 
-    async def _in_thread(self, work: Callable[[GoOn], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[GoOn], T]) -> T:
         """The result of `work`, run in the rendering thread. Once it is cancelled here, it ends before its next prompt.
 
         A thread can't be cancelled from outside, and the only one mustn't render megabytes for a client that has left.
@@ -259,7 +259,7 @@ class OnlineScorer:
         finally:
             is_abandoned.set()
 
-    async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_on_engine(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self._engine.submit(work))
 
     @contextmanager
@@ -272,7 +272,7 @@ class OnlineScorer:
             self.tokens_under_way -= tokens
 
 
-def _refused(error: EngineError) -> Refused:
+def _refusal(error: EngineError) -> Refused:
     """The refusal for an engine's error. Raises `EngineDead`, which isn't the request's fault."""
     if isinstance(error, EngineDead):
         raise error

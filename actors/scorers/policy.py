@@ -189,7 +189,9 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         )
     limit = checkpoint.max_model_len
     if limit is None:
-        raise ModelError(f"{settings.policy} doesn't say max_position_embeddings in its config")
+        raise ModelError(
+            f"{settings.policy} doesn't say max_position_embeddings, its longest context in tokens; add it to config.json"
+        )
     if limit <= settings.policy_max_tokens:
         raise ModelError(
             f"--policy-max-tokens {settings.policy_max_tokens} leaves no room for a prompt: {settings.policy} takes {limit}"

@@ -55,12 +55,12 @@ class Settings(BaseModel):
         if (section := cls.section_of().get(name)) is None:
             return  # unknown, which pydantic says
         kind: Any = cls.model_fields[section].annotation
-        inside = kind.expand(full.get(section, {}))
-        if not isinstance(inside, Mapping):
+        settings_of_section = kind.expand(full.get(section, {}))
+        if not isinstance(settings_of_section, Mapping):
             return
-        if name in inside:
+        if name in settings_of_section:
             raise ValueError(f"{name} is given twice, beside `{section}` and in it")
-        full[section] = {**inside, name: full.pop(name)}
+        full[section] = {**settings_of_section, name: full.pop(name)}
 
     @classmethod
     @cache

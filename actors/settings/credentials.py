@@ -35,10 +35,10 @@ def _find_problems(value: Any, place: str) -> Iterator[str]:
                 yield f"{place or 'a setting'} holds an address with {problem}"
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            inside = f"{place}.{name}" if place else str(name)
+            path = f"{place}.{name}" if place else str(name)
             if isinstance(item, str) and item.strip() and _NAME.fullmatch(_CAMEL.sub("_", str(name))):
-                yield f"{inside} is a credential"
-            yield from _find_problems(item, inside)
+                yield f"{path} is a credential"
+            yield from _find_problems(item, path)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
             yield from _find_problems(item, place)

@@ -36,8 +36,8 @@ def parse_yaml(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        why = " ".join(filter(None, (error.context, error.problem)))
-        raise ValueError(f"{place}{why}") from error
+        problem = " ".join(filter(None, (error.context, error.problem)))
+        raise ValueError(f"{place}{problem}") from error
     except ReaderError as error:
         raise ValueError(f"line {text.count(chr(10), 0, error.position) + 1}: {error.reason}") from error
     except (yaml.YAMLError, RecursionError) as error:

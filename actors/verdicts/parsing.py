@@ -30,10 +30,10 @@ def answer_of(text: str) -> str:
     answer = text[max(ends, default=0) :]
     if any(mark.begin in answer for mark in MARKS if not mark.paired):
         raise Unreadable(Reason.NO_VERDICT)
-    begun = answer.lstrip()
+    stripped = answer.lstrip()
     for mark in MARKS:
-        if mark.paired and begun.startswith(mark.begin) and mark.end in begun:
-            return begun.partition(mark.end)[2]
+        if mark.paired and stripped.startswith(mark.begin) and mark.end in stripped:
+            return stripped.partition(mark.end)[2]
     return answer
 
 
@@ -63,7 +63,7 @@ def the_only(values: Iterable[T]) -> T:
 def between(text: str, begin: str, end: str) -> str:
     """The text between two marks. Raises `Unreadable` unless every `begin` has its `end`, and all blocks are equal."""
     blocks = [piece.partition(end) for piece in text.split(begin)[1:]]
-    if not all(ended for _, ended, _ in blocks):
+    if not all(end_mark for _, end_mark, _ in blocks):
         raise Unreadable(Reason.NO_VERDICT)
     return the_only(block.strip() for block, _, _ in blocks)
 

@@ -53,13 +53,13 @@ class Ledger:
         self._nodes: dict[str, str] = {}
         self._start_steps: dict[str, str] = {}  # of engines that aren't ready yet
         self._first_ready_at: float | None = None
-        self._settled: dict[str, list[Any]] = {}
+        self._results: dict[str, list[Any]] = {}
         self._deaths_in_row = 0
         self._restarts = 0
         self._last_error = ""
         self._warnings: dict[str, None] = {}  # as an ordered set
 
-    def starting(self, holder: str, node: str, alive: Collection[str]) -> bool:
+    def note_start(self, holder: str, node: str, alive: Collection[str]) -> bool:
         """Note that an engine's process starts on a node; returns whether it is a restart, after a death.
 
         `alive` are the nodes of the cluster. Raises `CrashLoop` after `max_deaths` deaths without any work in between.
@@ -83,25 +83,25 @@ class Ledger:
             raise CrashLoop(self._last_error)
         return is_restart
 
-    def step(self, holder: str, step: str) -> None:
+    def note_start_step(self, holder: str, step: str) -> None:
         """Note that the next step of an engine's start begins."""
         self._start_steps[holder] = step
 
-    def loading(self) -> list[StartStep]:
+    def list_start_steps(self) -> list[StartStep]:
         """The current steps of engines that aren't ready yet, in the order of their starts."""
         return [StartStep(step, self._nodes[holder]) for holder, step in self._start_steps.items() if step]
 
-    def ready(self, holder: str) -> None:
+    def note_ready(self, holder: str) -> None:
         """Note that an engine is ready."""
         self._start_steps.pop(holder, None)
         self._first_ready_at = self._first_ready_at or time.time()
 
-    def standing(self, alive: Collection[str]) -> EngineHealth:
+    def engine_health(self, alive: Collection[str]) -> EngineHealth:
         """Which engines are lost, and whether others are busy, if `alive` are the nodes of the cluster."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
         return EngineHealth(tuple(sorted(lost)), bool((self._start_steps.keys() | set(self._work_holders.values())) - lost))
 
-    def begun(self) -> EngineStarts:
+    def engine_starts(self) -> EngineStarts:
         """The number of engines so far, and when the first was ready."""
         return EngineStarts(len(self._nodes), self._first_ready_at)
 
@@ -120,18 +120,18 @@ class Ledger:
     def leave(self, work: str) -> None:
         """Note that the work is done: the engine lives, so the row of deaths ends."""
         self._work_holders.pop(work, None)
-        self._settled.pop(work, None)
+        self._results.pop(work, None)
         self._deaths_in_row = 0
 
-    def settled(self, work: str) -> list[Any]:
+    def results(self, work: str) -> list[Any]:
         """The results of a suspect's first requests, in their order, from this or an earlier process."""
-        return list(self._settled.get(work, []))
+        return list(self._results.get(work, []))
 
-    def settle(self, work: str, outcome: Any) -> None:
+    def add_result(self, work: str, outcome: Any) -> None:
         """Add the result of a suspect's next request: its scores, or the failure of one that kills engines."""
-        self._settled.setdefault(work, []).append(outcome)
+        self._results.setdefault(work, []).append(outcome)
 
-    def died(self, error: str) -> None:
+    def note_error(self, error: str) -> None:
         """Note the error of which an engine's process dies."""
         self._last_error = error
 

@@ -35,13 +35,13 @@ class EngineProcess:
         self._gate = _Gate()
         context = ray.get_runtime_context()
         self._holder = context.get_actor_id() or "driver"
-        self.is_restart: bool = self._call("starting", self._holder, context.get_node_id(), alive_nodes())
+        self.is_restart: bool = self._call("note_start", self._holder, context.get_node_id(), alive_nodes())
         try:
-            self.engine = start(lambda step: self._call("step", self._holder, step))
+            self.engine = start(lambda step: self._call("note_start_step", self._holder, step))
         except AssayError as error:
-            self._call("died", str(error))
+            self._call("note_error", str(error))
             raise
-        self._call("ready", self._holder)
+        self._call("note_ready", self._holder)
         # Ray ends an actor by ending its process. Later in the shutdown than `atexit`, in a destructor say, the engine's
         # daemon thread would be frozen already.
         atexit.register(self.engine.close)
@@ -50,19 +50,19 @@ class EngineProcess:
         self,
         work: str,
         items: Sequence[Item],
-        do: Callable[[Sequence[Item]], list[Result]],
+        compute: Callable[[Sequence[Item]], list[Result]],
         killer: Callable[[Item], Result],
     ) -> list[Result]:
         """The result of each item. `work` names the block, the same in every process that ever gets it.
 
-        `do` does several items, and raises `EngineDead` if the engine dies; `killer` gives the result of an item that kills
-        engines.
+        `compute` returns the results of several items, and raises `EngineDead` if the engine dies; `killer` gives the result
+        of an item that kills engines.
         """
         if self._call("deaths", work) < SUSPECT:
-            with self._gate.beside_others():
-                return self._enter(work, items, do)
-        with self._gate.alone():
-            return self._one_by_one(work, items, do, killer)
+            with self._gate.share():
+                return self._enter(work, items, compute)
+        with self._gate.exclude_others():
+            return self._one_by_one(work, items, compute, killer)
 
     def warn(self, text: str) -> None:
         """Have the driver tell the user something, once however often it is said."""
@@ -72,26 +72,28 @@ class EngineProcess:
         self,
         work: str,
         items: Sequence[Item],
-        do: Callable[[Sequence[Item]], list[Result]],
+        compute: Callable[[Sequence[Item]], list[Result]],
         killer: Callable[[Item], Result],
     ) -> list[Result]:
         """Each item by itself, from the first without a result: a suspect block whose killer has to be found."""
-        settled: list[Result] = self._call("settled", work)
-        for number, item in enumerate(items[len(settled) :], len(settled)):
-            alone = f"{work}/{number}"
-            guilty = self._call("deaths", alone) >= SUSPECT
-            settled.append(killer(item) if guilty else self._enter(alone, [item], do)[0])
-            self._call("settle", work, settled[-1])
+        # The block itself isn't entered again, and so stays open from its second death on: `deaths` says 2 in every further
+        # process, which comes here, too, and goes on behind the results that are there, until `leave`.
+        results: list[Result] = self._call("results", work)
+        for number, item in enumerate(items[len(results) :], len(results)):
+            item_work = f"{work}/{number}"
+            is_killer = self._call("deaths", item_work) >= SUSPECT
+            results.append(killer(item) if is_killer else self._enter(item_work, [item], compute)[0])
+            self._call("add_result", work, results[-1])
         self._call("leave", work)
-        return settled
+        return results
 
-    def _enter(self, work: str, items: Sequence[Item], do: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
+    def _enter(self, work: str, items: Sequence[Item], compute: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
         """Do items as one entered work. A death ends the process: Ray then starts the actor again and repeats the call."""
         self._call("enter", work, self._holder)
         try:
-            results = do(items)
+            results = compute(items)
         except EngineDead as error:
-            self._call("died", str(error))
+            self._call("note_error", str(error))
             os._exit(1)
         self._call("leave", work)
         return results
@@ -110,30 +112,31 @@ class _Gate:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._beside = 0
-        self._alone = False
+        self._sharing = 0
+        self._is_exclusive = False
 
     @contextmanager
-    def beside_others(self) -> Iterator[None]:
+    def share(self) -> Iterator[None]:
         with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
-            self._beside += 1
+            self._changed.wait_for(lambda: not self._is_exclusive)
+            self._sharing += 1
         try:
             yield
         finally:
             with self._changed:
-                self._beside -= 1
+                self._sharing -= 1
                 self._changed.notify_all()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclude_others(self) -> Iterator[None]:
         with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
-            self._alone = True
-            self._changed.wait_for(lambda: self._beside == 0)
+            self._changed.wait_for(lambda: not self._is_exclusive)
+            # Closed first, and only then empty: blocks that come and go without a pause would never leave it empty.
+            self._is_exclusive = True
+            self._changed.wait_for(lambda: self._sharing == 0)
         try:
             yield
         finally:
             with self._changed:
-                self._alone = False
+                self._is_exclusive = False
                 self._changed.notify_all()

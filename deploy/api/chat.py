@@ -225,7 +225,7 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
 
 
 def _choice(at: int, written: JudgeText, sampling: Sampling) -> dict[str, Any]:
-    reasoning, content = split_reasoning(written.generation.text, ended=True)
+    reasoning, content = split_reasoning(written.generation.text, is_complete=True)
     message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
     return {
         "index": at,
@@ -252,17 +252,17 @@ def _logprobs(generation: Generation) -> dict[str, Any]:
     }
 
 
-def split_reasoning(text: str, *, ended: bool) -> tuple[str | None, str]:
+def split_reasoning(text: str, *, is_complete: bool) -> tuple[str | None, str]:
     """The reasoning that a text begins with (None without any), and the content after it.
 
-    While a text grows (not `ended`), what may become a mark is held back: both parts only ever grow, and what a stream has
-    sent needs no correction.
+    While a text grows (not `is_complete`), what may become a mark is held back: both parts only ever grow, and what a
+    stream has sent needs no correction.
     """
-    begun = text.lstrip()
-    if begun.startswith(THINK):
-        reasoning, end, content = begun.removeprefix(THINK).partition(_END)
-        return reasoning if end or ended else _without_partial_end(reasoning), content.lstrip("\n")
-    return None, "" if not ended and THINK.startswith(begun) else text  # `<thi` may become `<think>`
+    stripped = text.lstrip()
+    if stripped.startswith(THINK):
+        reasoning, end, content = stripped.removeprefix(THINK).partition(_END)
+        return reasoning if end or is_complete else _without_partial_end(reasoning), content.lstrip("\n")
+    return None, "" if not is_complete and THINK.startswith(stripped) else text  # `<thi` may become `<think>`
 
 
 def _without_partial_end(text: str) -> str:
@@ -280,13 +280,13 @@ async def _streamed(
         async for state in states:
             if isinstance(state, Refused):
                 raise no_score_error(state.reason)
-            ended = state.generation.finish_reason is not None
-            reasoning, content = split_reasoning(state.generation.text, ended=ended)
+            is_complete = state.generation.finish_reason is not None
+            reasoning, content = split_reasoning(state.generation.text, is_complete=is_complete)
             delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}
             sent = (reasoning or "", content)
-            if any(delta.values()) or ended:
+            if any(delta.values()) or is_complete:
                 yield head.piece({name: new for name, new in delta.items() if new}, state.generation.finish_reason)
-            if ended:
+            if is_complete:
                 yield head.usage(state.prompt_tokens, len(state.generation.token_ids))
 
 

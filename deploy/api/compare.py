@@ -180,12 +180,12 @@ def _last_attempts(served: ServedModel, attempts: Iterable[JudgeAnswer]) -> Iter
     A vote ends as the judge's scorer ends it: with a readable text, with an engine's failure (no finish reason), or after
     1 + `reask` attempts.
     """
-    tried = 0
+    attempts_of_vote = 0
     for attempt in attempts:
-        tried += 1
-        if attempt.reason is None or attempt.finish_reason is None or tried > served.model.judge.reask:
+        attempts_of_vote += 1
+        if attempt.reason is None or attempt.finish_reason is None or attempts_of_vote > served.model.judge.reask:
             yield attempt
-            tried = 0
+            attempts_of_vote = 0
 
 
 def _ranking(served: ServedModel, answer: JudgeAnswer | None) -> float | None:

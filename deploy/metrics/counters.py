@@ -23,7 +23,7 @@ def tokens_of(scores: Sequence[Score]) -> tuple[int, int]:
 class Meters:
     """The endpoint's meters. Instances share them: each name has one meter in a process."""
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request, and observe its seconds."""
         counter("assay_requests_total", "requests by route and HTTP status", "route", "status").inc(
             1, {"route": route, "status": str(status)}
@@ -33,11 +33,11 @@ class Meters:
             {"route": route},  # Ray's histograms take positive values alone
         )
 
-    def under_way(self, requests: int) -> None:
+    def set_under_way(self, requests: int) -> None:
         """Set the number of requests that this ingress holds."""
         gauge("assay_requests_under_way", "requests that an ingress holds").set(requests)
 
-    def scored(self, model: str, scores: Sequence[Score]) -> None:
+    def count_scores(self, model: str, scores: Sequence[Score]) -> None:
         """Count responses by outcome, their tokens, and their scores by bucket."""
         if scores:
             histogram("assay_batch_responses", "responses in one request", tuple(_SIZES), "model").observe(
@@ -48,12 +48,12 @@ class Meters:
                 1, {"model": model, "status": score.status.value, "reason": score.reason or ""}
             )
             if score.reward is not None:
-                self._number(model, "reward", score.reward)
+                self._count_in_bucket(model, "reward", score.reward)
             for name, value in score.scores.items():
-                self._number(model, name, value)
-        self.written(model, *tokens_of(scores))
+                self._count_in_bucket(model, name, value)
+        self.count_tokens(model, *tokens_of(scores))
 
-    def written(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:
+    def count_tokens(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:
         """Count prompt and completion tokens."""
         for kind, tokens in (("prompt", prompt_tokens), ("completion", completion_tokens)):
             if tokens:
@@ -61,7 +61,7 @@ class Meters:
                     tokens, {"model": model, "kind": kind}
                 )
 
-    def _number(self, model: str, output: str, value: float) -> None:
+    def _count_in_bucket(self, model: str, output: str, value: float) -> None:
         bucket = bisect_right(_EDGES, value)
         lowest = f"{_EDGES[bucket - 1]:g}" if bucket else "-Inf"
         counter("assay_scores_total", "scores by the bucket's lower edge", "model", "output", "bucket").inc(

@@ -67,7 +67,7 @@ class PolicyTemplate:
             stop = len(text) if token is None else token.start()
             # An assistant's turn with nothing but end tokens and padding after it is the response; earlier ones are context.
             if turn.role is Role.ASSISTANT and stop >= response_end:
-                return self._parsed(turns, text[start:] + query[len(text) :])
+                return self._build_result(turns, text[start:] + query[len(text) :])
             end = turn.end.match(text, stop)
             if end is None:  # the token that stopped the content isn't the one that ends this role's turn
                 return None
@@ -84,7 +84,7 @@ class PolicyTemplate:
                 return turn, header.end()
         return None
 
-    def _parsed(self, turns: list[Message], rest: str) -> ParsedPrompt:
+    def _build_result(self, turns: list[Message], rest: str) -> ParsedPrompt:
         """The result: templates add empty system turns, which are left out; what ends the response is cut off `rest`."""
         messages = [Message(turn.role, self._content(turn)) for turn in turns]
         context = tuple(message for message in messages if message.role is not Role.SYSTEM or message.content.strip())

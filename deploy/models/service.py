@@ -68,7 +68,7 @@ class ServedModel:
         self._check_principles(requests)
         with self.budget.reserve(work_of(self.model.family, requests), self.limits):
             results = await self._await_answer(self.scoring.answer(ScoreCall(requests)))
-        self.meters.scored(self.name, [score for result in results for score in result.scores])
+        self.meters.count_scores(self.name, [score for result in results for score in result.scores])
         return results
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
@@ -81,7 +81,7 @@ class ServedModel:
         self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
             outputs = await self._await_answer(self.scoring.answer(ReadCall(prompts)))
-        self.meters.scored(self.name, [output.score for output in outputs])
+        self.meters.count_scores(self.name, [output.score for output in outputs])
         return outputs
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
@@ -91,19 +91,21 @@ class ServedModel:
             written = await self._await_answer(self.scoring.answer(WriteCall(request, sampling)))
         if not isinstance(written, Refused):
             # The prompt is read once for all texts, so its tokens count once.
-            self.meters.written(self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written))
+            self.meters.count_tokens(
+                self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written)
+            )
         return written
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Refused, None]:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_principles([request])
         last: JudgeText | Refused | None = None  # each state holds the whole text so far, so the last one has all tokens
-        with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients():
+        with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):
                     yield last
         if isinstance(last, JudgeText):
-            self.meters.written(self.name, last.prompt_tokens, len(last.generation.token_ids))
+            self.meters.count_tokens(self.name, last.prompt_tokens, len(last.generation.token_ids))
 
     async def choose(self, questions: Sequence[ChoiceQuestion], work: RequestWork) -> list[Choice | Refused | Unfit]:
         """The log-probability of each label as a generative model's answer, for each question; `work` is that of all.
@@ -124,7 +126,7 @@ class ServedModel:
             choices = await self._await_answer(gather(map(choose_one, questions)))
         for choice in choices:
             if isinstance(choice, Choice):
-                self.meters.written(self.name, len(choice.prompt_ids), 1)
+                self.meters.count_tokens(self.name, len(choice.prompt_ids), 1)
         return choices
 
     def check_count(self, count: int) -> None:
@@ -150,7 +152,7 @@ class ServedModel:
 
     async def _await_answer(self, answer: Awaitable[T]) -> T:
         # The time-out is the inner one of both, so that its TimeoutError becomes an ApiError as well.
-        with _errors_for_clients():
+        with _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
                 return await answer
 
@@ -185,7 +187,7 @@ class Service:
 
 
 @contextmanager
-def _errors_for_clients() -> Iterator[None]:
+def _errors_for_clients(timeout_s: float) -> Iterator[None]:
     """Turn errors of Ray, of Serve and of deadlines into `ApiError`. 429 and 503 carry Retry-After: asking again can help.
 
     An error of a replica's code is told by its type alone; its message may hold a user's text.
@@ -194,7 +196,12 @@ def _errors_for_clients() -> Iterator[None]:
         yield
     # `from None`: the causes are Ray's and asyncio's, whose tracebacks tell nothing beyond the code. A defect's is kept.
     except TimeoutError:
-        raise ApiError(504, "the answer took longer than it may", code="timeout") from None
+        raise ApiError(
+            504,
+            f"the answer took longer than {timeout_s:g} s, the limit of this endpoint or of the request's "
+            "X-Timeout-Seconds: ask for less in one request, or later",
+            code="timeout",
+        ) from None
     except BackPressureError:
         raise ApiError(429, "too many requests wait for this model", code="overloaded", retry_after_s=1) from None
     except (EngineDead, RayActorError, DeploymentUnavailableError):

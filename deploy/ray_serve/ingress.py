@@ -68,9 +68,9 @@ class Ingress:
     ) -> None:
         served = [
             ServedModel(
-                settings_of_model.called,
+                settings_of_model.served_names,
                 model,
-                Replicas(handles[settings_of_model.called[0]]),
+                Replicas(handles[settings_of_model.served_names[0]]),
                 settings.limits,
                 engine=settings_of_model.engine.engine,
             )

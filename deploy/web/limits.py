@@ -25,6 +25,8 @@ OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/op
 """Paths without a key: the page, which asks for one itself, the API's documentation, and probes."""
 _MOST_DIGITS = 20
 """Of a Content-Length: 10^20 bytes is more than any body, and int() of a longer text takes quadratic time."""
+_SHOWN = 40
+"""Characters of a header that an error repeats."""
 _CLIENT_LEFT = 499
 """Status in the metrics for a request without an answer, as nginx logs it; it is never sent."""
 TIMEOUT_HEADER = b"x-timeout-seconds"
@@ -70,7 +72,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.monotonic(), _CLIENT_LEFT
+        start, status = time.monotonic(), _CLIENT_LEFT
         path = scope["path"]
 
         async def send_and_note(message: Any) -> None:
@@ -87,7 +89,7 @@ class Gate:
             await _send_error(send_and_note, error)
         finally:
             # Known routes alone are labels: a client that makes up paths would make a time series of each.
-            self._meters.answered(path if path in self._routes else "other", status, time.monotonic() - began)
+            self._meters.count_request(path if path in self._routes else "other", status, time.monotonic() - start)
 
     async def _admit(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on to the routes. Raises `ApiError` or `_Left` if it doesn't get there.
@@ -112,17 +114,17 @@ class Gate:
         # No await between the check and this line: another request can't take the same place.
         self.under_way += 1
         self._idle.clear()
-        self._meters.under_way(self.under_way)
+        self._meters.set_under_way(self.under_way)
         try:
             is_zipped = _is_zipped(headers)
             body = await self._read_body(headers, receive)
             if is_zipped:
-                body = await asyncio.to_thread(_unzipped, body, self._limits.max_body_bytes)
+                body = await asyncio.to_thread(_unzip, body, self._limits.max_body_bytes)
             body_bytes.set(len(body))
-            await self._app(scope, _replayed(body, receive), send)
+            await self._app(scope, _replay(body, receive), send)
         finally:
             self.under_way -= 1
-            self._meters.under_way(self.under_way)
+            self._meters.set_under_way(self.under_way)
             if not self.under_way:
                 self._idle.set()
 
@@ -131,11 +133,11 @@ class Gate:
 
         Raises `ApiError` if it is too long (413) or takes too long (408), `_Left` if the client leaves.
         """
-        most = self._limits.max_body_bytes
+        max_bytes = self._limits.max_body_bytes
         # By the header first, so that a long body isn't read at all; a chunked body has none, so bytes are counted as well.
         declared = headers.get(b"content-length", b"0")
-        if not declared.isdigit() or len(declared) > _MOST_DIGITS or int(declared) > most:
-            raise _too_long(most)
+        if not declared.isdigit() or len(declared) > _MOST_DIGITS or int(declared) > max_bytes:
+            raise _too_long(max_bytes)
         parts, length = [], 0
         try:
             # For the whole body, not for each piece: a client may send a byte every second.
@@ -146,8 +148,8 @@ class Gate:
                         raise _Left
                     parts.append(message.get("body", b""))
                     length += len(parts[-1])
-                    if length > most:
-                        raise _too_long(most)
+                    if length > max_bytes:
+                        raise _too_long(max_bytes)
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
@@ -156,7 +158,7 @@ class Gate:
             ) from None
 
 
-def _replayed(body: bytes, receive: Any) -> Any:
+def _replay(body: bytes, receive: Any) -> Any:
     """An ASGI `receive` that gives the body, which was read already, and then what the server gives: a disconnect."""
     is_replayed = False
 
@@ -180,15 +182,15 @@ def _is_zipped(headers: dict[bytes, bytes]) -> bool:
     return encoding in _ZIPPED
 
 
-def _unzipped(body: bytes, most: int) -> bytes:
-    """The content of a gzip body. Raises `ApiError`; of a content beyond `most` bytes no more than these are unpacked."""
+def _unzip(body: bytes, max_bytes: int) -> bytes:
+    """The content of a gzip body. Raises `ApiError`; of a content beyond `max_bytes` no more than these are unpacked."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
-        content = unpacking.decompress(body, most + 1)
+        content = unpacking.decompress(body, max_bytes + 1)
     except zlib.error:
         raise ApiError(400, "the body isn't gzip, as its Content-Encoding says", code="invalid_request") from None
-    if len(content) > most:
-        raise _too_long(most)
+    if len(content) > max_bytes:
+        raise _too_long(max_bytes)
     if not unpacking.eof or unpacking.unused_data:
         raise ApiError(400, "the gzip body is cut off, or has more after its end", code="invalid_request")
     return content
@@ -213,12 +215,16 @@ def _timeout(value: bytes | None) -> float | None:
     except ValueError:
         seconds = 0.0  # refused below
     if not 0 < seconds < float("inf"):
-        raise ApiError(400, "X-Timeout-Seconds takes a number above 0", param="X-Timeout-Seconds")
+        raise ApiError(
+            400,
+            f"X-Timeout-Seconds is {value[:_SHOWN].decode('latin-1')!a}, and must be a number of seconds above 0",
+            param="X-Timeout-Seconds",
+        )
     return seconds
 
 
-def _too_long(most: int) -> ApiError:
-    return ApiError(413, f"the body is longer than {most} bytes; send several requests", code="body_too_long")
+def _too_long(max_bytes: int) -> ApiError:
+    return ApiError(413, f"the body is longer than {max_bytes} bytes; send several requests", code="body_too_long")
 
 
 async def _send_error(send: Any, error: ApiError) -> None:

@@ -49,10 +49,10 @@ def _check_content_type(header: str) -> None:
     """
     kind, _, subtype = header.partition(";")[0].strip().lower().partition("/")
     if kind != "application" or not (subtype == "json" or subtype.endswith("+json")):
-        given = f"is {header[:_SHOWN]}" if header else "is missing"
+        problem = f"is {header[:_SHOWN]}" if header else "is missing"
         raise ApiError(
             415,
-            f"the body's Content-Type {given}, and only application/json is read: with curl, -H 'Content-Type: "
+            f"the body's Content-Type {problem}, and only application/json is read: with curl, -H 'Content-Type: "
             "application/json'",
             code="not_json",
         )
@@ -96,19 +96,19 @@ def count_values(body: bytes) -> int:
     return 1 + sum(map(_STRING.sub(b"", body).count, (b",", b"[", b"{")))
 
 
-def _read(body: bytes, most: int) -> Any:
-    if (count := count_values(body)) > most:
-        raise _TooMany(f"the body holds {count} JSON values; at most {most}: send several requests")
+def _read(body: bytes, max_values: int) -> Any:
+    if (count := count_values(body)) > max_values:
+        raise _TooMany(f"the body holds {count} JSON values; at most {max_values}: send several requests")
     value = json.loads(body.decode("utf-8-sig"), parse_float=_finite, parse_constant=_constant, object_pairs_hook=_each_once)
     # Level by level, without recursion: a deep body would exhaust the stack in the check that is to refuse it.
     level = [value]
     for _ in range(DEEPEST):
-        insides = (
+        members = (
             container.values() if isinstance(container, dict) else container
             for container in level
             if isinstance(container, dict | list)
         )
-        level = [item for inside in insides for item in inside if isinstance(item, dict | list)]
+        level = [item for container_members in members for item in container_members if isinstance(item, dict | list)]
         if not level:
             return value
     raise _NotStrict(_TOO_DEEP)

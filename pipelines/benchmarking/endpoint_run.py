@@ -25,7 +25,7 @@ from pipelines.corpus.readers import START, read
 from pipelines.corpus.units import Unit, cut
 from pipelines.formats import ROW_READER, RowRequests, RowShape, explain_detection
 from pipelines.prepare.resolve_run import own_columns_of, sample_rows, shape_of
-from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and
+from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
 from pipelines.run_folder.columns import Columns, carried_columns
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
@@ -191,7 +191,7 @@ async def _score_missing(run: _EndpointRun, progress: Progress) -> None:
         for unit in _missing(run):
             for table in read(unit, run.max_record_bytes, run.parts.end_seen):
                 rows, repeated = parse_rows(table, run.reader)
-                for stretch in stretches(ranges_and(table, repeated), _PART_ROWS, rows):
+                for stretch in stretches(ranges_and_repeated(table, repeated), _PART_ROWS, rows):
                     check_held()
                     progress.part_done(await _commit(run, unit.file, stretch))
     finally:

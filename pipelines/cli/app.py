@@ -66,16 +66,16 @@ def _run() -> None:
     except GateFailed as error:
         _fail(str(error), 5)
     except UserError as error:
-        _fail(*(_stopped(error) if _is_full(error) else (str(error), 2)))
+        _fail(*(_stop_message(error) if _is_full(error) else (str(error), 2)))
     except AssayError as error:
-        _fail(*_stopped(error))
+        _fail(*_stop_message(error))
     except OSError as error:
         if not _is_full(error):
             raise
-        _fail(*_stopped(error))
+        _fail(*_stop_message(error))
 
 
-def _stopped(error: Exception) -> tuple[str, int]:
+def _stop_message(error: Exception) -> tuple[str, int]:
     return f"{error}\nWhat is written stays, and {_how_to_resume()}", 3
 
 
@@ -150,8 +150,8 @@ class _Commands(CommandGroup):
             self.write_commands(ctx, formatter, job, names)
 
 
-def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
+def _print_version(context: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if is_given:
         from importlib import metadata
 
         try:

@@ -30,7 +30,7 @@ def silence_ray() -> Iterator[None]:
 
     The progress, on standard error, or the final error says the same in one line.
     """
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with open(os.devnull, "w") as devnull, contextlib.redirect_stdout(devnull):
         yield
 
 

@@ -102,8 +102,8 @@ def _first_sentence(command: click.Command) -> str:
     return sentence + end.rstrip()
 
 
-def _show_all(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
+def _show_all(context: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if is_given:
         context.meta[_ALL] = True
         click.echo(context.get_help(), color=context.color)
         context.exit()

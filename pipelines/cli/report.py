@@ -207,9 +207,9 @@ def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run:
         console.print(
             "Chosen row by row; `assay choose` compares the candidates of equal prompts in all rows", soft_wrap=True
         )
-    left = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
-    if any(left.values()):
-        console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left.items() if count), soft_wrap=True)
+    left_out = {**({"without a reward": summary.unscored} if summary.unscored else {}), **summary.left}
+    if any(left_out.values()):
+        console.print("Left: " + ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count), soft_wrap=True)
     agree, against = (summary.labels.get(outcome, 0) for outcome in (LabelAgreement.AGREES, LabelAgreement.DISAGREES))
     if agree or against:
         console.print(

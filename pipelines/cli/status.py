@@ -122,27 +122,29 @@ def status(folder: str) -> RunStatus:
         complete = manifest.summary is not None
     except AuditError:
         complete = False
-    done = Meter(manifest.files, parts, now).share()
+    done_share = Meter(manifest.files, parts, now).share()
     recent = entries[-_RECENT_PARTS:]
-    before = Meter(manifest.files, _before(parts, recent), now).share()
-    took = recent[-1][1].written - recent[0][1].written if recent else 0.0
+    earlier_share = Meter(manifest.files, _before(parts, recent), now).share()
+    recent_seconds = recent[-1][1].written - recent[0][1].written if recent else 0.0
     responses = sum(part.counts.responses for part, _ in recent[1:])
     state = state_of(complete, holding)
-    going = took > 0 and not complete
+    is_going = recent_seconds > 0 and not complete
     reasons, reasons_of_parts = _reasons(run, manifest, complete, [part for part, _ in entries])
     return RunStatus(
         model=str(manifest.identity.get("model")),
         files=len(manifest.files),
         complete=complete,
-        share=1.0 if complete else done,
+        share=1.0 if complete else done_share,
         parts=len(parts),
         **counts._asdict(),
         responses=counts.responses,
         last_part_ago=max(0.0, now - recent[-1][1].written) if recent else None,
-        responses_per_s=responses / took if going else None,
+        responses_per_s=responses / recent_seconds if is_going else None,
         strays=tuple(strays),
         empty=tuple(empty),
-        eta=took * (1 - done) / (done - before) if going and done > before else None,
+        eta=recent_seconds * (1 - done_share) / (done_share - earlier_share)
+        if is_going and done_share > earlier_share
+        else None,
         made_up=is_fake(manifest),
         state=state,
         holder=RunHolder.of(holding) if holding is not None else None,

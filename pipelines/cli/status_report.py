@@ -61,19 +61,19 @@ def watch(folder: str, interval: float, as_json: bool) -> int:
 
 def _display(as_json: bool) -> AbstractContextManager[Show]:
     if as_json:
-        return _appended(show_json)
-    return _redrawn() if sys.stdout.isatty() else _appended(_show_line)
+        return _append_lines(show_json)
+    return _redraw_screen() if sys.stdout.isatty() else _append_lines(_show_line)
 
 
 @contextmanager
-def _redrawn() -> Iterator[Show]:
+def _redraw_screen() -> Iterator[Show]:
     """One screen, which is drawn over; the last state stays."""
     with Live(console=Console(highlight=False), auto_refresh=False) as live:
-        yield lambda state: live.update(Text("\n".join([*status_lines(state), _now()])), refresh=True)
+        yield lambda state: live.update(Text("\n".join([*status_lines(state), _time_text()])), refresh=True)
 
 
 @contextmanager
-def _appended(show: Show) -> Iterator[Show]:
+def _append_lines(show: Show) -> Iterator[Show]:
     yield show
 
 
@@ -85,12 +85,12 @@ def show_json(state: Status) -> None:
 def _show_line(state: Status) -> None:
     """A line while the run works, and all that is known at its end."""
     if state.state is RunState.RUNNING:
-        click.echo(f"{_now()}  {_short(state)}")
+        click.echo(f"{_time_text()}  {_short(state)}")
     else:
         click.echo("\n".join(status_lines(state)))
 
 
-def _now() -> str:
+def _time_text() -> str:
     return datetime.now().astimezone().isoformat(" ", "seconds")
 
 

@@ -140,7 +140,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         other_prompts=f"{matched.IN_BOTH} and a_prompt is not null and b_prompt is not null and a_prompt != b_prompt",
     )
     if not totals["matched"]:
-        raise SourceError(_nothing_common(compared))
+        raise SourceError(_nothing_common_text(compared))
     # The last number that is ranked is the first that is wanted: `moves` then holds its moves.
     changes = [_change(connection, compared, at) for at in reversed(range(len(compared.numbers)))][::-1]
     unit = compared.unit if changes[0].responses else None
@@ -152,26 +152,26 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         _duplicates(connection),
         totals["other_prompts"],
         compared.same_model,
-        _differing(compared.first.manifest, compared.second.manifest),
+        _differing_entries(compared.first.manifest, compared.second.manifest),
         _status_changes(connection),
         changes,
         unit,
         _largest_move(connection, unit, changes[0].responses),
         _moves(connection, compared, unit, changes[0].responses),
-        _kept(connection, compared),
+        _count_kept(connection, compared),
         _examples(connection, compared),
         is_fake(compared.first.manifest) or is_fake(compared.second.manifest),
     )
     return replace(differences, failures=gate_failures(differences, compared.settings.gates))
 
 
-def _nothing_common(compared: _Comparison) -> str:
+def _nothing_common_text(compared: _Comparison) -> str:
     how = {"row": "input file, place and response name", "content": "prompt and text"}[compared.matching.by]
-    made_of = " and ".join(_made_of(corpus) for corpus in (compared.first, compared.second))
+    made_of = " and ".join(_source_text(corpus) for corpus in (compared.first, compared.second))
     return f"there is nothing to compare: no response is in both folders, by {how}. {made_of}"
 
 
-def _made_of(corpus: OpenedCorpus) -> str:
+def _source_text(corpus: OpenedCorpus) -> str:
     files = ", ".join(file.name for file in corpus.manifest.files[:_NAMED_FILES])
     return f"{corpus.folder} ({corpus.total:,} responses) was made of {files}"
 
@@ -185,7 +185,7 @@ def _model(manifest: Manifest) -> str:
     return f"ensemble of {', '.join(members)}" if members else str(manifest.identity.get("model"))
 
 
-def _differing(first: Manifest, second: Manifest) -> list[str]:
+def _differing_entries(first: Manifest, second: Manifest) -> list[str]:
     """The names of the identity's entries, and of what made the folders, that aren't equal."""
     pairs = (first.identity, second.identity), (first.made_with, second.made_with)
     return [name for before, after in pairs for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
@@ -259,10 +259,10 @@ def _moves(
     if unit is None:
         return []
     rows = matched.table(connection, f"{_moves_sql(unit, count)} limit {compared.settings.show}")
-    return _with_texts(compared, rows)
+    return _add_texts(compared, rows)
 
 
-def _kept(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> KeptChange | None:
+def _count_kept(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> KeptChange | None:
     choice = compared.settings.choice
     if not is_filter(choice):
         return None
@@ -290,7 +290,7 @@ def _examples(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> d
         "kept_in_second_only": f"{matched.IN_BOTH} and b_kept and not a_kept",
     }
     return {
-        name: _with_texts(
+        name: _add_texts(
             compared,
             matched.table(
                 connection,
@@ -301,7 +301,7 @@ def _examples(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> d
     }
 
 
-def _with_texts(compared: _Comparison, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_texts(compared: _Comparison, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with their texts: those of the second folder, and where it lacks a response, of the first."""
     return with_texts(compared.second, "b", with_texts(compared.first, "a", rows))
 

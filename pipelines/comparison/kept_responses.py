@@ -35,14 +35,14 @@ def is_filter(choice: ChoiceSettings) -> bool:
 def marked_rows(corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]) -> Iterator[MarkedRows]:
     """The responses of a corpus in order, with the columns `names`. Raises as `filter` does, before anything is read."""
     if not is_filter(choice):
-        return _unmarked(corpus, names)
+        return _rows_without_marks(corpus, names)
     check(choice)
     columns = corpus.manifest.columns
     evaluator = ResponseEvaluator.of(choice, columns.prefix, columns.ours_first, within_row=columns.within_row)
-    return _marked(FilterStep(corpus.responses, columns, evaluator, None, None), corpus, choice, names)
+    return _rows_with_marks(FilterStep(corpus.responses, columns, evaluator, None, None), corpus, choice, names)
 
 
-def _unmarked(corpus: OpenedCorpus, names: list[str]) -> Iterator[MarkedRows]:
+def _rows_without_marks(corpus: OpenedCorpus, names: list[str]) -> Iterator[MarkedRows]:
     for number, (part, _) in enumerate(corpus.entries):
         first = 0
         for table in corpus.responses.tables(part, names):
@@ -50,7 +50,9 @@ def _unmarked(corpus: OpenedCorpus, names: list[str]) -> Iterator[MarkedRows]:
             first += table.num_rows
 
 
-def _marked(step: FilterStep, corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]) -> Iterator[MarkedRows]:
+def _rows_with_marks(
+    step: FilterStep, corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]
+) -> Iterator[MarkedRows]:
     numbered = [Numbered(number, part) for number, (part, _) in enumerate(corpus.entries)]
     groups = [Group(tuple(numbered[at : at + _GROUP_PARTS])) for at in range(0, len(numbered), _GROUP_PARTS)]
     evaluate = step.evaluator.compile()
@@ -67,15 +69,15 @@ def _selections(step: FilterStep, choice: ChoiceSettings, groups: list[Group]) -
     sources = [passes.Source(step, group, group.parts[0].number) for group in groups]
     if choice.top_k is not None:
         # As `filter` does: on Ray the candidates of all prompts lie in its object store, not here.
-        with workers(len(groups)) as hands:
-            winners = passes.find_winners(hands, choice, sources)
+        with workers(len(groups)) as pool:
+            winners = passes.find_winners(pool, choice, sources)
             for group, tables in zip(groups, winners, strict=True):
-                (selection,) = hands.map(_join, [tuple(tables)])
+                (selection,) = pool.map(_join, [tuple(tables)])
                 yield group, selection
         return
     # In this process: it reads the parts anyway, and a boundary is a number.
-    with workers(1) as hands:
-        boundary = passes.find_boundary(hands, choice, sources) if step.evaluator.ranking else None
+    with workers(1) as pool:
+        boundary = passes.find_boundary(pool, choice, sources) if step.evaluator.ranking else None
     yield from ((group, boundary) for group in groups)
 
 

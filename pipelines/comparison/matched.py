@@ -65,6 +65,8 @@ def rank(connection: duckdb.DuckDBPyConnection, number: int) -> int:
 
     `a_rank` and `b_rank` are doubled mean ranks, whole numbers from 2 to twice the count: equal numbers share their mean.
     """
+    # `rank()` is 1 + those below, and the mean rank of t equal ones (t - 1) / 2 more. Doubled that is whole: 1, 2, 2 and 4
+    # have 2, 5, 5 and 8.
     ranked = ", ".join(
         f"2 * rank() over (order by {side}) + count(*) over (partition by {side}) - 1 as {side}_rank" for side in "ab"
     )
@@ -94,6 +96,7 @@ def spearman(connection: duckdb.DuckDBPyConnection) -> float | None:
     if not count:
         return None
     first, second, first_squares, second_squares, products = map(int, sums)
+    # Variances and covariance, each times count**2: whole numbers, so that nothing is lost before the one division.
     spread = count * first_squares - first**2, count * second_squares - second**2
     if 0 in spread:
         return None

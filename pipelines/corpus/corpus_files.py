@@ -264,13 +264,13 @@ def difference(earlier: InputFile, now: InputFile) -> str | None:
     if earlier.modified is None or now.modified is None or is_remote(now.path):
         return "was rewritten since its scoring started, and is too large to compare its content"
     return (
-        f"was written to since its scoring started ({_moment(earlier.modified)} then, {_moment(now.modified)} now), and is "
-        f"too large to be compared; if you know that it is what it was, give it its time back: "
+        f"was written to since its scoring started ({_time_text(earlier.modified)} then, {_time_text(now.modified)} now), "
+        f"and is too large to be compared; if you know that it is what it was, give it its time back: "
         f"touch -d @{earlier.modified // 10**9}.{earlier.modified % 10**9:09d} {shlex.quote(now.path)}"
     )
 
 
-def _moment(modified: int) -> str:
+def _time_text(modified: int) -> str:
     return datetime.datetime.fromtimestamp(modified / 1e9, datetime.UTC).isoformat(" ", "milliseconds")
 
 

@@ -62,7 +62,7 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
     before = check_same(unit.file)
     if unit.file.kind is FileKind.PARQUET:
         for table in _parquet_tables(unit):
-            yield _unchanged(table, before)
+            yield _check_unchanged(table, before)
         check_untouched(before)
         return
     rows = raw_rows(unit, max_record_bytes)
@@ -70,7 +70,7 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
     for table, end in _json_tables(unit, rows):
         extent = max(extent, end)
         if table.num_rows:
-            yield _unchanged(table, before)
+            yield _check_unchanged(table, before)
     check_untouched(before)
     # Only after the check: an extent that was read from a changed file would be recorded for good.
     if unit.file.extent is None:
@@ -111,7 +111,7 @@ def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(joined)
 
 
-def _unchanged(table: pa.Table, before: FileStatus) -> pa.Table:
+def _check_unchanged(table: pa.Table, before: FileStatus) -> pa.Table:
     """The table, unless the file was written to while it was read.
 
     A store is asked only once, at the end of the unit, because each request is a round trip.
@@ -152,11 +152,11 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
                     position = row.end
                     yield row
     except OSError as error:
-        damaged = _damaged(file, position) if file.kind.compression else ""
+        damaged = _damage_text(file, position) if file.kind.compression else ""
         raise SourceError(f"{file.path} can't be read to its end: {error}{damaged}") from error
 
 
-def _damaged(file: InputFile, position: int) -> str:
+def _damage_text(file: InputFile, position: int) -> str:
     """What to do with a compressed file that breaks off, as text for the end of a message."""
     tool = "gzip" if file.kind is FileKind.JSONL_GZIP else "zstd"
     return (

@@ -104,10 +104,10 @@ def keep(dataset: Dataset, condition: str) -> Dataset:
     schema = schema_of(dataset)
     checked = Condition.check(condition, schema)
     needed = pa.schema([schema.field(name) for name in checked.columns])
-    kept = dataset.map_batches(
+    kept_rows = dataset.map_batches(
         functools.partial(_filter_block, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
     )
-    return register(kept, schema, reader_of(dataset))
+    return register(kept_rows, schema, reader_of(dataset))
 
 
 def top_fraction(
@@ -178,8 +178,8 @@ def _unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 def _filter_block(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
     columns = conform(table.select([name for name in needed.names if name in table.column_names]), needed)
-    met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(columns).column(_MET)
-    return table.filter(met)
+    is_met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(columns).column(_MET)
+    return table.filter(is_met)
 
 
 @dataclass(frozen=True)
@@ -207,22 +207,22 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
         schema = _unify([planned_schema or pa.schema([]), *schemas])
         evaluator = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
-        hands = OnRay()
+        pool = OnRay()
         evaluators = [_Block(evaluator, schema, number) for number in range(len(blocks))]
         sources = [
             passes.Source(evaluator, block, evaluator.number) for evaluator, block in zip(evaluators, blocks, strict=True)
         ]
         boundary, winners = None, list[list[Any]]([[]] * len(blocks))
         if choice.top_k is not None:
-            winners = passes.find_winners(hands, choice, sources)
+            winners = passes.find_winners(pool, choice, sources)
         else:
-            boundary = passes.find_boundary(hands, choice, sources)
-        kept = [
-            hands.start(_keep_chosen, boundary, evaluator, block, *tables, pieces=1)[0]
+            boundary = passes.find_boundary(pool, choice, sources)
+        kept_blocks = [
+            pool.start(_keep_chosen, boundary, evaluator, block, *tables, pieces=1)[0]
             for (evaluator, block, _), tables in zip(sources, winners, strict=True)
         ]
-        chosen = ray.data.from_arrow_refs(kept) if kept else ray.data.from_arrow(schema.empty_table())
-    return register(chosen, schema, reader_of(dataset))
+        kept_rows = ray.data.from_arrow_refs(kept_blocks) if kept_blocks else ray.data.from_arrow(schema.empty_table())
+    return register(kept_rows, schema, reader_of(dataset))
 
 
 def _schema_of(table: pa.Table) -> pa.Schema:
@@ -234,8 +234,8 @@ def _keep_chosen(boundary: Selection | None, evaluator: _Block, block: pa.Table,
     selection = boundary or passes.join_winners(winners)
     (rows,) = evaluator.evaluate(block)
     # A selection says nothing of rows that aren't candidates: their value is NaN.
-    chosen = pc.is_null(selection.reasons(rows)).to_numpy(zero_copy_only=False) & ~np.isnan(rows.values)
-    return [rows.table.filter(pa.array(chosen))]
+    is_chosen = pc.is_null(selection.reasons(rows)).to_numpy(zero_copy_only=False) & ~np.isnan(rows.values)
+    return [rows.table.filter(pa.array(is_chosen))]
 
 
 def _prefix(schema: pa.Schema, prefix: str | None) -> str:

@@ -98,7 +98,7 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
     plans = [member.check() for member in all_members]
     if settings.append:
         check_same_files({member.name: member.files_after(plan) for member, plan in zip(all_members, plans, strict=True)})
-    # Members that haven't run have no identity yet; `_identity_kept` compares only the models.
+    # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
     manifest = _manifest(
         plans[0].files, _common_columns([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}
@@ -106,7 +106,7 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
     if earlier is None:
         manifest.write(folder)  # before any member runs: it marks the folder as an ensemble's
     else:
-        replace(earlier, identity=_identity_kept(earlier)).check(replace(manifest, identity=_identity_kept(manifest)))
+        replace(earlier, identity=_fixed_identity(earlier)).check(replace(manifest, identity=_fixed_identity(manifest)))
     write_recipe(folder, ensemble=settings)
 
 
@@ -176,7 +176,7 @@ def _manifest(
     return Manifest(json.loads(json.dumps(identity)), tuple(files), _combined_columns(columns, tuple(notes)), versions)
 
 
-def _identity_kept(manifest: Manifest) -> dict[str, Any]:
+def _fixed_identity(manifest: Manifest) -> dict[str, Any]:
     """The part of the identity that can't change in a folder. Of a member only its model: its own folder checks the rest."""
     models = {name: member["identity"]["model"] for name, member in manifest.identity.get(MEMBERS, {}).items()}
     return {"model": manifest.identity.get("model"), MEMBERS: models, "prefix": manifest.identity["prefix"]}
@@ -216,8 +216,8 @@ def combine(
 
 def _missing(step: CombineStep, first: MemberRun) -> list[tuple[Part, int]]:
     """The first member's parts that have no combined part yet, each with its size in bytes."""
-    done = {(part.file, part.range) for part in step.target.listing()}
-    return [(part, entry.size) for part, entry in first.entries if (part.file, part.range) not in done]
+    combined = {(part.file, part.range) for part in step.target.listing()}
+    return [(part, entry.size) for part, entry in first.entries if (part.file, part.range) not in combined]
 
 
 def _member_run(output: str, name: str) -> MemberRun:
@@ -262,14 +262,14 @@ def _complete(
             base.add(table)
         agreement = base.compute(responses_needed(step.combination.suspect_disagreement))
         groups = list(_groups(missing))
-        done, total = 0, sum(part.counts.responses for part, _ in missing)
-        with workers(len(groups)) as hands:
+        combined, total = 0, sum(part.counts.responses for part, _ in missing)
+        with workers(len(groups)) as pool:
             for first in range(0, len(groups), _WAVE):
                 wave = [(step, group, _numbers(base, group, places)) for group in groups[first : first + _WAVE]]
-                for written in hands.map(write_parts, wave):
+                for written in pool.map(write_parts, wave):
                     check_held()
-                    done += written
-                    progress.combined(done, total)
+                    combined += written
+                    progress.combined(combined, total)
     return agreement
 
 

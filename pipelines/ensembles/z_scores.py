@@ -94,9 +94,9 @@ class Baselines:
         self._connection = connection
         self._names = names
         self._members = range(len(names))
-        self._waiting: list[pa.Table] = []
+        self._uninserted: list[pa.Table] = []
         self._count = 0
-        self._begun = False
+        self._has_responses = False
 
     def add(self, table: pa.Table) -> None:
         """Add the next responses: `prompt`, and the members' rewards as `r0`, `r1` ..., all null unless all scored it.
@@ -106,27 +106,27 @@ class Baselines:
         # Tables have no order in SQL: `place` is the index of a response in the corpus.
         place = pa.array(range(self._count, self._count + table.num_rows), pa.int64())
         self._count += table.num_rows
-        self._begun = True
-        self._waiting.append(table.append_column("place", place))
-        if sum(waiting.num_rows for waiting in self._waiting) >= _INSERTED_ROWS:
+        self._has_responses = True
+        self._uninserted.append(table.append_column("place", place))
+        if sum(table.num_rows for table in self._uninserted) >= _INSERTED_ROWS:
             self._insert()
 
     def _insert(self) -> None:
-        if self._waiting:
-            self._connection.register("waiting", pa.concat_tables(self._waiting))
+        if self._uninserted:
+            self._connection.register("uninserted", pa.concat_tables(self._uninserted))
             # `limit 0` takes the columns from the first table, so the schema isn't stated twice.
-            self._connection.execute("create table if not exists responses as from waiting limit 0")
-            self._connection.execute("insert into responses from waiting")
-            self._connection.unregister("waiting")
-        self._waiting = []
+            self._connection.execute("create table if not exists responses as from uninserted limit 0")
+            self._connection.execute("insert into responses from uninserted")
+            self._connection.unregister("uninserted")
+        self._uninserted = []
 
     def compute(self, needed: int) -> EnsembleAgreement:
         """Compute the z-scores. `needed` is how many responses a prompt must have for one to be suspect."""
         self._insert()
-        if not self._begun:
+        if not self._has_responses:
             return EnsembleAgreement(0, 0, needed, 0, ())
         self._measure()
-        prompts, too_few = self._row(f"select count(*), count(*) filter (n < {needed}) from baseline")
+        prompts, too_few = self._fetch_row(f"select count(*), count(*) filter (n < {needed}) from baseline")
         # same{i}_{j}: whether a response of the prompt is the best, or among the best, for both members i and j.
         same_best = ", ".join(f"bool_or(top{i} and top{j}) as same{i}_{j}" for i, j in self._pairs())
         self._connection.execute(
@@ -134,12 +134,12 @@ class Baselines:
             f"max(u) - min(u) as width, {same_best} from measured where u is not null group by prompt"
         )
         pairs = tuple(self._agreement(first, second) for first, second in self._pairs())
-        (compared,) = self._row("select count(*) from disagreement")
+        (compared,) = self._fetch_row("select count(*) from disagreement")
         # Left joins: responses without a z-score, or not scored by all members, stay, with nulls.
         # Ordered by place, so that `numbers` reads a range of row groups instead of the whole table.
         self._connection.execute(
             "create table numbers as select responses.* exclude (prompt), "
-            f"{self._each('z{}')}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
+            f"{self._for_each_member('z{}')}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
             "from responses left join measured using (place) "
             "left join disagreement on responses.prompt = disagreement.prompt order by place"
         )
@@ -150,7 +150,7 @@ class Baselines:
         """Create the tables `baseline`, by prompt, and `measured`, by response: z, whether it is the best (`top`), and U."""
         self._connection.execute(
             "create table baseline as select prompt, count(*) as n, "
-            + self._each(
+            + self._for_each_member(
                 "avg(r{0}) as mean{0}, stddev_samp(r{0}) as deviation{0}, min(r{0}) as low{0}, max(r{0}) as high{0}"
             )
             + f" from responses where {self._scored_filter} group by prompt"
@@ -159,7 +159,7 @@ class Baselines:
         mean = f"(({' + '.join(f'z{number}' for number in self._members)}) / {len(self._members)})"
         squares = " + ".join(f"(z{number} - {mean}) * (z{number} - {mean})" for number in self._members)
         # Compared by the width of the rewards, not by their deviation: that would need a bound for each number of responses.
-        z = self._each(
+        z = self._for_each_member(
             f"case when high{{0}} - low{{0}} > {SAME_REWARD} then (r{{0}} - mean{{0}}) / deviation{{0}} end as z{{0}}, "
             f"high{{0}} - r{{0}} <= {SAME_REWARD} as top{{0}}"
         )
@@ -175,8 +175,8 @@ class Baselines:
         ).to_arrow_table()
 
     def _agreement(self, first: int, second: int) -> MemberAgreement:
-        (share,) = self._row(f"select avg(same{first}_{second}::int) from disagreement")
-        (correlation,) = self._row(f"select corr(z{first}, z{second}) from measured where u is not null")
+        (share,) = self._fetch_row(f"select avg(same{first}_{second}::int) from disagreement")
+        (correlation,) = self._fetch_row(f"select corr(z{first}, z{second}) from measured where u is not null")
         # NaN if one member's z-scores are all equal, or there are fewer than two of them; null without rows.
         is_defined = correlation is not None and math.isfinite(correlation)
         return MemberAgreement(self._names[first], self._names[second], share, correlation if is_defined else None)
@@ -188,11 +188,11 @@ class Baselines:
     def _scored_filter(self) -> str:
         return "r0 is not null"  # rewards are null for all members or for none
 
-    def _each(self, text: str) -> str:
+    def _for_each_member(self, text: str) -> str:
         """SQL columns for each member: `text` with the member's number in place of each `{}` or `{0}`."""
         return ", ".join(text.format(number) for number in self._members)
 
-    def _row(self, query: str) -> tuple[Any, ...]:
+    def _fetch_row(self, query: str) -> tuple[Any, ...]:
         row = self._connection.execute(query).fetchone()
         assert row is not None  # an aggregate without groups always has one row
         return tuple(row)

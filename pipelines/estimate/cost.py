@@ -103,7 +103,7 @@ class Bill:
 
 
 def bill(
-    tokens: Mapping[str, Estimate], ground: CostBasis, settings: BillSettings, measured: EngineSpeed | None = None
+    tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings, measured: EngineSpeed | None = None
 ) -> Bill:
     """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for an engine, or `like` is unusable.
 
@@ -111,19 +111,19 @@ def bill(
     """
     if settings.probe and (settings.tokens_per_s or settings.like):
         raise SettingsError("--probe measures what --tokens-per-s and --like say; give one of the three")
-    engine_gpus = ground.gpus
+    engine_gpus = basis.gpus
     gpus = settings.gpus or engine_gpus
     if gpus < engine_gpus:
-        raise SettingsError(f"--gpus {gpus}: an engine takes {engine_gpus} ({ground.engine_layout})")
+        raise SettingsError(f"--gpus {gpus}: an engine takes {engine_gpus} ({basis.engine_layout})")
     engines = gpus // engine_gpus
-    earlier = _earlier(settings.like, ground.identity) if settings.like else None
-    speed = measured or _speed(settings, ground, earlier)
+    earlier = _earlier(settings.like, basis.identity) if settings.like else None
+    speed = measured or _speed(settings, basis, earlier)
     # A published speed is a GPU's, whatever this machine has.
-    cpus = _cpus(settings, ground.card, earlier) if speed is None or not speed.passes else None
+    cpus = _cpus(settings, basis.card, earlier) if speed is None or not speed.passes else None
     assumptions = []
     written = None
-    if ground.writes:
-        written, assumption = _written(tokens, ground.model, settings, earlier)
+    if basis.writes:
+        written, assumption = _written_tokens(tokens, basis.model, settings, earlier)
         assumptions += [assumption, "no retries of answers without a verdict"]
     # Seconds of one engine for reading, plus those for writing, spread evenly over the engines: no idle end is assumed.
     work = None
@@ -140,9 +140,9 @@ def bill(
     gpu_hours = work and work.times(engines * engine_gpus / 3600)
     cost = gpu_hours.times(settings.gpu_price) if gpu_hours and settings.gpu_price else None
     least = None
-    if ground.size is not None:
+    if basis.size is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
-        least = passed.times(least_seconds(ground.size, ground.card.precision, 1, engines * engine_gpus))
+        least = passed.times(least_seconds(basis.size, basis.card.precision, 1, engines * engine_gpus))
     return Bill(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
 
 
@@ -158,24 +158,24 @@ def _cpus(settings: BillSettings, card: CardSettings, earlier: Manifest | None) 
     return None if NvidiaGPUAcceleratorManager.get_current_node_num_accelerators() else os.cpu_count()
 
 
-def _speed(settings: BillSettings, ground: CostBasis, earlier: Manifest | None) -> EngineSpeed | None:
+def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -> EngineSpeed | None:
     if settings.tokens_per_s is not None:
-        if ground.writes and settings.written_per_s is None:
+        if basis.writes and settings.written_per_s is None:
             raise SettingsError(
                 "--tokens-per-s says how fast a judge reads; --written-per-s, how fast it writes, goes with it"
             )
-        written = settings.written_per_s if ground.writes else None
+        written = settings.written_per_s if basis.writes else None
         return EngineSpeed(settings.tokens_per_s, written, "given by --tokens-per-s")
     if settings.written_per_s is not None:
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
-        return _measured_speed(earlier, str(settings.like), ground.engine_layout)
-    published = published_throughput(ground.size, ground.card.gpu, ground.card.precision) if ground.size else None
+        return _measured_speed(earlier, str(settings.like), basis.engine_layout)
+    published = published_throughput(basis.size, basis.card.gpu, basis.card.precision) if basis.size else None
     if published is None:
         return None
     # Published throughputs are per GPU.
-    written = published.written * ground.gpus if ground.writes else None
-    return EngineSpeed(published.read * ground.gpus, written, published.source, passes=True)
+    written = published.written * basis.gpus if basis.writes else None
+    return EngineSpeed(published.read * basis.gpus, written, published.source, passes=True)
 
 
 def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
@@ -228,7 +228,7 @@ def _summary(earlier: Manifest) -> Mapping[str, Any]:
     return earlier.summary
 
 
-def _written(
+def _written_tokens(
     tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Manifest | None
 ) -> tuple[Estimate, str]:
     """How many tokens a judge writes, and the assumption behind the number, as text."""

@@ -78,7 +78,7 @@ class Stratum:
     values: Values
     replacement: bool = False
     in_part: bool = False
-    sure: Values | None = None
+    unadjusted: Values | None = None
     """The sums over the sampled blocks before the ratio adjustment of `of`; None if `values` are unadjusted."""
 
     @classmethod
@@ -89,45 +89,45 @@ class Stratum:
         the `amounts` (the first columns) are adjusted for length by the ratio estimator, whose bias is negligible while
         nearly all lengths are equal.
         """
-        seen = values.sum(axis=0)
+        sums = values.sum(axis=0)
         if len(values) < blocks:
             # The ratio estimator, linearised: from each block take what it owes to being longer than the average block of
             # the stratum. Then the common formulas for total and variance hold for the adjusted values.
             values = values.copy()
             rate = values[:, :amounts].sum(axis=0) / max(lengths.sum(), 1e-9)
             values[:, :amounts] -= np.outer(lengths - length / blocks, rate)
-        return cls(blocks, values, in_part=in_part, sure=seen)
+        return cls(blocks, values, in_part=in_part, unadjusted=sums)
 
     @property
-    def drawn(self) -> int:
+    def sampled(self) -> int:
         """How many blocks were sampled."""
         return len(self.values)
 
     @property
     def unsampled(self) -> float:
         """The share of blocks that wasn't sampled: the finite population correction of the variance."""
-        return 1.0 if self.replacement or self.in_part else 1.0 - self.drawn / self.blocks
+        return 1.0 if self.replacement or self.in_part else 1.0 - self.sampled / self.blocks
 
     @property
-    def seen(self) -> Values:
+    def sampled_sums(self) -> Values:
         """Lower bound of each total: what the sample has itself; 0 where `values` are extrapolated."""
         if self.replacement or self.in_part:
             return np.zeros(self.values.shape[1])
-        return np.asarray(self.values.sum(axis=0) if self.sure is None else self.sure)
+        return np.asarray(self.values.sum(axis=0) if self.unadjusted is None else self.unadjusted)
 
     @property
     def total(self) -> Values:
         """The estimated total of each column."""
-        return np.asarray(self.values.sum(axis=0) * (self.blocks / self.drawn))
+        return np.asarray(self.values.sum(axis=0) * (self.blocks / self.sampled))
 
     @property
     def variance(self) -> Values:
         """The sampling variance of each total."""
         if self.unsampled <= 0:
             return np.zeros(self.values.shape[1])
-        if self.drawn == 1:  # one block has no sample variance: take a standard error of 100 % of the total
+        if self.sampled == 1:  # one block has no sample variance: take a standard error of 100 % of the total
             return np.asarray((self.blocks * self.values[0]) ** 2)
-        return np.asarray(self.blocks**2 * self.unsampled * self.values.var(axis=0, ddof=1) / self.drawn)
+        return np.asarray(self.blocks**2 * self.unsampled * self.values.var(axis=0, ddof=1) / self.sampled)
 
     @property
     def third_moment(self) -> Values:
@@ -137,7 +137,7 @@ class Stratum:
         # The correction for sampling without replacement, at a sampling fraction f = 1 - `unsampled`: (1 - f)(1 - 2f).
         correction = self.unsampled * (2 * self.unsampled - 1)
         third = ((self.values - self.values.mean(axis=0)) ** 3).mean(axis=0)
-        return np.asarray(self.blocks**3 * correction * third / self.drawn**2)
+        return np.asarray(self.blocks**3 * correction * third / self.sampled**2)
 
 
 def totals(strata: Sequence[Stratum], amounts: Sequence[str], counts: Mapping[str, str]) -> dict[str, Estimate]:
@@ -151,8 +151,8 @@ def totals(strata: Sequence[Stratum], amounts: Sequence[str], counts: Mapping[st
     total = np.sum([stratum.total for stratum in strata], axis=0)
     variances = np.array([stratum.variance for stratum in strata])
     thirds = np.array([stratum.third_moment for stratum in strata])
-    seen = np.sum([stratum.seen for stratum in strata], axis=0)
-    freedoms = np.array([max(1, stratum.drawn - 1) for stratum in strata])
+    floors = np.sum([stratum.sampled_sums for stratum in strata], axis=0)
+    freedoms = np.array([max(1, stratum.sampled - 1) for stratum in strata])
     estimates: dict[str, Estimate] = {}
     for column, name in enumerate(amounts):
         below, above = _spreads(variances[:, column], thirds[:, column].sum(), freedoms)
@@ -160,12 +160,12 @@ def totals(strata: Sequence[Stratum], amounts: Sequence[str], counts: Mapping[st
             below = above = _spread_of_equals(strata, total[column])
         least, most = _exact_bounds(strata, column)
         # The exact bounds can only widen the interval; no bound is below what was seen.
-        low, high = max(seen[column], min(total[column] - below, least)), max(total[column] + above, most)
+        low, high = max(floors[column], min(total[column] - below, least)), max(total[column] + above, most)
         estimates[name] = Estimate(*map(float, (total[column], min(low, total[column]), high)))
     for column, (name, amount) in enumerate(counts.items(), start=len(amounts)):
         bounds = _count_bounds(strata, column, variances[:, column], freedoms, estimates[amount].value)
         # No more can be rejected than there are.
-        low, high = max(bounds[0], seen[column]), min(bounds[1], estimates[amount].high)
+        low, high = max(bounds[0], floors[column]), min(bounds[1], estimates[amount].high)
         estimates[name] = Estimate(*map(float, (total[column], min(low, total[column]), max(high, total[column]))))
     return estimates
 
@@ -193,7 +193,7 @@ def _spread_of_equals(strata: Sequence[Stratum], total: float) -> float:
     As if one more block had been sampled that has none: the standard error of n such blocks is total / n. 0 if all blocks
     were sampled.
     """
-    sampled = sum(stratum.drawn for stratum in strata)
+    sampled = sum(stratum.sampled for stratum in strata)
     unsampled = max(0.0, *(stratum.unsampled for stratum in strata))
     return _Z * math.sqrt(unsampled) * total / sampled
 
@@ -203,7 +203,7 @@ def _count_bounds(
 ) -> tuple[float, float]:
     """The score interval of a count out of `among` responses, no narrower than the exact bounds by blocks."""
     unsampled = max(stratum.unsampled for stratum in strata)
-    sampled = sum(stratum.drawn for stratum in strata)
+    sampled = sum(stratum.sampled for stratum in strata)
     total = sum(float(stratum.total[column]) for stratum in strata)
     block = among / sampled  # the count that one sampled block stands for, if every response in it counts
     if unsampled <= 0 or not block:
@@ -225,7 +225,7 @@ def _exact_bounds(strata: Sequence[Stratum], column: int, among: float = 0.0) ->
     If no sampled block has any, a block that does is taken to have its even part of `among`. Returns (inf, 0), which widen
     no interval, where many or all of the sampled blocks have some.
     """
-    sampled, blocks = sum(stratum.drawn for stratum in strata), sum(stratum.blocks for stratum in strata)
+    sampled, blocks = sum(stratum.sampled for stratum in strata), sum(stratum.blocks for stratum in strata)
     having = sum(int(np.count_nonzero(stratum.values[:, column])) for stratum in strata)
     # The hypergeometric distribution is that of whole blocks, drawn without replacement; where all have some, none is rare.
     if having > _FEW or having == sampled or any(stratum.replacement or stratum.in_part for stratum in strata):
@@ -243,11 +243,11 @@ def having_bounds(blocks: int, sampled: int, having: int) -> tuple[int, int]:
     """
     tail = (1 - _CONFIDENCE) / 2
 
-    def chance(among: int, seen: range) -> float:
-        """Probability that the number of sampled blocks that have it is in `seen`, if `among` of all blocks have it."""
+    def chance(among: int, counts: range) -> float:
+        """Probability that the number of sampled blocks that have it is in `counts`, if `among` of all blocks have it."""
         # By logarithms: 250 of 10,000 blocks can be drawn in about 10**506 ways, and floats end at 10**308.
         samples = _log_binomial(blocks, sampled)
-        possible = range(max(seen.start, sampled - blocks + among), min(seen.stop, among + 1))
+        possible = range(max(counts.start, sampled - blocks + among), min(counts.stop, among + 1))
         return sum(
             math.exp(_log_binomial(among, x) + _log_binomial(blocks - among, sampled - x) - samples) for x in possible
         )

@@ -89,7 +89,7 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
         scored = corpora()
         results = _evaluate_all(settings, scored, Path(local))
         for file in sorted(Path(local).iterdir()):
-            _put(output, file.name, file.read_bytes())
+            _write_file(output, file.name, file.read_bytes())
     results = replace(
         results,
         evaluations=[
@@ -97,9 +97,9 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
             for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
         ],
     )
-    _put(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
-    _put(output, TABLE, results.markdown().encode())
-    _put(output, TEX, latex(results.evaluations).encode())
+    _write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
+    _write_file(output, TABLE, results.markdown().encode())
+    _write_file(output, TEX, latex(results.evaluations).encode())
     output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
     return results
 
@@ -145,11 +145,11 @@ def _write_peer_files(
     run = JudgedRun(evaluation.model, _is_judge(corpus.manifest), evaluation.subset_figures)
     files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
     for name, content in files.contents.items():
-        _put(folder, f"{output_folder.result_name(number)}-{name}", content)
+        _write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
     return evaluation if files.missing is None else replace(evaluation, notes=[files.missing])
 
 
-def _put(folder: str, name: str, content: bytes) -> None:
+def _write_file(folder: str, name: str, content: bytes) -> None:
     try:
         storage.folder(folder).replace(name, content)
     except OSError as error:
@@ -184,10 +184,10 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         preset=scored.preset,
         kept=corpus.kept.about if corpus.kept else None,
     )
-    return evaluation if evaluation.is_made_up else replace(evaluation, published=_beside_published(evaluation))
+    return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
 
 
-def _beside_published(evaluation: Evaluation) -> list[PublishedComparison]:
+def _compare_with_published(evaluation: Evaluation) -> list[PublishedComparison]:
     values = {figure.name: figure.value for figure in evaluation.figures}
     return compare_published(
         OurFigures(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)

@@ -103,15 +103,15 @@ def _points(difference: Difference) -> tuple[str, str]:
 
 
 def _split_section(comparison: PairedComparison) -> Section:
-    first, second, everything = comparison.first, comparison.second, comparison.splits[0]
+    first, second, overall = comparison.first, comparison.second, comparison.splits[0]
     splits = [
         (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
         for split in comparison.splits
     ]
-    apart = everything.first_ahead + everything.second_ahead
+    differing = overall.first_ahead + overall.second_ahead
     return Section(
         f"{first} (first) and {second} (second), item by item",
         ("items", "both graded", "first ahead", "second ahead", "p"),
         splits,
-        f"{apart:,} of {everything.items:,} items differ; with --out, disagreements.parquet has them.",
+        f"{differing:,} of {overall.items:,} items differ; with --out, disagreements.parquet has them.",
     )

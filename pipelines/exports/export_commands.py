@@ -43,9 +43,9 @@ class _Choosing:
     settings: ChoiceOfCandidates
 
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
-        chosen = choose_candidates.choose(candidates, self.settings)
-        rows = [{**ranked.as_row(), **ranked.candidate.fields} for ranked in chosen]
-        return ExportedRows(rows, {_NOT_CHOSEN: len(candidates) - len(chosen)})
+        kept = choose_candidates.choose(candidates, self.settings)
+        rows = [{**ranked.as_row(), **ranked.candidate.fields} for ranked in kept]
+        return ExportedRows(rows, {_NOT_CHOSEN: len(candidates) - len(kept)})
 
 
 @dataclass(frozen=True)

@@ -207,8 +207,8 @@ def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str
         )
     reader = check(job, corpus.manifest)
     document = _document(job, corpus, reader.carried)
-    done = output_folder.start(job.output, document, job.kind)
-    written = {number: ExportSummary(**note) for number, note in done.items()}
+    notes = output_folder.start(job.output, document, job.kind)
+    written = {number: ExportSummary(**note) for number, note in notes.items()}
     return StartedExport(job, reader, corpus.responses, document, ticket(job.output)), written
 
 
@@ -371,10 +371,10 @@ def _make_pieces(
 ) -> dict[str, ExportSummary]:
     """Make the pieces that aren't `written` yet. Returns the counts of all, by number and in order."""
     pieces = list(_pieces(step.job, corpus.entries))
-    todo = [(step, piece) for piece in pieces if piece.number not in written]
-    with workers(len(todo)) as hands:
-        made = {**written, **dict(hands.map(_make_piece, todo))}
-    return {piece.number: made[piece.number] for piece in pieces}
+    unwritten = [(step, piece) for piece in pieces if piece.number not in written]
+    with workers(len(unwritten)) as pool:
+        summaries = {**written, **dict(pool.map(_make_piece, unwritten))}
+    return {piece.number: summaries[piece.number] for piece in pieces}
 
 
 def _make_buckets(
@@ -386,19 +386,19 @@ def _make_buckets(
         corpus, step.reader.reads, _BYTES, folder=_spill_folder(step.job), work=work, ticket=step.ticket
     )
     shelves = [shelf for shelf in range(shuffle.shelves) if _unwritten(shuffle, shelf, written)]
-    made = dict(written)
+    summaries = dict(written)
     if shelves:
         shuffle.open()
         missing = shuffle.missing()
-        with workers(max(len(missing), len(shelves))) as hands:
-            for _ in hands.map(_write_group, [(shuffle, number, groups[number]) for number in missing]):
+        with workers(max(len(missing), len(shelves))) as pool:
+            for _ in pool.map(_write_group, [(shuffle, number, groups[number]) for number in missing]):
                 check_held()
-            for pieces in hands.map(
-                _make_shelf, [(step, shuffle, shelf, _unwritten(shuffle, shelf, made)) for shelf in shelves]
+            for pieces in pool.map(
+                _make_shelf, [(step, shuffle, shelf, _unwritten(shuffle, shelf, summaries)) for shelf in shelves]
             ):
-                made |= pieces
+                summaries |= pieces
     shuffle.close()
-    return {number: made[number] for number in map(output_folder.result_name, range(shuffle.buckets))}
+    return {number: summaries[number] for number in map(output_folder.result_name, range(shuffle.buckets))}
 
 
 def _spill_folder(job: ExportJob) -> str:
@@ -420,12 +420,12 @@ def _write_group(shuffle: Shuffle, number: int, parts: Sequence[Part]) -> None:
 
 def _make_shelf(step: StartedExport, shuffle: Shuffle, shelf: int, numbers: Sequence[str]) -> dict[str, ExportSummary]:
     """Write the files of the pieces `numbers`, which are those of a shelf that aren't written. Returns their counts."""
-    made = dict[str, ExportSummary]()
+    summaries = dict[str, ExportSummary]()
     for bucket, tables in shuffle.read(shelf):
         if (number := output_folder.result_name(bucket)) in numbers:
-            made.update([_write_piece(step, number, group_by_prompt(step.reader.candidates(tables)))])
-    empty = [number for number in numbers if number not in made]
-    return made | dict(_write_piece(step, number, iter(())) for number in empty)
+            summaries.update([_write_piece(step, number, group_by_prompt(step.reader.candidates(tables)))])
+    empty = [number for number in numbers if number not in summaries]
+    return summaries | dict(_write_piece(step, number, iter(())) for number in empty)
 
 
 def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]:
@@ -439,7 +439,7 @@ Groups = Iterator[Sequence[CandidateOrLeftOut]]
 
 
 def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
-    job, counts, left, labels = step.job, Counter[str](), Counter[str](), Counter[str]()
+    job, counts, left_out, labels = step.job, Counter[str](), Counter[str](), Counter[str]()
     measures, types = list[float](), row_types.RowTypes()
     name = f"{job.kind.stems[0]}-{number}.jsonl"
     folder = storage.folder(job.output)
@@ -455,7 +455,7 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
             counts["candidates"] += len(candidates) + unmet
             counts["unscored"] += group.count(LeftOut.UNSCORED)
             counts["rows"] += len(lines)
-            left.update({**exported.left, LeftOut.UNMET.value: unmet})
+            left_out.update({**exported.left, LeftOut.UNMET.value: unmet})
             labels.update(exported.labels)
             measures += exported.measures
             types.add(lines)
@@ -469,7 +469,7 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
         candidates=counts["candidates"],
         unscored=counts["unscored"],
         rows=counts["rows"],
-        left=left,
+        left=left_out,
         measures=measures,
         labels=labels,
         row_types=types.text(),

@@ -176,6 +176,7 @@ class Count:
 
     def _sum(self, results: list[StepResult]) -> StepResult:
         bins = np.concatenate(results, axis=1)
+        # Bins don't overlap: in the order of their least words, the pieces of one bin from several results are neighbours.
         least, greatest, counts = bins[:, np.argsort(bins[0], kind="stable")]
         starts = _run_starts(self._bins(least))
         return np.stack([least[starts], np.maximum.reduceat(greatest, starts), np.add.reduceat(counts, starts)])

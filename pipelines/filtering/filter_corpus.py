@@ -70,13 +70,13 @@ def keep(settings: FilterSettings) -> KeepSummary:
     step = replace(_step(settings, corpus.manifest), source=corpus.responses)
     sizes = {part: entry.size * corpus.share for part, entry in corpus.entries}
     groups = list(_groups(corpus.entries))
-    with ExitStack() as leases, workers(len(groups)) as hands:
+    with ExitStack() as leases, workers(len(groups)) as pool:
         for target in step.targets:
             leases.enter_context(lease(target.folder))
             # Again, under the lease: another filter may have ended since.
             output_folder.check_free(target.folder, settings.overwrite)
         step = step.with_tickets()
-        work = _Work(hands, step, settings, groups)
+        work = _Work(pool, step, settings, groups)
         # A single group makes a single output, whatever is kept of it: it needn't be counted before it is written.
         counts = work.count() if len(groups) > 1 or not step.targets else None
         summary = sum(counts.values(), KeepSummary()) if counts is not None else None
@@ -85,11 +85,11 @@ def keep(settings: FilterSettings) -> KeepSummary:
             # doesn't leave a hundred times as many tiny files.
             outputs = passes.plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
             documents = {target.folder: _document(settings, corpus, target, outputs, work) for target in step.targets}
-            done = [output_folder.start(folder, document) for folder, document in documents.items()]
+            notes_by_folder = [output_folder.start(folder, document) for folder, document in documents.items()]
             # An output is done if it is noted in all folders (one or two): somebody may have deleted one of them.
-            done_numbers = done[0].keys() & done[-1].keys()
+            done_numbers = notes_by_folder[0].keys() & notes_by_folder[-1].keys()
             written = {
-                output.index: KeepSummary(**done[0][number])
+                output.index: KeepSummary(**notes_by_folder[0][number])
                 for output in outputs
                 if (number := output_folder.result_name(output.index)) in done_numbers
             }
@@ -116,9 +116,13 @@ def keep(settings: FilterSettings) -> KeepSummary:
 
 
 def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings) -> None:
-    kept, model = _describe(settings), corpus.manifest.identity.get("model")
-    which = f"is kept by `{kept}`" if target.stem == "kept" else f"isn't kept by `{kept}`, with the reason in `{target.why}`"
-    lines = [f"What {which} of `{settings.scored}`, whose rewards are by `{model}`.", "`filter.json` has the counts."]
+    filter_text, model = _describe(settings), corpus.manifest.identity.get("model")
+    selection = (
+        f"is kept by `{filter_text}`"
+        if target.stem == "kept"
+        else f"isn't kept by `{filter_text}`, with the reason in `{target.why}`"
+    )
+    lines = [f"What {selection} of `{settings.scored}`, whose rewards are by `{model}`.", "`filter.json` has the counts."]
     lines += [MADE_UP] if is_fake(corpus.manifest) else []
     write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines, target.written)
 
@@ -131,7 +135,7 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
         corpus = open_scored(settings.scored, "filter", partial=settings.partial)
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    document, source = _recorded(settings), (corpus.manifest.fingerprint, corpus.made_of)
+    document, source = _recorded_settings(settings), (corpus.manifest.fingerprint, corpus.made_of)
     summaries = [output_folder.read_finished(folder, document, *source) for folder in _outputs(settings)]
     return None if None in summaries or summaries[0] is None else KeepSummary(**summaries[0])
 
@@ -139,8 +143,8 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
 class _Work:
     """The passes of a filter over its groups. The constructor runs those that find the selection."""
 
-    def __init__(self, hands: Workers, step: FilterStep, settings: FilterSettings, groups: Sequence[Group]) -> None:
-        self._hands = hands
+    def __init__(self, pool: Workers, step: FilterStep, settings: FilterSettings, groups: Sequence[Group]) -> None:
+        self._pool = pool
         self._step = step
         self._groups = groups
         self._boundary: Selection | None = None
@@ -150,12 +154,12 @@ class _Work:
         evaluator = step.without_targets()
         sources = [passes.Source(evaluator, group, group.parts[0].number) for group in groups]
         if settings.top_k is not None:
-            winners = passes.find_winners(hands, settings, sources)
+            winners = passes.find_winners(pool, settings, sources)
             self._winners = dict(zip(groups, winners, strict=True))
             per = settings.per or "prompt"
             self.selection = {"by": by, "top_k": settings.top_k, "per": per, "min_gap": settings.min_gap}
         elif step.evaluator.ranking:
-            boundary = passes.find_boundary(hands, settings, sources)
+            boundary = passes.find_boundary(pool, settings, sources)
             self._boundary = boundary
             self.selection = {"by": by, **boundary.as_json()}
 
@@ -174,7 +178,7 @@ class _Work:
             itertools.chain.from_iterable(self._winners.get(group, ()) for group in output.groups) for output in outputs
         ]
         arguments = [(step, self._boundary, output, *tables) for output, tables in zip(outputs, winners, strict=True)]
-        return dict(self._hands.map(_filter_output, arguments))
+        return dict(self._pool.map(_filter_output, arguments))
 
 
 def _filter_output(step: FilterStep, boundary: Selection | None, output: Output, *winners: Any) -> tuple[int, KeepSummary]:
@@ -234,14 +238,14 @@ def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
 
 
 def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, Any], run: str) -> FilterStep:
-    form = settings.format or ("jsonl" if columns.is_json else "parquet")
+    file_format = settings.format or ("jsonl" if columns.is_json else "parquet")
     metadata = {"assay": json.dumps({"identity": identity, "filter": _describe(settings)})}
     # The reason is one more column beside ours, so the rest is written with our columns whatever `fields` says.
     names = {name.lower() for name in columns.schema.names}
     why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in names)
     kept_folder, rest_folder = (path and storage.absolute(path) for path in (settings.output, settings.rest))
-    kept = kept_folder and Target(kept_folder, "kept", form, columns, settings.fields, None, metadata)
-    rest = rest_folder and Target(rest_folder, "rest", form, columns, True, why, metadata)
+    kept = kept_folder and Target(kept_folder, "kept", file_format, columns, settings.fields, None, metadata)
+    rest = rest_folder and Target(rest_folder, "rest", file_format, columns, True, why, metadata)
     return FilterStep(
         ResponsesOf(Parts(storage.absolute(settings.scored), run)),
         columns,
@@ -257,7 +261,7 @@ def _describe(settings: FilterSettings) -> str:
     return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name, None)) is not None)
 
 
-def _recorded(settings: FilterSettings) -> dict[str, Any]:
+def _recorded_settings(settings: FilterSettings) -> dict[str, Any]:
     """The settings for the document. `rows` is left out at its default, so that a result of an earlier version is known."""
     return settings.model_dump(mode="json", exclude={"rows"} if settings.rows == "rows" else None)
 
@@ -269,7 +273,7 @@ def _document(
     return {
         "holds": target.stem,
         "asked": _describe(settings),
-        "settings": _recorded(settings),
+        "settings": _recorded_settings(settings),
         "selection": work.selection,
         "format": target.format,
         "why": target.why,

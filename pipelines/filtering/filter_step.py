@@ -300,11 +300,12 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
                     rest.write(split.rest.append_column(rest.target.why, split.why))
             # Counted as it is read: a part that was cut or swapped since its commit would otherwise lose rows in silence.
             if part_summary.responses != expected:
-                part, held = numbered.part, part_summary.responses
-                raise AuditError(f"{part.name} holds {held} responses, and there should be {expected}")
+                raise AuditError(
+                    f"{numbered.part.name} holds {part_summary.responses} responses, and there should be {expected}"
+                )
             note.add(numbered.part, np.concatenate(masks), responses, kept_responses)
-            held = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
-            summary += replace(part_summary, held=held)
+            row_responses = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
+            summary += replace(part_summary, held=row_responses)
     for target in step.targets:
         note.write(target, output.index)
         output_folder.note_done(target.folder, output_folder.result_name(output.index), summary.as_json())

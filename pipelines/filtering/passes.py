@@ -87,12 +87,12 @@ class WinnerSelection:
         """See `Selection`."""
         part, at, close = (self.won.column(name).to_numpy() for name in (_PART, _AT, _CLOSE))
         # `at` is the index of a response in its part, and `rows` are a slice of a part.
-        inside = (part == rows.part) & (at >= rows.first) & (at < rows.first + rows.table.num_rows)
-        indices = at[inside] - rows.first
+        is_in_slice = (part == rows.part) & (at >= rows.first) & (at < rows.first + rows.table.num_rows)
+        indices = at[is_in_slice] - rows.first
         # Everybody has lost but the winners, of whom those in `close` lose after all.
         reasons = np.full(rows.table.num_rows, "top_k", object)
         reasons[indices] = None
-        reasons[indices[close[inside]]] = "min_gap"
+        reasons[indices[close[is_in_slice]]] = "min_gap"
         return pa.array(reasons, pa.string())
 
 

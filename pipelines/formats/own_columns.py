@@ -113,20 +113,20 @@ class OwnColumns:
         """
         if isinstance(self.response, str):
             value = _value_at(row, self.response)
-            several = {
+            list_readers = {
                 f"response[{i}]": partial(self._exchange, row, response) for i, response in enumerate(_response_list(value))
             }
-            return gather(several or {ONLY_RESPONSE: partial(self._exchange, row, value)})
+            return gather(list_readers or {ONLY_RESPONSE: partial(self._exchange, row, value)})
         readers: dict[str, Callable[[], Exchange]] = {}
         for path in self.responses:
-            several = {
+            list_readers = {
                 f"{path}[{i}]": partial(self._exchange, row, response)
                 for i, response in enumerate(_response_list_at(row, path))
             }
-            named = several or {path: partial(self._exchange_at, row, path)}
-            if readers.keys() & named.keys():
+            path_readers = list_readers or {path: partial(self._exchange_at, row, path)}
+            if readers.keys() & path_readers.keys():
                 raise Rejected(Reason.WRONG_TYPE, path)
-            readers |= named
+            readers |= path_readers
         return gather(readers)
 
     def _exchange_at(self, row: Row, path: str) -> Exchange:
@@ -165,12 +165,12 @@ def with_principles(requests: RowRequests, row: object, path: str) -> RowRequest
     return replace(requests, requests=tuple(replace(request, principles=principles) for request in requests.requests))
 
 
-def without_principles(row: object, path: str, kept: Collection[str]) -> object:
-    """The row without its field of principles, if that would also be read as a system prompt and isn't in `kept`."""
+def without_principles(row: object, path: str, kept_fields: Collection[str]) -> object:
+    """The row without its field of principles, if that would also be read as a system prompt and isn't in `kept_fields`."""
     if not isinstance(row, Mapping):
         return row
     name = path if path in row else _first_field(path)
-    if name not in SYSTEMS or name in kept:
+    if name not in SYSTEMS or name in kept_fields:
         return row
     return {key: value for key, value in row.items() if key != name}
 

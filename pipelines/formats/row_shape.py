@@ -49,6 +49,6 @@ class RowShape:
         shape = self._shape
         if self.principle_column is None:
             return requests(shape, row, self.turns)
-        kept = self.own_columns.fields if self.own_columns else ()
-        row_requests = requests(shape, without_principles(row, self.principle_column, kept), self.turns)
+        kept_fields = self.own_columns.fields if self.own_columns else ()
+        row_requests = requests(shape, without_principles(row, self.principle_column, kept_fields), self.turns)
         return with_principles(row_requests, row, self.principle_column)

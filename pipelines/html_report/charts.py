@@ -8,25 +8,27 @@ Chart = dict[str, Any]
 
 def charts(shown: Mapping[str, Any]) -> dict[str, Chart]:
     """The charts by the ids of their places in the template."""
-    found: dict[str, Chart] = {}
+    by_place: dict[str, Chart] = {}
     for at, run in enumerate(shown.get("runs", ())):
-        found |= {f"{at}-output-{place}": _histogram(output) for place, output in enumerate(run["outputs"])}
+        by_place |= {f"{at}-output-{place}": _histogram(output) for place, output in enumerate(run["outputs"])}
         if run["steps"]:
-            found[f"{at}-steps"] = _lines(run["steps"]["places"], run["steps"]["means"], "step", "mean reward")
-        if (drawn := run["sampling"]) is not None:
-            if drawn["lengths"]["count"]:
-                found[f"{at}-lengths"] = _histogram(drawn["lengths"])
-            if drawn["best"]:
-                found[f"{at}-best"] = _lines(drawn["best"]["n"], drawn["best"]["means"], "candidates", "mean best reward")
+            by_place[f"{at}-steps"] = _lines(run["steps"]["places"], run["steps"]["means"], "step", "mean reward")
+        if (sampling := run["sampling"]) is not None:
+            if sampling["lengths"]["count"]:
+                by_place[f"{at}-lengths"] = _histogram(sampling["lengths"])
+            if sampling["best"]:
+                by_place[f"{at}-best"] = _lines(
+                    sampling["best"]["n"], sampling["best"]["means"], "candidates", "mean best reward"
+                )
     if (pair := shown.get("comparison")) is not None:
-        found["sides"] = _sides([side for side in pair["sides"] if side["count"]])
+        by_place["sides"] = _sides([side for side in pair["sides"] if side["count"]])
         if pair["common"]:
-            found["pairs"] = _chart(
+            by_place["pairs"] = _chart(
                 "scatter", pair["points"][0], {"second": pair["points"][1]}, "reward in the first", "in the second"
             )
     for at, benchmark in enumerate(shown.get("evaluation") or ()):
-        found[f"benchmark-{at}"] = _intervals(benchmark)
-    return found
+        by_place[f"benchmark-{at}"] = _intervals(benchmark)
+    return by_place
 
 
 def _chart(kind: str, x: Sequence[float], series: Mapping[str, Sequence[Any]], x_label: str, y_label: str) -> Chart:

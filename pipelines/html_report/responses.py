@@ -102,21 +102,23 @@ class Responses:
 
     def read_texts(self, shown: Collection[Place]) -> None:
         """Read the texts of the sample for their features, and those at the places that are `shown` to show them."""
-        kept = set(shown)
-        by_part = itertools.groupby(sorted({*self.sampled, *kept}), key=lambda place: place[0])
+        shown_places = set(shown)
+        by_part = itertools.groupby(sorted({*self.sampled, *shown_places}), key=lambda place: place[0])
         source, listing = self.corpus.responses, self.corpus.responses.parts.listing()
         reader = Reader.of(self.corpus.manifest)
         text_column = self.columns.prefix + TEXT if self.columns.text else None
         names = list(dict.fromkeys([*reader.reads, *([text_column] if text_column else [])]))
         for part_at, group in by_part:
-            wanted, first = [row for _, row in group], 0
+            part_rows, first = [row for _, row in group], 0
             for table in source.tables(listing[part_at], names):
-                here = [row for row in wanted if first <= row < first + table.num_rows]
-                taken = table.take(pa.array([row - first for row in here], pa.int64()))
-                judged = taken.column(text_column).to_pylist() if text_column else [None] * len(here)
-                for row, read, text in zip(here, reader.responses(taken), judged, strict=True):
-                    whole = text if text is not None else read.text
-                    self.texts[part_at, row] = _read(read.context or (), whole, is_shown=(part_at, row) in kept)
+                rows = [row for row in part_rows if first <= row < first + table.num_rows]
+                sample = table.take(pa.array([row - first for row in rows], pa.int64()))
+                judged_texts = sample.column(text_column).to_pylist() if text_column else [None] * len(rows)
+                for row, read, text in zip(rows, reader.responses(sample), judged_texts, strict=True):
+                    response_text = text if text is not None else read.text
+                    self.texts[part_at, row] = _read(
+                        read.context or (), response_text, is_shown=(part_at, row) in shown_places
+                    )
                 first += table.num_rows
 
 

@@ -107,19 +107,19 @@ def _upload(result: Result, repository: str, public: bool) -> Upload:
     with _translating_errors(repository, result.folder), tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
         _retrying(lambda: api.create_repo(repository, repo_type=_KIND, private=not public, exist_ok=True))
         paths = {f"{DATA}/{name}": _local_path(result.folder, name, Path(place)) for name in result.names}
-        listed = _retrying(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
-        stale = [name for name in listed if name.startswith(f"{DATA}/") and name not in paths]
+        present = _retrying(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
+        stale = [name for name in present if name.startswith(f"{DATA}/") and name not in paths]
         card = hub_card(result, repository).encode()
 
         def commit() -> Any:
             # Made anew for each attempt: an operation remembers that its file was uploaded.
-            added = [CommitOperationAdd(name, path) for name, path in (paths | {_CARD: card}).items()]
-            deleted = [CommitOperationDelete(name) for name in stale]
+            additions = [CommitOperationAdd(name, path) for name, path in (paths | {_CARD: card}).items()]
+            deletions = [CommitOperationDelete(name) for name in stale]
             message = f"{len(paths):,} files of rows by `assay {result.kind.name}`"
-            return api.create_commit(repository, [*added, *deleted], commit_message=message, repo_type=_KIND)
+            return api.create_commit(repository, [*additions, *deletions], commit_message=message, repo_type=_KIND)
 
-        done = _retrying(commit)
-    return Upload(f"{api.endpoint}/datasets/{repository}", done.oid, len(paths), public)
+        commit_info = _retrying(commit)
+    return Upload(f"{api.endpoint}/datasets/{repository}", commit_info.oid, len(paths), public)
 
 
 def _api() -> Any:
@@ -171,22 +171,22 @@ def _translating_errors(repository: str, folder: str | None = None) -> Iterator[
         OfflineModeIsEnabled,
     )
 
-    kept = f"; the result is complete, and `assay upload {folder} {repository}` uploads it" if folder else ""
+    way_out = f"; the result is complete, and `assay upload {folder} {repository}` uploads it" if folder else ""
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise SettingsError(f"--hub {repository}: HF_HUB_OFFLINE is set, so the Hub can't be reached{kept}") from error
+        raise SettingsError(f"--hub {repository}: HF_HUB_OFFLINE is set, so the Hub can't be reached{way_out}") from error
     except LocalTokenNotFoundError as error:
         raise SettingsError(
-            f"--hub {repository}: there is no token; set HF_TOKEN, or log in with `hf auth login`{kept}"
+            f"--hub {repository}: there is no token; set HF_TOKEN, or log in with `hf auth login`{way_out}"
         ) from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
             raise SettingsError(
                 f"--hub {repository}: the Hub refuses it ({status}); the token of HF_TOKEN or `hf auth login` must be one "
-                f"that may write there{kept}"
+                f"that may write there{way_out}"
             ) from error
-        raise RunStopped(f"--hub {repository}: the Hub answered {status}{kept}") from error
+        raise RunStopped(f"--hub {repository}: the Hub answered {status}{way_out}") from error
     except HTTPError as error:
-        raise RunStopped(f"--hub {repository}: the Hub can't be reached ({error}){kept}") from error
+        raise RunStopped(f"--hub {repository}: the Hub can't be reached ({error}){way_out}") from error

@@ -112,7 +112,7 @@ def resolve(
     )
     columns.check(name for row in objects for name in row)
     if corpus.limit is not None:
-        files = limit_files(files, list(_ends(files, corpus.limit, corpus.max_record_bytes)))
+        files = limit_files(files, list(_limited_extents(files, corpus.limit, corpus.max_record_bytes)))
     preparation = Preparation(model, settings.render, row_shape, columns)
     check_principles(preparation, sample)
     check_reasoning(preparation, sample)
@@ -336,7 +336,7 @@ def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
         return rows
 
 
-def _ends(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iterator[int | None]:
+def _limited_extents(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iterator[int | None]:
     """The extent of each file if only the first `limit` rows of the corpus count; None for a file that counts whole."""
     remaining = limit
     for file in files:

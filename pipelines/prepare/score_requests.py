@@ -103,10 +103,10 @@ def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Co
 
 def append_prepared(table: pa.Table, prepared: pa.Array, repeated: pa.Table) -> pa.Table:
     """The ranges of raw rows, the columns that their responses repeat, and the pickled row of each."""
-    return ranges_and(table, repeated).append_column(PREPARED, prepared)
+    return ranges_and_repeated(table, repeated).append_column(PREPARED, prepared)
 
 
-def ranges_and(table: pa.Table, repeated: pa.Table) -> pa.Table:
+def ranges_and_repeated(table: pa.Table, repeated: pa.Table) -> pa.Table:
     """The ranges of raw rows, and the columns that their responses repeat."""
     columns = {name: table.column(name) for name in (FILE, START, END)}
     return pa.table(columns | dict(zip(repeated.column_names, repeated.columns, strict=True)))

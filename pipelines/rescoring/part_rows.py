@@ -30,7 +30,7 @@ class Redraws(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RequestAgain:
+class RescoredRequest:
     """A request that is scored again. `texts` are the judged texts by response, as the part has them."""
 
     row: str
@@ -47,7 +47,7 @@ class RequestAgain:
         """The row and the first response, which no other request has."""
         return f"{self.row} {self.names[0]}"
 
-    def drawn(self, redraw: int) -> "RequestAgain":
+    def with_redraw(self, redraw: int) -> "RescoredRequest":
         """The same with prompts that are drawn again for the `redraw`-th time."""
         prompts = tuple(replace(prompt, redraw=redraw) for prompt in self.request.prompts)
         return replace(self, request=replace(self.request, prompts=prompts))
@@ -62,32 +62,36 @@ class PartWork:
     """Requests of a part that are scored again. Pickled from the worker that prepares them to the one with the engine."""
 
     part: Part
-    requests: tuple[RequestAgain, ...]
+    requests: tuple[RescoredRequest, ...]
 
 
 def read_redraws(table: pa.Table) -> dict[str, Redraws]:
     """The redraws of a part's requests, by their ids; those that aren't there were never drawn again."""
-    written = (table.schema.metadata or {}).get(REDRAWS_KEY.encode())
-    return {name: Redraws(*numbers) for name, numbers in json.loads(written).items()} if written else {}
+    redraws_json = (table.schema.metadata or {}).get(REDRAWS_KEY.encode())
+    return {name: Redraws(*numbers) for name, numbers in json.loads(redraws_json).items()} if redraws_json else {}
 
 
 def prepare_requests(
-    part: Part, table: pa.Table, wanted: Mapping[str, Collection[str]], preparation: Preparation
-) -> list[RequestAgain]:
+    part: Part, table: pa.Table, names_by_row: Mapping[str, Collection[str]], preparation: Preparation
+) -> list[RescoredRequest]:
     """Requests of a part's table, parsed and rendered as they were the first time.
 
-    `wanted` has names of responses by row: a request is taken if any of its responses is among them.
+    `names_by_row` has names of responses: a request is taken if any of its responses is among them.
     """
     rows = table.column(preparation.columns.prefix + ROW).to_pylist()
-    first = {row: at for at, row in reversed(list(enumerate(rows))) if row in wanted}
-    names = sorted(first, key=lambda row: first[row])
-    raw = _raw_rows(table.take(pa.array([first[row] for row in names], pa.int64())), names, part.file, preparation.columns)
+    first_index = {row: at for at, row in reversed(list(enumerate(rows))) if row in names_by_row}
+    row_ids = sorted(first_index, key=lambda row: first_index[row])
+    raw = _raw_rows(
+        table.take(pa.array([first_index[row] for row in row_ids], pa.int64())), row_ids, part.file, preparation.columns
+    )
     return [
-        RequestAgain(name, request, {response.name: row.texts[response.name] for response in request.responses if row.texts})
-        for name, row in zip(names, prepared_rows(prepare(raw, preparation)), strict=True)
+        RescoredRequest(
+            row_id, request, {response.name: row.texts[response.name] for response in request.responses if row.texts}
+        )
+        for row_id, row in zip(row_ids, prepared_rows(prepare(raw, preparation)), strict=True)
         if row is not None
         for request in row.requests
-        if any(response.name in wanted[name] for response in request.responses)
+        if any(response.name in names_by_row[row_id] for response in request.responses)
     ]
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from actors.errors import SourceError
 from actors.records import Reason, Status
 from pipelines.prepare.score_requests import Outcome
-from pipelines.rescoring.part_rows import REDRAWS_KEY, PartWork, Redraws, RequestAgain, prepare_requests, read_redraws
+from pipelines.rescoring.part_rows import REDRAWS_KEY, PartWork, Redraws, RescoredRequest, prepare_requests, read_redraws
 from pipelines.rescoring.rescore_step import report
 from pipelines.run_folder.columns import PROMPT_TOKENS, REASON, RESPONSE, ROW, STATUS, Columns
 from pipelines.run_folder.parts import Counts, Part, Parts, read_table
@@ -44,53 +44,57 @@ class Retrying:
 
     def select(self, settings: StepSettings, part: Part) -> PartWork:
         """See `Rescoring`. Nothing of a part that this session has replaced."""
-        held = _HeldPart.read(settings.parts, part, settings.preparation.columns)
-        if self.session in sessions(held.table.schema.metadata):
-            return PartWork(held.part, ())
-        wanted: dict[str, set[str]] = {}
-        for (row, name), at in held.places.items():
-            if held.statuses[at] == Status.FAILED and held.reasons[at] in self.reasons:
-                wanted.setdefault(row, set()).add(name)
-        works = prepare_requests(held.part, held.table, wanted, settings.preparation)
-        return PartWork(held.part, tuple(work.drawn(held.next_draw(work)) for work in works))
+        current = _CurrentPart.read(settings.parts, part, settings.preparation.columns)
+        if self.session in sessions(current.table.schema.metadata):
+            return PartWork(current.part, ())
+        names_by_row: dict[str, set[str]] = {}
+        for (row, name), at in current.places.items():
+            if current.statuses[at] == Status.FAILED and current.reasons[at] in self.reasons:
+                names_by_row.setdefault(row, set()).add(name)
+        rescored_requests = prepare_requests(current.part, current.table, names_by_row, settings.preparation)
+        return PartWork(
+            current.part, tuple(rescored.with_redraw(current.next_draw(rescored)) for rescored in rescored_requests)
+        )
 
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
     ) -> dict[str, Any]:
         """See `Rescoring`."""
-        held = _HeldPart.read(settings.parts, work.part, settings.preparation.columns)
-        if self.session not in sessions(held.table.schema.metadata):
-            held = self._replace(settings, held, list(zip(work.requests, outcomes, strict=True)), runner)
-        return held.report()
+        current = _CurrentPart.read(settings.parts, work.part, settings.preparation.columns)
+        if self.session not in sessions(current.table.schema.metadata):
+            current = self._replace(settings, current, list(zip(work.requests, outcomes, strict=True)), runner)
+        return current.report()
 
     def _replace(
         self,
         settings: StepSettings,
-        held: "_HeldPart",
-        scored: Sequence[tuple[RequestAgain, Sequence[Outcome]]],
+        current: "_CurrentPart",
+        scored: Sequence[tuple[RescoredRequest, Sequence[Outcome]]],
         runner: str,
-    ) -> "_HeldPart":
-        taken = [(work, outcomes) for work, outcomes in scored if held.is_better(work, outcomes)]
-        table = held.merged(taken)
-        after = held.counts_of(table)
+    ) -> "_CurrentPart":
+        accepted = [(rescored, outcomes) for rescored, outcomes in scored if current.is_better(rescored, outcomes)]
+        table = current.merged(accepted)
+        after = current.counts_of(table)
         retry = {
             "session": self.session,
             "reasons": sorted(self.reasons),
             "made_with": json.loads(settings.metadata["assay"]) | {"model_runner": runner},
-            "before": held.part.counts._asdict(),
+            "before": current.part.counts._asdict(),
             "after": after._asdict(),
         }
-        kept = {work.id for work, _ in taken}
-        redraws = held.redraws | {work.id: held.redraws_after(work, work.id in kept) for work, _ in scored}
-        metadata = {key.decode(): value.decode() for key, value in (held.table.schema.metadata or {}).items()}
-        metadata[RETRIES_KEY] = json.dumps([*_retries(held.table.schema.metadata), retry])
+        accepted_ids = {rescored.id for rescored, _ in accepted}
+        redraws = current.redraws | {
+            rescored.id: current.redraws_after(rescored, rescored.id in accepted_ids) for rescored, _ in scored
+        }
+        metadata = {key.decode(): value.decode() for key, value in (current.table.schema.metadata or {}).items()}
+        metadata[RETRIES_KEY] = json.dumps([*_retries(current.table.schema.metadata), retry])
         metadata[REDRAWS_KEY] = json.dumps({name: redraw for name, redraw in redraws.items() if redraw.tried})
-        part = held.part._replace(counts=after)
-        settings.parts.replace(held.part, part, table, metadata)
-        return _HeldPart(part, table, held.columns)
+        part = current.part._replace(counts=after)
+        settings.parts.replace(current.part, part, table, metadata)
+        return _CurrentPart(part, table, current.columns)
 
 
-class _HeldPart:
+class _CurrentPart:
     """A part as it is in the folder."""
 
     def __init__(self, part: Part, table: pa.Table, columns: Columns) -> None:
@@ -104,7 +108,7 @@ class _HeldPart:
         self.redraws = read_redraws(table)
 
     @classmethod
-    def read(cls, parts: Parts, part: Part, columns: Columns) -> "_HeldPart":
+    def read(cls, parts: Parts, part: Part, columns: Columns) -> "_CurrentPart":
         """A part, or the one in its place, by a worker that was taken for lost. Raises `SourceError`."""
         try:
             return cls(part, read_table(parts.path(part)), columns)
@@ -114,33 +118,33 @@ class _HeldPart:
                 raise
             return cls(others[0], read_table(parts.path(others[0])), columns)
 
-    def _of(self, work: RequestAgain) -> list[int]:
-        return [self.places[work.row, name] for name in work.names]
+    def _positions_of(self, rescored: RescoredRequest) -> list[int]:
+        return [self.places[rescored.row, name] for name in rescored.names]
 
-    def next_draw(self, work: RequestAgain) -> int:
+    def next_draw(self, rescored: RescoredRequest) -> int:
         """The draw that a request is scored with: that of its outcomes if only the engine failed, else one that is new."""
-        earlier = self.redraws.get(work.id, Redraws())
-        failures = {self.reasons[at] for at in self._of(work) if self.statuses[at] == Status.FAILED}
+        earlier = self.redraws.get(rescored.id, Redraws())
+        failures = {self.reasons[at] for at in self._positions_of(rescored) if self.statuses[at] == Status.FAILED}
         return earlier.kept if failures <= _SAME_SEEDS else earlier.tried + 1
 
-    def redraws_after(self, work: RequestAgain, is_taken: bool) -> Redraws:
+    def redraws_after(self, rescored: RescoredRequest, is_accepted: bool) -> Redraws:
         """The redraws of a request after the one that it was scored with."""
-        draw = max((prompt.redraw for prompt in work.request.prompts), default=0)
-        earlier = self.redraws.get(work.id, Redraws())
-        return Redraws(max(draw, earlier.tried), draw if is_taken else earlier.kept)
+        draw = max((prompt.redraw for prompt in rescored.request.prompts), default=0)
+        earlier = self.redraws.get(rescored.id, Redraws())
+        return Redraws(max(draw, earlier.tried), draw if is_accepted else earlier.kept)
 
-    def is_better(self, work: RequestAgain, outcomes: Sequence[Outcome]) -> bool:
+    def is_better(self, rescored: RescoredRequest, outcomes: Sequence[Outcome]) -> bool:
         """Whether fewer responses of a request have failed than before; or as many, and none had or has a reward."""
-        before = Counter(self.statuses[at] for at in self._of(work))
+        before = Counter(self.statuses[at] for at in self._positions_of(rescored))
         now = Counter(outcome.score.status for outcome in outcomes)
         failed = now[Status.FAILED] - before[Status.FAILED]
         return failed < 0 or (failed == 0 and not before[Status.SCORED] and not now[Status.SCORED])
 
-    def merged(self, taken: Sequence[tuple[RequestAgain, Sequence[Outcome]]]) -> pa.Table:
+    def merged(self, accepted: Sequence[tuple[RescoredRequest, Sequence[Outcome]]]) -> pa.Table:
         """The table with the new outcomes of requests; all other values are those that are there."""
-        places = [at for work, _ in taken for at in self._of(work)]
+        places = [at for rescored, _ in accepted for at in self._positions_of(rescored)]
         repeated = self.table.select(self.columns.repeated.names).take(pa.array(places, pa.int64()))
-        scored = [(work.row, outcome) for work, outcomes in taken for outcome in outcomes]
+        scored = [(rescored.row, outcome) for rescored, outcomes in accepted for outcome in outcomes]
         new = self.columns.table(
             repeated,
             [(row, outcome.response, outcome.prompt_hash, outcome.score) for row, outcome in scored],

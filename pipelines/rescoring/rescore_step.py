@@ -94,6 +94,6 @@ def _select(block: pa.Table, settings: StepSettings, rescoring: Rescoring) -> pa
     return pa.table({_WORK: pa.array(works, pa.large_binary())})
 
 
-def report(part: Part, counted: Mapping[str, Any]) -> dict[str, Any]:
-    """The row that the driver receives for a part: as that of the main job, and what else was `counted`."""
-    return {"file": part.file, "start": part.range.start, "end": part.range.end, **part.counts._asdict(), **counted}
+def report(part: Part, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The row that the driver receives for a part: as that of the main job, and the `figures` beside its counts."""
+    return {"file": part.file, "start": part.range.start, "end": part.range.end, **part.counts._asdict(), **figures}

@@ -74,17 +74,17 @@ class RetryRun(Run):
         files = {file.index: file for file in self.manifest.files}
         return [Unit(files[part.file], part.range) for part in self.parts_left()]
 
-    def done(self) -> list[Part]:
+    def untouched_parts(self) -> list[Part]:
         """See `Run`."""
-        left = set(self.parts_left())
-        return [part for part in self.parts.listing() if part not in left]
+        parts_left = set(self.parts_left())
+        return [part for part in self.parts.listing() if part not in parts_left]
 
     def parts_left(self) -> list[Part]:
         """The parts that are still to be retried."""
         candidates = [part for part in self.parts.listing() if part.counts.failed]
         with ThreadPoolExecutor(_THREADS) as threads:
-            left = threads.map(self._is_left, candidates)
-            return [part for part, is_left in zip(candidates, left, strict=True) if is_left]
+            are_left = threads.map(self._is_left, candidates)
+            return [part for part, is_left in zip(candidates, are_left, strict=True) if is_left]
 
     def _is_left(self, part: Part) -> bool:
         return any(failed_reasons(self.parts, part, self.manifest.columns, self.reasons, self.session))
@@ -114,7 +114,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         audit_parts(folder, manifest, partial=False)
         run = _run(opened, frozenset(settings.reasons or RETRIED))
         run.parts.repair()
-        before = run.audited()
+        before = run.audit()
         retried = _count(run)
         if not retried:
             return RetrySummary({}, {}, before, before)
@@ -130,10 +130,10 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         run.manifest.write(folder)  # before any part: a retry that is killed has left its mark, and no summary of before
         progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {_text(retried)}")
         summary = carry_out(run, _flow, progress)
-        after = run.audited()
-        ended = (*manifest.retries, {**entry, "after": after._asdict()})
-        replace(run.manifest, retries=ended, summary=summary.as_json()).write(folder)
-        return RetrySummary(retried, _now(before, after), before, after, summary)
+        after = run.audit()
+        retries = (*manifest.retries, {**entry, "after": after._asdict()})
+        replace(run.manifest, retries=retries, summary=summary.as_json()).write(folder)
+        return RetrySummary(retried, _new_statuses(before, after), before, after, summary)
 
 
 def _run(opened: Reopened, reasons: frozenset[str]) -> RetryRun:
@@ -152,13 +152,13 @@ def _run(opened: Reopened, reasons: frozenset[str]) -> RetryRun:
 
 def _count(run: RetryRun) -> dict[str, int]:
     """The responses that are to be scored again, by reason, the most frequent first."""
-    counted = Counter[str]()
+    by_reason = Counter[str]()
     for part in run.parts_left():
-        counted.update(failed_reasons(run.parts, part, run.manifest.columns, run.reasons))
-    return dict(counted.most_common())
+        by_reason.update(failed_reasons(run.parts, part, run.manifest.columns, run.reasons))
+    return dict(by_reason.most_common())
 
 
-def _now(before: Counts, after: Counts) -> dict[str, int]:
+def _new_statuses(before: Counts, after: Counts) -> dict[str, int]:
     """What became of the responses that had failed before, whatever the reason."""
     return {
         "scored": after.scored - before.scored,

@@ -131,15 +131,16 @@ def _drop(parts: Parts, bad: Sequence[CheckedPart]) -> list[str]:
 def sample_rows(parts: Sequence[Part], count: int, seed: int) -> dict[Part, tuple[int, ...]]:
     """Draw input rows, each as likely as any other: the indices of rows in their parts. All rows if there are no more."""
     total = sum(part.counts.rows for part in parts)
-    drawn = sorted(Random(seed).sample(range(total), min(count, total)))
+    numbers = sorted(Random(seed).sample(range(total), min(count, total)))
     ends = list(itertools.accumulate(part.counts.rows for part in parts))
-    chosen: dict[Part, tuple[int, ...]] = {}
-    at = 0
-    for number in drawn:
-        while number >= ends[at]:
-            at += 1
-        chosen[parts[at]] = (*chosen.get(parts[at], ()), number - ends[at] + parts[at].counts.rows)
-    return chosen
+    rows_by_part: dict[Part, tuple[int, ...]] = {}
+    index = 0
+    for number in numbers:
+        while number >= ends[index]:  # the numbers ascend, so that no part is looked at twice
+            index += 1
+        part = parts[index]
+        rows_by_part[part] = (*rows_by_part.get(part, ()), number - ends[index] + part.counts.rows)
+    return rows_by_part
 
 
 class _Comparisons(PassedOn):
@@ -156,16 +157,16 @@ class _Comparisons(PassedOn):
 
 
 def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, progress: Progress) -> SampleComparison:
-    chosen, collected = sample_rows(parts, settings.sample, settings.seed), _Comparisons(progress)
-    if chosen:
+    rows_by_part, comparisons = sample_rows(parts, settings.sample, settings.seed), _Comparisons(progress)
+    if rows_by_part:
         run = opened.run()
-        comparing = Comparing({part.name: rows for part, rows in chosen.items()})
+        comparing = Comparing({part.name: rows for part, rows in rows_by_part.items()})
         with (
             ray_session(with_vllm=run.settings.engine.is_vllm),
-            rescoring_flow(run, list(chosen), comparing, progress.noted) as flow,
+            rescoring_flow(run, list(rows_by_part), comparing, progress.noted) as flow,
         ):
-            consume(run, flow, collected)
-    return _sample(sum(map(len, chosen.values())), list(collected.responses.values()), is_fake(opened.manifest))
+            consume(run, flow, comparisons)
+    return _sample(sum(map(len, rows_by_part.values())), list(comparisons.responses.values()), is_fake(opened.manifest))
 
 
 def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool) -> SampleComparison:
@@ -196,41 +197,41 @@ class Comparing:
     def select(self, settings: StepSettings, part: Part) -> PartWork:
         """See `Rescoring`."""
         table = read_table(settings.parts.path(part))
-        wanted, redraws = self._wanted(settings, part, table), read_redraws(table)
-        requests = prepare_requests(part, table, wanted, settings.preparation)
-        return PartWork(part, tuple(work.drawn(redraws.get(work.id, Redraws()).kept) for work in requests))
+        names, redraws = self._sampled_names(settings, part, table), read_redraws(table)
+        requests = prepare_requests(part, table, names, settings.preparation)
+        return PartWork(part, tuple(work.with_redraw(redraws.get(work.id, Redraws()).kept) for work in requests))
 
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
     ) -> dict[str, Any]:
         """See `Rescoring`."""
         table, prefix = read_table(settings.parts.path(work.part)), settings.preparation.columns.prefix
-        wanted = self._wanted(settings, work.part, table)
+        names = self._sampled_names(settings, work.part, table)
         now = {
             (request.row, outcome.response): outcome
             for request, results in zip(work.requests, outcomes, strict=True)
             for outcome in results
         }
         before = table.select([prefix + name for name in (ROW, RESPONSE, STATUS, REASON, REWARD, SCORES)])
-        responses = [response for response in before.rename_columns(_COMPARED).to_pylist() if response[ROW] in wanted]
-        compared = [_compared(response, now.get((response[ROW], response[RESPONSE]))) for response in responses]
+        responses = [response for response in before.rename_columns(_COMPARED).to_pylist() if response[ROW] in names]
+        compared = [_compare_response(response, now.get((response[ROW], response[RESPONSE]))) for response in responses]
         # No counts: the driver ends a run in which too much fails, and here nothing is written.
         return report(work.part._replace(counts=Counts()), {"compared": json.dumps(compared)})
 
-    def _wanted(self, settings: StepSettings, part: Part, table: pa.Table) -> dict[str, set[str]]:
-        """The names of the responses of each drawn row."""
+    def _sampled_names(self, settings: StepSettings, part: Part, table: pa.Table) -> dict[str, set[str]]:
+        """The names of the responses of each sampled row."""
         prefix = settings.preparation.columns.prefix
         names: dict[str, set[str]] = {}
         for row, name in zip(*(table.column(prefix + column).to_pylist() for column in (ROW, RESPONSE)), strict=True):
             names.setdefault(row, set()).add(name)
-        drawn = set(self.rows[part.name])
-        return {row: responses for at, (row, responses) in enumerate(names.items()) if at in drawn}
+        sampled_rows = set(self.rows[part.name])
+        return {row: responses for at, (row, responses) in enumerate(names.items()) if at in sampled_rows}
 
 
 _COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES]
 
 
-def _compared(before: Mapping[str, Any], now: Outcome | None) -> dict[str, Any]:
+def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[str, Any]:
     """A response then and now. Without an outcome it was rejected before it was rendered."""
     status = Status.REJECTED.value if now is None else now.score.status.value
     reason = None if now is None or now.score.reason is None else now.score.reason.value

@@ -69,13 +69,13 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
     written, which would make them count.
     """
     place = storage.folder(folder)
-    done, notes = place.sub(_DONE), dict[str, dict[str, Any]]()
+    note_folder, notes = place.sub(_DONE), dict[str, dict[str, Any]]()
     try:
         place.make()
         if (earlier := kind.read(folder)) and {**earlier, "summary": None} == _full_document(document, None, kind):
             notes = read_notes(folder)
         else:
-            done.delete_all()
+            note_folder.delete_all()
             _write(folder, document, None, kind)
             place.sub(SELECTION).delete_all()
         for entry in place.entries():
@@ -88,10 +88,12 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
 
 def read_notes(folder: str) -> dict[str, dict[str, Any]]:
     """The notes of what is done in an unfinished folder, by number. Raises `OSError`."""
-    done, notes = storage.folder(folder).sub(_DONE), dict[str, dict[str, Any]]()
-    for name in filter(None, (_DONE_NAME.fullmatch(entry.name) for entry in done.entries())):  # not a killed worker's *.tmp
+    note_folder, notes = storage.folder(folder).sub(_DONE), dict[str, dict[str, Any]]()
+    for name in filter(
+        None, (_DONE_NAME.fullmatch(entry.name) for entry in note_folder.entries())
+    ):  # not a killed worker's *.tmp
         with contextlib.suppress(FileNotFoundError):  # the command that this reads beside has just finished
-            if (note := _note(done.read(name[0]))) is not None:
+            if (note := _note(note_folder.read(name[0]))) is not None:
                 notes[name[1]] = note
     return notes
 

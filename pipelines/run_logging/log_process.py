@@ -71,8 +71,8 @@ class LogProcess:
         self._send({"end": is_complete, "figures": summary, "step": step})
         patience = _END_S if is_complete else _END_EARLY_S
         deadline = time.monotonic() + patience
-        while not self._has_ended and (left := deadline - time.monotonic()) > 0:
-            select.select([self._from], [], [], left)
+        while not self._has_ended and (left_s := deadline - time.monotonic()) > 0:
+            select.select([self._from], [], [], left_s)
             self._receive()
         if not self._has_ended:
             self._fail(f"isn't done {patience:g} s after the run's end, and is left unfinished")
@@ -85,6 +85,8 @@ class LogProcess:
             return
         line = json.dumps(event).encode() + b"\n"
         try:
+            # The pipe (64 KiB by default) is full: so far is the logger behind. A run waits for no log, and after a part of
+            # a line the next event couldn't be read: so this one is the last.
             if os.write(self._to, line) < len(line):
                 self._fail("takes nothing more")
         except BlockingIOError:
@@ -130,8 +132,8 @@ def main(arguments: list[str]) -> int:
         with contextlib.suppress(BrokenPipeError):  # the run has died, and its log goes on to its end
             os.write(answers, json.dumps(message).encode() + b"\n")
 
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)  # clients print
+    with open(os.devnull, "w") as devnull:
+        os.dup2(devnull.fileno(), 1)  # clients print
     events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(events,), daemon=True).start()
     with os.fdopen(int(document)) as file:

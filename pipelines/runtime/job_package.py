@@ -56,7 +56,7 @@ class JobPackage:
 def job_package(recipe: Recipe) -> JobPackage:
     """The package of a recipe. Raises `UserError` if a text file or a built-in model that it names doesn't exist."""
     collector = _Collector()
-    sent_recipe = _mapped(recipe, collector.as_sent)
+    sent_recipe = _map_texts(recipe, collector.as_sent)
     return JobPackage(sent_recipe, collector.moved, _code() | collector.files)
 
 
@@ -74,7 +74,7 @@ class _Collector:
         if name in MODELS and (place := Path(locate(value))).is_relative_to(BUILT_IN):
             self.files |= _files(place, f"{BUILT_IN.name}/{place.name}")
         if name in TEXTS and not storage.is_remote(value):
-            self.files[f"{name}{Path(value).suffix}"] = _readable(name, value)
+            self.files[f"{name}{Path(value).suffix}"] = _check_readable(name, value)
             return f"{name}{Path(value).suffix}"
         return value
 
@@ -90,25 +90,25 @@ def _is_here(model: str) -> bool:
     return model.startswith((".", "~")) or Path(model).exists()
 
 
-def _readable(name: str, path: str) -> Path:
+def _check_readable(name: str, path: str) -> Path:
     file = Path(path).expanduser()
     if not file.is_file():
         raise SettingsError(f"{name}: {path} is no file; it is sent with the job, so it must be one on this machine")
     return file
 
 
-def _mapped(settings: S, change: Callable[[str, str], str]) -> S:
+def _map_texts(settings: S, change: Callable[[str, str], str]) -> S:
     """The settings with `change(name, text)` applied to each of their texts, at any depth."""
-    changed = {name: _changed(name, getattr(settings, name), change) for name in type(settings).model_fields}
+    changed = {name: _change_value(name, getattr(settings, name), change) for name in type(settings).model_fields}
     return settings.model_copy(update={name: new for name, new in changed.items() if new != getattr(settings, name)})
 
 
-def _changed(name: str, value: object, change: Callable[[str, str], str]) -> object:
+def _change_value(name: str, value: object, change: Callable[[str, str], str]) -> object:
     match value:
         case Settings():
-            return _mapped(value, change)
+            return _map_texts(value, change)
         case tuple():
-            return tuple(_changed(name, item, change) for item in value)
+            return tuple(_change_value(name, item, change) for item in value)
         case str():
             return change(name, value)
         case _:

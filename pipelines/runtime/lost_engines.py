@@ -75,9 +75,11 @@ class EngineWatch(ExecutionCallback):
         self._report_events()
 
     def _report_start(self, now: float) -> None:
-        for step, node in itertools.chain.from_iterable(ray.get([ledger.loading.remote() for ledger in self._ledgers])):
+        for step, node in itertools.chain.from_iterable(
+            ray.get([ledger.list_start_steps.remote() for ledger in self._ledgers])
+        ):
             self._report_once(step, f"{step}{self._place(node)}")
-        starts = ray.get([ledger.begun.remote() for ledger in self._ledgers])
+        starts = ray.get([ledger.engine_starts.remote() for ledger in self._ledgers])
         self._are_ready = all(start.at is not None for start in starts)
         if self._are_ready:
             self._report_once("ready", "the first engine is ready; waiting for the first part")
@@ -120,7 +122,7 @@ class EngineWatch(ExecutionCallback):
     def _count_lost(self) -> int:
         """The number of lost engines that wait for a place; 0 while any other engine is busy, since the run progresses."""
         nodes = alive_nodes()
-        standings = ray.get([ledger.standing.remote(nodes) for ledger in self._ledgers])
+        standings = ray.get([ledger.engine_health.remote(nodes) for ledger in self._ledgers])
         if any(standing.busy for standing in standings):
             return 0
         return sum(is_wanted(engine) for standing in standings for engine in standing.lost)

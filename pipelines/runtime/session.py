@@ -53,12 +53,12 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
     if private and with_vllm:
         os.environ[fork_server.SWITCH] = fork_server.share()
     with _quiet_core():
-        started = start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
+        context = start_ray(log_to_driver=False, logging_level=logging.ERROR, **private)
     for number in handlers if in_main_thread else ():
         # Ray's handler of SIGTERM prints a stack trace. A cluster stops a job with it, which must act like Ctrl-C.
         signal.signal(number, _stop)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it logs every dataset's plan; its errors are raised as well
-    with ray_files.hold_folder(Path(started.address_info["session_dir"])) if private else contextlib.nullcontext():
+    with ray_files.hold_folder(Path(context.address_info["session_dir"])) if private else contextlib.nullcontext():
         try:
             yield
         finally:
@@ -124,12 +124,12 @@ def _quiet_core() -> Iterator[None]:
         return
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
     sys.stderr.flush()
-    shown = os.dup(2)
+    stderr_copy = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with open(os.devnull, "wb") as devnull:
+            os.dup2(devnull.fileno(), 2)
         yield
     finally:
-        os.dup2(shown, 2)
-        os.close(shown)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
         del os.environ["RAY_BACKEND_LOG_LEVEL"]

@@ -57,12 +57,12 @@ def connect(address: str | None) -> JobSubmissionClient:
         ) from error
 
 
-def submit(client: JobSubmissionClient, package: JobPackage, name: str | None, tell: Callable[[str], None]) -> str:
+def submit(client: JobSubmissionClient, package: JobPackage, name: str | None, notify: Callable[[str], None]) -> str:
     """Send a job; returns its submission id. Raises `SettingsError` if the cluster doesn't accept it."""
     with tempfile.TemporaryDirectory(prefix="assay-job-") as folder:
         archive = Path(folder, "job.zip")
         size = package.write(archive)
-        tell(f"packed {size / 1e6:.1f} MB: the code, the recipe, and the built-in models that it names")
+        notify(f"packed {size / 1e6:.1f} MB: the code, the recipe, and the built-in models that it names")
         environment = {"working_dir": str(archive), "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_WAIT_S)}}
         try:
             return client.submit_job(entrypoint=ENTRYPOINT, submission_id=name, runtime_env=environment)
@@ -75,7 +75,7 @@ def submit(client: JobSubmissionClient, package: JobPackage, name: str | None, t
 
 
 async def follow(
-    client: JobSubmissionClient, job: str, show: Callable[[str], None], tell: Callable[[str], None]
+    client: JobSubmissionClient, job: str, show: Callable[[str], None], notify: Callable[[str], None]
 ) -> JobDetails | None:
     """Show a job's log as it is written, each line once, until the job ends; returns its final details.
 
@@ -93,7 +93,7 @@ async def follow(
         except _BROKEN as error:
             if lost_since is None:
                 lost_since = time.monotonic()
-                tell(f"{client.get_address()} doesn't answer: {_first_sentence(error)}; asking again")
+                notify(f"{client.get_address()} doesn't answer: {_first_sentence(error)}; asking again")
             if time.monotonic() - lost_since > _PATIENCE_S:
                 return None
         else:

@@ -17,7 +17,7 @@ class CandidateBudget:
 
     settings: DrawSettings
 
-    def more(self, count: int, rewards: Sequence[float]) -> int:
+    def next_count(self, count: int, rewards: Sequence[float]) -> int:
         """How many candidates to generate next; 0 ends the prompt.
 
         `count` is the number of all candidates so far, `rewards` holds those of the scored ones alone, and may be shorter.

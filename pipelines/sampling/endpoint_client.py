@@ -100,13 +100,13 @@ class Breaker:
         self.sent += 1
         return self.sent
 
-    def passed(self, number: int) -> None:
+    def record_answer(self, number: int) -> None:
         """Record that this request was answered; closes the breaker."""
         self.answered = max(self.answered, number)  # answers come in any order
         self.is_open, self.is_proven = False, True
         self._failing_since, self._failures, self._probes = None, 0, 0
 
-    def failed(self, now: float) -> None:
+    def record_failure(self, now: float) -> None:
         """Record that a request failed; opens the breaker after 16 failures in a row, or failures for `patience_s`."""
         self._failing_since = now if self._failing_since is None else self._failing_since
         self._failures += 1
@@ -114,7 +114,7 @@ class Breaker:
         if not self.is_open and (self._failures >= OPENS_AT or self._failing_for_s(now) >= self._patience_s):
             self.is_open, self._probes, self.probe_at = True, 0, now
 
-    def probe_failed(self, now: float, retry_after_s: float, jitter: float) -> bool:
+    def record_failed_probe(self, now: float, retry_after_s: float, jitter: float) -> bool:
         """Record that a probe failed; returns whether another one is due, at `probe_at`."""
         self._failing_since = now if self._failing_since is None else self._failing_since
         wait = max(wait_s(self._probes, jitter), retry_after_s)
@@ -199,15 +199,16 @@ class EndpointClient:
                 return
             if await self._fault_since(failures.refused_at) is None:
                 raise fault
-            failures.refused_at = None
+            failures.refused_at = None  # the probe failed as well: it is the endpoint, and the request starts anew
         elif fault.kind in _FAILURE_WEIGHT:
             failures.weight += _FAILURE_WEIGHT[fault.kind]
+            # 20 failures at once, or 3 time-outs (3 x 7): a row that breaks a server costs it no more than that.
             if failures.weight >= _MOST_FAILURES:
                 if await self._fault_since(failures.failed_at) is None:
                     raise fault
                 failures.weight = 0
             failures.failed_at = number
-        self._breaker.failed(self._now())
+        self._breaker.record_failure(self._now())
         if self._breaker.is_open:
             self._closed.clear()
 
@@ -231,7 +232,7 @@ class EndpointClient:
             # Before the first answer these are mistakes of the user's, which no patience mends: say so at once.
             if fault.kind in _FATAL_AT_START and not self._breaker.is_proven:
                 raise EndpointError(f"the endpoint {self._endpoint} {fault.text}")
-            if not self._breaker.probe_failed(self._now(), fault.retry_after_s, self._jitter()):
+            if not self._breaker.record_failed_probe(self._now(), fault.retry_after_s, self._jitter()):
                 self._give_up(fault)
 
     def _give_up(self, fault: EndpointFault) -> NoReturn:
@@ -260,7 +261,7 @@ class EndpointClient:
         return number, None
 
     def _record_answer(self, number: int) -> None:
-        self._breaker.passed(number)
+        self._breaker.record_answer(number)
         self._closed.set()
 
     @staticmethod

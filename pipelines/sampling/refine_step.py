@@ -126,7 +126,7 @@ class RefineStep(SampleStep):
         ]
         # A draft that is cut off, empty or rejected gets no feedback: it keeps its reason, and the tree ends there.
         usable = [
-            (position, draft) for position, drafts in enumerate(texts) for draft in drafts if draft.drawn.reason is None
+            (position, draft) for position, drafts in enumerate(texts) for draft in drafts if draft.generated.reason is None
         ]
         criticised = await self._write_feedback(f"{work}/1", rows, usable)
         # The critic's own reasoning goes the way of the drafts': an editor must not read it as feedback.
@@ -187,7 +187,7 @@ class RefineStep(SampleStep):
         """The fields of a prompt's template: the conversation as text and as turns, and the draft."""
         context = row.prompt.request.context
         turns = [{"role": turn.role.value, "content": turn.content} for turn in context]
-        response = _without_reasoning(draft.drawn, reasoning_of(self._preparation))
+        response = _without_reasoning(draft.generated, reasoning_of(self._preparation))
         return {"conversation": as_text(context), "turns": turns, "response": response.text}
 
 

@@ -72,7 +72,7 @@ class NamedCandidate(NamedTuple):
     """A candidate and its name in the row, such as `candidate[3]`."""
 
     name: str
-    drawn: GeneratedCandidate
+    generated: GeneratedCandidate
 
 
 @dataclass
@@ -100,7 +100,8 @@ class PromptCandidates:
         if self.prompt.reason is not None:
             return [(CANDIDATE, Score.rejected(self.prompt.reason), None)]
         return [
-            (candidate.name, score, candidate.drawn) for candidate, score in zip(self.candidates, self.scores, strict=True)
+            (candidate.name, score, candidate.generated)
+            for candidate, score in zip(self.candidates, self.scores, strict=True)
         ]
 
 
@@ -130,14 +131,16 @@ class CandidateSampler:
 
     async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
         """Generate candidates for a group of rows and have them judged, round by round, until the budget ends each."""
-        usage, budget, number = Usage(), self._budget, 0
+        usage, budget, round_number = Usage(), self._budget, 0
         # The budget depends on rewards, so a round's candidates are judged before the next round is sized.
-        while open_rows := [(row, more) for row in rows if (more := budget.more(len(row.candidates), row.rewards)) > 0]:
+        while open_rows := [
+            (row, count) for row in rows if (count := budget.next_count(len(row.candidates), row.rewards)) > 0
+        ]:
             requests = [
-                CandidateRequest(row.row, row.prompt, self.seeds(row.row, more, len(row.candidates)))
-                for row, more in open_rows
+                CandidateRequest(row.row, row.prompt, self.seeds(row.row, count, len(row.candidates)))
+                for row, count in open_rows
             ]
-            generated = await source.generate(f"{work}/{number}", requests)
+            generated = await source.generate(f"{work}/{round_number}", requests)
             new = [
                 [
                     NamedCandidate(f"{CANDIDATE}[{position}]", candidate)
@@ -145,8 +148,10 @@ class CandidateSampler:
                 ]
                 for (row, _), row_candidates in zip(open_rows, generated, strict=True)
             ]
-            usage += generation_usage(generated) + await self.judge(f"{work}/{number}", [row for row, _ in open_rows], new)
-            number += 1
+            usage += generation_usage(generated) + await self.judge(
+                f"{work}/{round_number}", [row for row, _ in open_rows], new
+            )
+            round_number += 1
         return usage
 
     def seeds(self, name: str, count: int, first: int = 0) -> tuple[int, ...]:
@@ -170,7 +175,7 @@ class CandidateSampler:
         for row, candidates, request in zip(rows, new, requests, strict=True):
             scores = iter(next(results) if request.responses else ())
             row.candidates += candidates
-            row.scores += [candidate.drawn.unjudged or next(scores) for candidate in candidates]
+            row.scores += [candidate.generated.unjudged or next(scores) for candidate in candidates]
             added += row.scores[-len(candidates) :] if candidates else []  # [-0:] would be all of them
         judged = [score for score in added if not score.from_store]
         cached = sum(score.cached_tokens or 0 for score in judged)
@@ -262,7 +267,10 @@ class _StoredCandidates:
 
     async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         if lacking := [request.row for request in requests if request.row not in self.by_row]:
-            raise EngineError(f"{len(lacking)} prompts were never drawn, the first one {lacking[0]}: they are drawn then")
+            raise EngineError(
+                f"the first pass has no candidates of {len(lacking)} prompts, the first of them {lacking[0]}; run the same "
+                "command again, which draws them"
+            )
         return [tuple(self.by_row[request.row]) for request in requests]
 
 
@@ -278,12 +286,12 @@ def generation_usage(generated: Sequence[Sequence[GeneratedCandidate]]) -> Usage
 
 def _causes(rows: Sequence[PromptCandidates]) -> dict[str, int]:
     """What an endpoint said where it gave no candidate, with counts."""
-    return Counter(candidate.drawn.cause for row in rows for candidate in row.candidates if candidate.drawn.cause)
+    return Counter(candidate.generated.cause for row in rows for candidate in row.candidates if candidate.generated.cause)
 
 
 def _judge_request(row: PromptCandidates, candidates: Sequence[NamedCandidate]) -> ScoreRequest:
     """The request to the judge: the prompt, and those of the candidates that have no reason against them."""
     responses = tuple(
-        Response(candidate.name, candidate.drawn.text) for candidate in candidates if candidate.drawn.reason is None
+        Response(candidate.name, candidate.generated.text) for candidate in candidates if candidate.generated.reason is None
     )
     return ScoreRequest(row.prompt.request.context, responses, row.prompt.request.principles)

@@ -41,6 +41,8 @@ def units_of(request: RenderedRequest, *, compares: bool) -> list[StoredUnit]:
     by_position: dict[int, list[Prompt]] = defaultdict(list)
     for prompt in request.prompts:
         by_position[prompt.judges[0]].append(prompt)
+    # The last condition holds for what `Renderer` makes: a response without a reason has a prompt. One that had neither
+    # would be in no unit, and would be lost between the others' scores; so then the request stays whole.
     judged = {position for position, response in enumerate(request.responses) if response.reason is None}
     is_apart = not compares and all(len(prompt.judges) == 1 for prompt in request.prompts) and by_position.keys() == judged
     if not is_apart:
@@ -94,7 +96,7 @@ def encode(unit: StoredUnit, scores: Scores) -> bytes:
 
     In a judge's texts the names of responses become positions, as another row may have other names for equal responses.
     """
-    return json.dumps([_plain(score, unit.names) for score in scores], allow_nan=False).encode()
+    return json.dumps([_score_to_json(score, unit.names) for score in scores], allow_nan=False).encode()
 
 
 def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores:
@@ -102,13 +104,13 @@ def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores
 
     Raises `ValueError`, `KeyError`, `TypeError` or `IndexError` for anything else.
     """
-    scores = tuple(_score(fields, unit.names, from_store) for fields in json.loads(value))
+    scores = tuple(_score_from_json(fields, unit.names, from_store) for fields in json.loads(value))
     if len(scores) != len(unit.positions):
         raise ValueError(f"{len(scores)} scores of {len(unit.positions)} responses")
     return scores
 
 
-def _plain(score: Score, names: Sequence[str]) -> dict[str, Any]:
+def _score_to_json(score: Score, names: Sequence[str]) -> dict[str, Any]:
     return {
         "status": score.status,
         "reason": score.reason,
@@ -134,7 +136,7 @@ def _plain(score: Score, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _score(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
+def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
     trace = tuple(
         JudgeAnswer(tuple(names[at] for at in shown), principle, text, finish, vote, reason and Reason(reason))
         for shown, principle, text, finish, vote, reason in fields["trace"]

@@ -74,11 +74,11 @@ class KeyIndex:
         by_beginning = {key[:_KEY_BYTES]: key for key in keys}
         beginnings, places = list(by_beginning), dict[bytes, Place]()
         for first in range(0, len(beginnings), _KEYS_A_QUERY):
-            some = beginnings[first : first + _KEYS_A_QUERY]
+            batch = beginnings[first : first + _KEYS_A_QUERY]
             rows = self._query(
                 "select key, name, row from places join segments on segment = number "
-                f"where key in ({', '.join('?' * len(some))})",
-                some,
+                f"where key in ({', '.join('?' * len(batch))})",
+                batch,
             )
             places |= {by_beginning[key]: Place(name, row) for key, name, row in rows}
         return places

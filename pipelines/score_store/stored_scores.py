@@ -44,7 +44,7 @@ class UnitOutcome(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _AskedUnit:
+class _KeyedUnit:
     unit: StoredUnit
     key: bytes
 
@@ -70,33 +70,33 @@ class StoredScores:
         self._compares = compares
         self._lock = threading.Lock()  # of all that follows
         self._index = index or KeyIndex()
-        self._asked: dict[bytes, Future[UnitOutcome]] = {}
+        self._in_progress: dict[bytes, Future[UnitOutcome]] = {}
         self._unwritten: dict[bytes, bytes] = {}
         self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
         self._blocks_in_work = 0
-        self._looking = threading.Lock()
+        self._look_lock = threading.Lock()
         self._next_look = 0.0
 
     def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block as the scorer does; what isn't scored for it has `from_store`."""
-        with self._in_work():
-            self._look()
+        with self._count_block():
+            self._read_new_segments_if_due()
             by_request = [
-                [_AskedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
+                [_KeyedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
                 for request in requests
             ]
-            first = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
-            for asked in itertools.chain.from_iterable(by_request):
-                first.setdefault(asked.key, asked.unit)
-            ready, outcomes = self._find(first)
-            claims, awaited = self._claim({key: unit for key, unit in first.items() if key not in ready})
+            unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
+            for keyed in itertools.chain.from_iterable(by_request):
+                unit_by_key.setdefault(keyed.key, keyed.unit)
+            ready, outcomes = self._find(unit_by_key)
+            claims, awaited = self._claim({key: unit for key, unit in unit_by_key.items() if key not in ready})
             ready |= self._score(claims)  # before anything is waited for: else two threads might wait for each other
             outcomes |= {key: future.result() for key, future in {**claims, **awaited}.items()}
         return [_assemble(request, units, ready, outcomes) for request, units in zip(requests, by_request, strict=True)]
 
     @contextmanager
-    def _in_work(self) -> Iterator[None]:
+    def _count_block(self) -> Iterator[None]:
         with self._lock:
             self._blocks_in_work += 1
         try:
@@ -108,19 +108,21 @@ class StoredScores:
 
     # Look-ups.
 
-    def _look(self) -> None:
+    def _read_new_segments_if_due(self) -> None:
         """Take in the segments that others have written since the last look."""
-        if time.monotonic() < self._next_look or not self._looking.acquire(blocking=self._next_look == 0.0):
+        # The first look is waited for by every thread: without it their first blocks would be scored although they are
+        # stored. A later one is one thread's, and the others go on with the index as it is.
+        if time.monotonic() < self._next_look or not self._look_lock.acquire(blocking=self._next_look == 0.0):
             return
         try:
             if (start := time.monotonic()) >= self._next_look:  # another thread may have looked while this one waited
-                self._take_in()
+                self._read_new_segments()
                 end = time.monotonic()
                 self._next_look = end + max(_LOOK_S, _LOOK_SHARE * (end - start))
         finally:
-            self._looking.release()
+            self._look_lock.release()
 
-    def _take_in(self) -> None:
+    def _read_new_segments(self) -> None:
         try:
             names = segment_names(self._folder)
             with self._lock:
@@ -130,27 +132,27 @@ class StoredScores:
             return
         with ThreadPoolExecutor(_READERS) as threads:
             for start in range(0, len(new), _READERS):
-                some = new[start : start + _READERS]  # whose bytes are in memory at a time
-                for name, content in zip(some, threads.map(self._content, some), strict=True):
+                batch = new[start : start + _READERS]  # whose bytes are in memory at a time
+                for name, content in zip(batch, threads.map(self._content, batch), strict=True):
                     if content is not None:
                         self._add(name, content)
 
     def _add(self, name: str, content: bytes) -> None:
-        with self._tolerated(name):
+        with self._report_errors_of(name):
             keys = keys_in(self._folder, name, self._identity, content)
             with self._lock:
                 self._index.add(name, keys, content)
 
     def _content(self, name: str) -> bytes | None:
         """The bytes of a segment; None if they can't be had or trusted."""
-        with self._tolerated(name):
+        with self._report_errors_of(name):
             with self._lock:
-                kept = self._index.content(name)
-            return read_content(self._folder, name) if kept is None else kept
+                content = self._index.content(name)
+            return read_content(self._folder, name) if content is None else content
         return None
 
     @contextmanager
-    def _tolerated(self, name: str) -> Iterator[None]:
+    def _report_errors_of(self, name: str) -> Iterator[None]:
         """Report what is wrong with a segment, and go on without it; what can't be trusted is never looked at again."""
         try:
             yield
@@ -169,7 +171,7 @@ class StoredScores:
         for place in self._places([key for key in units if key not in values]).values():
             by_segment[place.segment].append(place.row)
         for name, rows in by_segment.items():
-            with self._tolerated(name):
+            with self._report_errors_of(name):
                 if (content := self._content(name)) is not None:
                     values |= {key: value for key, value in entries_at(content, rows) if key in units}
         scores = dict[bytes, Scores]()
@@ -197,17 +199,18 @@ class StoredScores:
 
     def _claim(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, "_Claim"], dict[bytes, "Future[UnitOutcome]"]]:
         """Divide units into those to be scored here, and those that other threads are scoring or have just scored."""
-        ours, theirs = dict[bytes, _Claim](), dict[bytes, Future[UnitOutcome]]()
+        claims, awaited = dict[bytes, _Claim](), dict[bytes, Future[UnitOutcome]]()
         with self._lock:
             for key, unit in units.items():
-                if key in self._asked:
-                    theirs[key] = self._asked[key]
+                # Looked up again, under the lock: since `_find` another thread may have begun this unit, or finished it.
+                if key in self._in_progress:
+                    awaited[key] = self._in_progress[key]
                 elif (value := self._recent(key)) is not None:
-                    theirs[key] = Future()
-                    theirs[key].set_result(UnitOutcome(value, True))
+                    awaited[key] = Future()
+                    awaited[key].set_result(UnitOutcome(value, True))
                 else:
-                    ours[key] = self._asked[key] = _Claim(unit)
-        return ours, theirs
+                    claims[key] = self._in_progress[key] = _Claim(unit)
+        return claims, awaited
 
     def _score(self, claims: Mapping[bytes, "_Claim"]) -> dict[bytes, Scores]:
         """Score what was claimed, and tell whoever waits for it the outcome or the error."""
@@ -219,10 +222,10 @@ class StoredScores:
             outcomes = {
                 key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()
             }
-        except BaseException as error:
+        except BaseException as error:  # any: a claim that is never settled would be waited for without end
             with self._lock:
                 for key, claim in claims.items():
-                    del self._asked[key]
+                    del self._in_progress[key]
                     claim.set_exception(error)
             raise
         with self._lock:
@@ -230,7 +233,7 @@ class StoredScores:
             for key, outcome in outcomes.items():
                 if outcome.lasts:
                     self._unwritten[key] = outcome.value
-                del self._asked[key]
+                del self._in_progress[key]
                 claims[key].set_result(outcome)
         return fresh
 
@@ -243,6 +246,7 @@ class StoredScores:
             is_old = time.monotonic() - self._unwritten_since >= _WRITE_S
             if not entries or (self._blocks_in_work and not is_large and not is_old):
                 return
+            # Until the index has them, `_recent` finds them here: else an equal request would be scored again meanwhile.
             self._unwritten = {}
             self._being_written |= entries
         try:
@@ -265,14 +269,14 @@ class _Claim(Future[UnitOutcome]):
 
 
 def _assemble(
-    request: RenderedRequest, units: Sequence[_AskedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
+    request: RenderedRequest, units: Sequence[_KeyedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
 ) -> Scores:
     """The scores of a request. `ready` scores are taken out: they are those of the first unit with their key."""
     scores = [response.refusal for response in request.responses]
-    for asked in units:
-        outcome = outcomes[asked.key]
+    for keyed in units:
+        outcome = outcomes[keyed.key]
         # A failure is shared by the equal units that were asked for at that time, and is from no store.
-        of_unit = ready.pop(asked.key, None) or decode(asked.unit, outcome.value, from_store=outcome.lasts)
-        for position, score in zip(asked.unit.positions, of_unit, strict=True):
+        of_unit = ready.pop(keyed.key, None) or decode(keyed.unit, outcome.value, from_store=outcome.lasts)
+        for position, score in zip(keyed.unit.positions, of_unit, strict=True):
             scores[position] = score
     return tuple(score for score in scores if score is not None)

@@ -92,9 +92,13 @@ def note_path(folder: str, number: int) -> str:
     return storage.folder(folder).sub(SELECTION).file(f"{number:05d}.parquet")
 
 
-def write_note(folder: str, number: int, kept: Sequence[tuple[Part, KeptInPart]]) -> None:
+def write_note(folder: str, number: int, kept_by_part: Sequence[tuple[Part, KeptInPart]]) -> None:
     """Write the note of an output in one step, replacing an earlier one. Raises `OutputError`."""
-    columns = [[part.name for part, _ in kept], [held.rows for _, held in kept], [held.at for _, held in kept]]
+    columns = [
+        [part.name for part, _ in kept_by_part],
+        [kept_in_part.rows for _, kept_in_part in kept_by_part],
+        [kept_in_part.at for _, kept_in_part in kept_by_part],
+    ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
     content = io.BytesIO()
     pq.write_table(pa.table(arrays, schema=_SCHEMA), content, compression="zstd", write_page_checksum=True)

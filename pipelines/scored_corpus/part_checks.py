@@ -120,9 +120,9 @@ def _contradiction(part: Part, parquet: pq.ParquetFile, manifest: Manifest, file
             if name != file.name or not part.range.start <= int(start) < part.range.end:
                 return f"holds the row {row}, which isn't of {file.name} from {part.range.start} to {part.range.end}"
             rows, last = rows + 1, row
-    held = Counts(rows, *(statuses[status.value] for status in Status))
-    if held != part.counts or sum(statuses.values()) != held.responses:
-        return f"holds {_text(held)}, and its name says {_text(part.counts)}"
+    counts = Counts(rows, *(statuses[status.value] for status in Status))
+    if counts != part.counts or sum(statuses.values()) != counts.responses:
+        return f"holds {_text(counts)}, and its name says {_text(part.counts)}"
     return None
 
 

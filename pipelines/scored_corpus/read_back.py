@@ -76,9 +76,9 @@ class Reader:
         fields = (field for field in self.columns.carried if field.name not in (*self.shape.fields, *self._record))
         return [field for field in fields if not pa.types.is_nested(field.type) and has_json(field.type)]
 
-    def carrying(self, taken: Collection[str]) -> "Reader":
-        """The reader that carries the input's own fields, but those that have a name of `taken`, whatever its case."""
-        folded = {name.casefold() for name in taken}
+    def carrying(self, names: Collection[str]) -> "Reader":
+        """The reader that carries the input's own fields, but those that have one of these names, whatever its case."""
+        folded = {name.casefold() for name in names}
         return replace(self, carried=tuple(field.name for field in self.own_fields if field.name.casefold() not in folded))
 
     @property
@@ -128,8 +128,8 @@ class Reader:
 
     def _read_row(self, responses: Sequence[tuple[dict[str, Any], bool]]) -> list[CandidateOrLeftOut]:
         reasons = [
-            LeftOut.UNSCORED if response[self.columns.prefix + REWARD] is None else None if met else LeftOut.UNMET
-            for response, met in responses
+            LeftOut.UNSCORED if response[self.columns.prefix + REWARD] is None else None if is_met else LeftOut.UNMET
+            for response, is_met in responses
         ]
         # Parse the row once for all of its responses, and only if one is a candidate: a rejected row may be malformed.
         requests = self._parse_row(responses[0][0]) if None in reasons else None
@@ -197,5 +197,5 @@ def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple
 
 def _responses(table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[dict[str, Any], bool]]:
     """Each response as a dict, and whether it meets the condition (True without one)."""
-    met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
-    return zip(table.to_pylist(), met, strict=True)
+    is_met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
+    return zip(table.to_pylist(), is_met, strict=True)

@@ -167,10 +167,10 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
             f"{folder} is the result of a `filter` of {source['folder']}, which has changed since; run the same `filter` "
             "again with --overwrite"
         )
-    counts, held = result["summary"], result["holds"]
-    total = counts["kept"] if held == "kept" else counts["responses"] - counts["kept"]
+    counts, side = result["summary"], result["holds"]
+    total = counts["kept"] if side == "kept" else counts["responses"] - counts["kept"]
     earlier = f"{source['kept']['about']}; then " if "kept" in source else ""
-    about = f"{earlier}{result['asked']}" if held == "kept" else f"{earlier}not {result['asked']}"
+    about = f"{earlier}{result['asked']}" if side == "kept" else f"{earlier}not {result['asked']}"
     mark = hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
     first_parts = tuple(part for part in map(Part.parse, firsts) if part is not None)
     kept = KeptResponses(storage.absolute(folder), about, mark, total, first_parts)

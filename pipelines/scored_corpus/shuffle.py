@@ -104,9 +104,10 @@ class Shuffle:
         try:
             with self._place.writing(self._name(number)) as stream:
                 with pa.ipc.new_file(stream, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-                    for table in self._gathered(parts):
-                        for stretch in self._stretches(table):
+                    for table in self._gather_tables(parts):
+                        for stretch in self._cut_by_shelf(table):
                             writer.write_batch(stretch)
+                # Inside `writing`, which commits the file at its end: a run that has lost its lease must not.
                 if self.ticket is not None:
                     self.ticket.check()
         except OSError as error:
@@ -122,12 +123,12 @@ class Shuffle:
         # Columns are renamed c0, c1 ...: SQL names ignore case, so an input's `Prompt` and `prompt` would be one column.
         aliases = {name: f"c{number}" for number, name in enumerate(self.reads)}
         key = aliases[self._key]
-        with _sorting(self.folder) as connection:
-            connection.register("responses", self._placed(shelf, [*aliases.values(), _BUCKET]))
+        with _open_sorter(self.folder) as connection:
+            connection.register("responses", self._read_with_places(shelf, [*aliases.values(), _BUCKET]))
             # The place restores the order of the corpus within a prompt, on which ties and seeds depend.
             query = f"select * exclude ({_PLACE}) from responses order by {_BUCKET}, {key}, {_PLACE}"
             batches = connection.sql(query).to_arrow_reader(_BATCH_ROWS)
-            tables = itertools.chain.from_iterable(map(_by_bucket, batches))
+            tables = itertools.chain.from_iterable(map(_cut_by_bucket, batches))
             for bucket, slices in itertools.groupby(tables, key=lambda numbered: numbered[0]):
                 yield Bucket(bucket, (table.rename_columns(self.reads) for _, table in slices))
 
@@ -142,12 +143,12 @@ class Shuffle:
     @property
     def _schema(self) -> pa.Schema:
         fields = (self.columns.schema.field(name) for name in self.reads)
-        return pa.schema([*map(_plain, fields), pa.field(_BUCKET, pa.int64())])
+        return pa.schema([*map(_without_dictionary, fields), pa.field(_BUCKET, pa.int64())])
 
     def _name(self, number: int) -> str:
         return f"{self.work}-{number:05d}.arrow"
 
-    def _gathered(self, parts: Sequence[Part]) -> Iterator[pa.Table]:
+    def _gather_tables(self, parts: Sequence[Part]) -> Iterator[pa.Table]:
         """The responses of some parts, in order, in tables that are large enough to be cut into stretches."""
         tables, size = list[pa.Table](), 0
         for table in itertools.chain.from_iterable(self.source.tables(part, self.reads) for part in parts):
@@ -159,7 +160,7 @@ class Shuffle:
         if tables:
             yield pa.concat_tables(tables)
 
-    def _stretches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _cut_by_shelf(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The rows of a table by shelf, in order: a batch for each shelf, so that the number of a batch tells its shelf."""
         buckets = self._bucket_of(table)
         table = table.append_column(_BUCKET, pa.array(buckets)).cast(self._schema)
@@ -178,7 +179,7 @@ class Shuffle:
             query = f"select (hash(coalesce(key, row)) % {self.buckets})::bigint as bucket from keys"
             return np.asarray(connection.sql(query).to_arrow_table().column("bucket").to_numpy())
 
-    def _placed(self, shelf: int, names: Sequence[str]) -> pa.RecordBatchReader:
+    def _read_with_places(self, shelf: int, names: Sequence[str]) -> pa.RecordBatchReader:
         """The responses of a shelf, in the order of the corpus, with their places in it. Can be read once."""
         named = pa.schema(
             [*(field.with_name(name) for field, name in zip(self._schema, names, strict=True)), (_PLACE, pa.int64())]
@@ -196,6 +197,8 @@ class Shuffle:
 
     def _read_stretches(self, number: int, shelf: int) -> Iterator[pa.RecordBatch]:
         with open_read(self._place.file(self._name(number)), None, _BLOCK_BYTES) as stream, pa.ipc.open_file(stream) as file:
+            # `write` appends a batch for every shelf in turn, an empty one, too: of 1,024 shelves, shelf 5 has the batches
+            # 5, 1,029, 2,053 and so on.
             for batch in range(shelf, file.num_record_batches, self.shelves):
                 yield file.get_batch(batch)
 
@@ -230,13 +233,13 @@ def cut(entries: PartEntries, most_bytes: int, most_parts: int) -> Iterator[list
         yield group
 
 
-def _plain(field: pa.Field) -> pa.Field:
+def _without_dictionary(field: pa.Field) -> pa.Field:
     """A field without its dictionary: an Arrow file can have one dictionary for a field, and each part has another."""
     return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
 @contextmanager
-def _sorting(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open_sorter(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB that sorts what is in `folder`, and spills into a temporary folder of this machine."""
     with tempfile.TemporaryDirectory(prefix="assay-sort-") as spilled:
         try:
@@ -246,7 +249,7 @@ def _sorting(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
             raise RunStopped(f"what was shuffled into {folder} can't be sorted in {spilled}: {error}") from error
 
 
-def _by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table]]:
+def _cut_by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table]]:
     """The rows of a batch, sorted by bucket, as a table for each bucket, without that column."""
     buckets = batch.column(_BUCKET).to_numpy()
     table = pa.Table.from_batches([batch]).drop_columns([_BUCKET])

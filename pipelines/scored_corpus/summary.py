@@ -96,7 +96,7 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
-        return {**asdict(replace(self, made=())), "made": {done.job.name: done.as_json() for done in self.made}}
+        return {**asdict(replace(self, made=())), "made": {export.job.name: export.as_json() for export in self.made}}
 
 
 def quantile_name(quantile: float) -> str:

@@ -105,14 +105,14 @@ class Run:
     def missing(self) -> list[Unit]:
         """The units of work for what has no part yet."""
         unit_bytes = self.task_bytes
-        return [unit for file, remaining, done in self.unfinished() for unit in cut(file, remaining, done, unit_bytes)]
+        return [unit for file, remaining, done in self.unfinished_files() for unit in cut(file, remaining, done, unit_bytes)]
 
     @property
     def task_bytes(self) -> int:
         """The bytes that a read task reads."""
         return task_bytes(sum(file.size for file in self.manifest.files), self.settings.work.unit_bytes)
 
-    def unfinished(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
+    def unfinished_files(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
         """The unfinished files, each with its remaining ranges (None: its end isn't known yet) and its done ranges."""
         passes = [self.parts, *([self.later] if self.later else [])]
         extents = [parts.extents(self.manifest.files) for parts in passes]
@@ -124,11 +124,11 @@ class Run:
             if remaining is None or remaining:
                 yield file, remaining, done
 
-    def done(self) -> list[Part]:
+    def untouched_parts(self) -> list[Part]:
         """The parts that this session leaves as they are."""
         return self.parts.listing()
 
-    def audited(self) -> Counts:
+    def audit(self) -> Counts:
         """The total counts of the parts, by their names. Raises `AuditError` if anything is missing or overlaps."""
         parts = self.parts.listing()
         if self.later is None:
@@ -145,10 +145,12 @@ class Flow(NamedTuple):
     dataset: Dataset
     ledgers: Sequence[Any]
 
-    def begun(self) -> EngineStarts | None:
+    def engine_starts(self) -> EngineStarts | None:
         """The engine starts of all pools: their number, and the time of the first; None if a ledger doesn't answer."""
         try:
-            starts: list[EngineStarts] = ray.get([ledger.begun.remote() for ledger in self.ledgers], timeout=_LEDGER_S)
+            starts: list[EngineStarts] = ray.get(
+                [ledger.engine_starts.remote() for ledger in self.ledgers], timeout=_LEDGER_S
+            )
         except ray.exceptions.RayError:
             return None
         return EngineStarts(
@@ -193,15 +195,15 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
 
     `jobs` are exports: written for each part, and at the end for parts of earlier sessions that lack them.
     """
-    todo = [job for job in jobs if export_job.read_finished_export(job) is None]
-    for job in todo:
+    unfinished = [job for job in jobs if export_job.read_finished_export(job) is None]
+    for job in unfinished:
         export_job.check(job, run.manifest)
     with ExitStack() as leases:
-        for job in todo:
+        for job in unfinished:
             leases.enter_context(lease(job.output, progress.noted))
         log = run.settings.log if run.later is None else ()  # of two passes the second one has the rewards
         logging = leases.enter_context(logged(log, _run_to_log(run), progress))
-        summary = _carry_out(run, flows, logging, jobs, todo)
+        summary = _carry_out(run, flows, logging, jobs, unfinished)
         logging.summarised(summary.figures())
         return summary
 
@@ -212,14 +214,16 @@ def _run_to_log(run: Run) -> RunToLog:
     return RunToLog(manifest.run, storage.absolute(run.settings.output), config)
 
 
-def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], todo: Sequence[ExportJob]) -> Summary:
+def _carry_out(
+    run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], unfinished: Sequence[ExportJob]
+) -> Summary:
     if run.known:
         progress.noted(f"taken for known, as they were taken in before: {_names_text(run.known)}")
     if run.manifest.columns.text != run.settings.text and run.later is None:
         progress.noted(_text_note(run.manifest.columns))
     if run.left_out and run.later is None:
         progress.noted(left_out_message(run.left_out))
-    steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in todo]
+    steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in unfinished]
     if strays := run.parts.strays():
         progress.noted(strays_message(strays))
     _repair(run, progress)
@@ -233,7 +237,7 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[Export
         if run.missing():
             _complete(run, flows, steps, progress)
         check_held()
-        counts = run.audited()
+        counts = run.audit()
         try:
             summary = summarise(run.parts, run.manifest.columns, counts)
             summary = replace(
@@ -303,7 +307,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
 
 def _check_unfinished_files(run: Run) -> None:
     """Raise `OutputError` if an unfinished file doesn't exist any more: inputs of --append may be only the new ones."""
-    if missing := [file.path for file, *_ in run.unfinished() if not file_exists(file.path)]:
+    if missing := [file.path for file, *_ in run.unfinished_files() if not file_exists(file.path)]:
         raise OutputError(
             f"{missing[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
             "without --append where it is now, and append after that"
@@ -327,7 +331,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
     Raises `AuditError` if something is missing even then.
     """
     with (
-        progress.running(run.manifest.files, run.done()),
+        progress.running(run.manifest.files, run.untouched_parts()),
         ray_session(with_vllm=run.settings.engine.is_vllm),
     ):
         gpus, passes_left = placement.engine_gpus(run.settings.engine), _PASSES
@@ -339,7 +343,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
             try:
                 with (
                     flows(run, units, progress.noted) as flow,
-                    time_session(run.parts, run.settings, progress, flow.begun) as timed_progress,
+                    time_session(run.parts, run.settings, progress, flow.engine_starts) as timed_progress,
                 ):
                     consume(run, _with_exports(flow, steps), timed_progress)
                 passes_left -= 1
@@ -349,7 +353,7 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
                 if gpus and not placement.engine_gpus(run.settings.engine):
                     raise RunStopped(f"{lost}: the cluster has no GPU any more") from lost
                 progress.noted(f"{lost}; the others go on")
-        run.audited()
+        run.audit()
 
 
 def _with_exports(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
@@ -367,16 +371,16 @@ def consume(run: Run, flow: Flow, progress: Progress) -> None:
     Raises `RunStopped` with the cause of an error in a worker; for an error that would come again on every retry, such as an
     unusable endpoint, the error itself (`run_stopped`).
     """
-    done = Counts()
+    counts = Counts()
     callback: Any = functools.partial(EngineWatch, flow.ledgers, placement.engine_gpus(run.settings.engine), progress.noted)
     flow.dataset.context.custom_execution_callback_classes = [callback]
     try:
         for part in flow.dataset.iter_rows():
             check_stopped()
             check_held()
-            done += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
+            counts += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
             progress.part_done(part)
-            _check_failures(done, run.settings.work.max_failed_fraction)
+            _check_failures(counts, run.settings.work.max_failed_fraction)
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
         engine_errors = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
         raise run_stopped(error, "; ".join(engine_errors)) from error
@@ -440,10 +444,13 @@ def step_settings(run: Run) -> StepSettings:
     )
 
 
-def _check_failures(done: Counts, max_fraction: float) -> None:
+def _check_failures(counts: Counts, max_fraction: float) -> None:
     # Above 100 failures only, so that a few at the start, when nothing else is done yet, don't end the run.
-    if done.failed > 100 and done.failed > max_fraction * done.responses:
-        raise RunStopped(f"{done.failed} of {done.responses} responses failed, which is more than --max-failed-fraction")
+    if counts.failed > 100 and counts.failed > max_fraction * counts.responses:
+        raise RunStopped(
+            f"{counts.failed:,} of {counts.responses:,} responses failed, and --max-failed-fraction allows a share of "
+            f"{max_fraction:g}"
+        )
 
 
 def run_stopped(error: Exception, engine_error: str = "") -> AssayError:

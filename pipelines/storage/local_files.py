@@ -45,12 +45,14 @@ def files_below(path: str) -> list[FileStatus]:
     """See `files.files_below`. Their sizes aren't read, and are 0."""
     walk = os.walk(path, onerror=_refuse)
     # `os.walk` lists a link to a folder among the folders, and doesn't enter it: it is added to the files here.
-    inside = ((where, [*names, *filter(lambda name: _is_link(where, name), folders)]) for where, folders, names in walk)
-    return [FileStatus(os.path.join(where, name), 0, None) for where, names in inside for name in names]
+    names_by_folder = (
+        (folder, [*names, *filter(lambda name: _is_link(folder, name), folders)]) for folder, folders, names in walk
+    )
+    return [FileStatus(os.path.join(folder, name), 0, None) for folder, names in names_by_folder for name in names]
 
 
-def _is_link(where: str, name: str) -> bool:
-    return os.path.islink(os.path.join(where, name))
+def _is_link(folder: str, name: str) -> bool:
+    return os.path.islink(os.path.join(folder, name))
 
 
 def _refuse(error: OSError) -> None:

@@ -119,4 +119,4 @@ def test_settings_that_cant_be_are_refused(settings: Any, message: str) -> None:
 
 
 def test_one_model_may_be_given_by_its_id() -> None:
-    assert validate(EndpointSettings, {"models": "tiny-scalar"}).models[0].called == ("tiny-scalar",)
+    assert validate(EndpointSettings, {"models": "tiny-scalar"}).models[0].served_names == ("tiny-scalar",)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench._answers import answered
+from bench._answers import read_answers
 from bench.sampling import best, expectation
 from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
 from tests.support.corpora import lines, scored, write
@@ -46,7 +46,7 @@ def share(rights: Sequence[float]) -> float:
 
 
 def test_the_best_of_more_candidates_is_right_more_often(calm: Path) -> None:
-    rows = answered(calm)
+    rows = read_answers(calm)
     alone, four, sixteen = (share([best(own[:n]) for own in rows]) for n in (1, 4, 16))
     assert 0.3 < alone < 0.7
     assert alone + 0.15 < four < sixteen + 0.05
@@ -92,7 +92,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
 def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
     counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--enough", 6.5)["sampling"]
     assert counts["drawn"] <= 0.6 * counts["possible"]
-    fewer, all_of = (share(list(map(best, answered(output)))) for output in (tmp_path / "out", calm))
+    fewer, all_of = (share(list(map(best, read_answers(output)))) for output in (tmp_path / "out", calm))
     assert fewer >= all_of - 0.05
 
 

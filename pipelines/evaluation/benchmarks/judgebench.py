@@ -40,8 +40,8 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    everything = list(means.by_subset)
-    pooled, n = means.pooled(everything), means.items(everything)
+    all_subsets = list(means.by_subset)
+    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     names = [
         *(name for name in _CATEGORIES if name in means.by_subset),
         *sorted(means.by_subset.keys() - _CATEGORIES.keys()),

@@ -20,14 +20,14 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    everything = sorted(means.by_subset)
-    pooled, n = means.pooled(everything), means.items(everything)
+    all_subsets = sorted(means.by_subset)
+    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     average, strict = "average of both orders: a tie counts half", "right in both orders: a tie is wrong"
-    subsets = [Measure(name, means.by_subset[name][..., 0], means.counts[name], average) for name in everything]
+    subsets = [Measure(name, means.by_subset[name][..., 0], means.counts[name], average) for name in all_subsets]
     return [
         Measure("average", pooled[..., 0], n, average),
         Measure("both", pooled[..., 1], n, strict),
-        *(subsets if everything != [ALL] else []),
+        *(subsets if all_subsets != [ALL] else []),
     ]
 
 

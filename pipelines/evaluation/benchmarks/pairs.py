@@ -27,12 +27,12 @@ def _ties(pair: tuple[float, float]) -> bool:
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    everything = sorted(means.by_subset)
-    pooled, n = means.pooled(everything), means.items(everything)
+    all_subsets = sorted(means.by_subset)
+    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     subsets = [
         Measure(name, means.by_subset[name][..., 0], means.counts[name], _STRICT)
-        for name in everything
-        if everything != [ALL]
+        for name in all_subsets
+        if all_subsets != [ALL]
     ]
     return [Measure("accuracy", pooled[..., 0], n, _STRICT), *subsets, Measure("accuracy (half)", pooled[..., 1], n, _HALF)]
 

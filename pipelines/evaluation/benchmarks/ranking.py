@@ -39,9 +39,9 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    everything = sorted(means.by_subset)
-    pooled, n = means.pooled(everything), means.items(everything)
-    subsets = [_tau(name, means.by_subset[name], means.counts[name]) for name in everything if everything != [ALL]]
+    all_subsets = sorted(means.by_subset)
+    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
+    subsets = [_tau(name, means.by_subset[name], means.counts[name]) for name in all_subsets if all_subsets != [ALL]]
     return [
         _tau("tau", pooled, n),
         Measure("tau-b", pooled[..., 1], n, "Kendall's tau-b: without pairs of equal rewards", 0.0, is_share=False),

@@ -55,17 +55,17 @@ def _measures(means: MeanCells) -> list[Measure]:
         for name, weights in _SECTIONS.items()
         if accuracies.keys() >= weights.keys()
     }
-    everything = list(means.by_subset)
+    all_subsets = list(means.by_subset)
     is_complete = len(sections) == len(_SECTIONS)  # a mean of fewer sections would be another number under the same name
     convention_of_score = f"mean of the sections; {convention}"
     return [
         *(
-            [Measure("score", mean([*sections.values()]), means.items(everything), convention_of_score)]
+            [Measure("score", mean([*sections.values()]), means.items(all_subsets), convention_of_score)]
             if is_complete
             else []
         ),
         *(Measure(name, value, means.items(_SECTIONS[name]), convention) for name, value in sections.items()),
-        Measure("micro", means.pooled(everything)[..., cell], means.items(everything), f"over all items; {convention}"),
+        Measure("micro", means.pooled(all_subsets)[..., cell], means.items(all_subsets), f"over all items; {convention}"),
         *(Measure(subset, accuracies[subset], means.counts[subset], convention) for subset in accuracies),
     ]
 

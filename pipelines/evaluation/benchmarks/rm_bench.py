@@ -47,9 +47,9 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    everything = list(means.by_subset)
-    pooled, n = means.pooled(everything), means.items(everything)
-    if everything == [ALL]:
+    all_subsets = list(means.by_subset)
+    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
+    if all_subsets == [ALL]:
         difficulties = [Measure(name, _share(pooled, places), n, _UNNAMED) for name, places in _DIFFICULTIES.items()]
         return [Measure("average", np.asarray(pooled.mean(-1)), n, _UNNAMED), *difficulties]
     present = {name: parts for name in _DOMAINS if (parts := means.present(name))}

@@ -122,9 +122,11 @@ def compare_published(ours: OurFigures) -> list[PublishedComparison]:
 
 
 def _compare(table: PublishedTable, figures: Mapping[str, float], ours: OurFigures) -> PublishedComparison:
-    here = {name: value for name, value in ours.values.items() if value is not None}
+    our_values = {name: value for name, value in ours.values.items() if value is not None}
     if ours.split == table.split:
-        compared = [ComparedFigure(name, value, 100 * here[name]) for name, value in figures.items() if name in here]
+        compared = [
+            ComparedFigure(name, value, 100 * our_values[name]) for name, value in figures.items() if name in our_values
+        ]
         differs = _differences(table, ours)
     else:
         compared, differs = [], [f"its split is {table.split}, and these items are {ours.split or 'no published split'}"]
@@ -134,13 +136,13 @@ def _compare(table: PublishedTable, figures: Mapping[str, float], ours: OurFigur
 
 def _differences(table: PublishedTable, ours: OurFigures) -> list[str]:
     """What isn't known to be the same as here: maximum length, precision, setting, and items without a grade."""
-    here = {"max length": ours.identity.get("max_model_len"), "dtype": ours.identity.get("dtype")}
-    theirs = {"max length": table.max_length, "dtype": table.dtype}
+    our_settings = {"max length": ours.identity.get("max_model_len"), "dtype": ours.identity.get("dtype")}
+    their_settings = {"max length": table.max_length, "dtype": table.dtype}
     return [
         *(
-            f"{name} {'not stated' if theirs[name] is None else theirs[name]}, here {value}"
-            for name, value in here.items()
-            if value is not None and theirs[name] != value
+            f"{name} {'not stated' if their_settings[name] is None else their_settings[name]}, here {value}"
+            for name, value in our_settings.items()
+            if value is not None and their_settings[name] != value
         ),
         *([f"setting: {table.setting}"] if table.setting else []),
         *([f"{1 - ours.coverage:.1%} of the items have no grade here"] if ours.coverage < 1 else []),

@@ -30,8 +30,8 @@ class PresetSettings(_Data):
         return self.model_dump(exclude={"dtype"}, exclude_none=True)
 
     def __str__(self) -> str:
-        given = self.model_dump(mode="json", exclude_none=True)
-        return ", ".join(name if value is True else f"{name} {value}" for name, value in given.items())
+        settings = self.model_dump(mode="json", exclude_none=True)
+        return ", ".join(name if value is True else f"{name} {value}" for name, value in settings.items())
 
 
 class Preset(_Data):

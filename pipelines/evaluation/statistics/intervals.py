@@ -60,7 +60,7 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
     """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
     means = mean_cells(cells, judged)
-    weights, slopes = measure_weights(means, measures), _slopes_here(means, measures)
+    weights, slopes = measure_weights(means, measures), _slopes_at_means(means, measures)
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
@@ -74,6 +74,8 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         influences = _influences(cells, measure, weights.get(name))
         if measure.is_share and _is_share(influences):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
+        # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
+        # where every subset has items that came out otherwise.
         if not any(influence.is_constant for influence in influences) and _width(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
         if not measure.is_share and not influences:
@@ -97,6 +99,7 @@ def wilson(share: float, n: float) -> tuple[float, float]:
         return math.nan, math.nan
     centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(max(0.0, share * (1 - share)) / n + _Z**2 / (4 * n**2))
+    # An interval holds its share: in floats the upper bound of 10 of 10 is 0.9999999999999999.
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
@@ -110,9 +113,9 @@ def _width(draws: Array) -> float:
     return float(np.nanmax(draws) - np.nanmin(draws))
 
 
-def resampled_means(cells: Mapping[str, Array], judged: bool, draws: np.random.Generator) -> MeanCells:
+def resampled_means(cells: Mapping[str, Array], judged: bool, rng: np.random.Generator) -> MeanCells:
     """Mean cells of `DRAWS` resamplings of the items of each subset."""
-    resampled = {subset: _resampled(values, draws) for subset, values in sorted(cells.items())}
+    resampled = {subset: _resampled(values, rng) for subset, values in sorted(cells.items())}
     return MeanCells(resampled, {subset: len(values) for subset, values in cells.items()}, judged)
 
 
@@ -121,8 +124,8 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
 
     Only of measures that are weighted sums of mean cells, as a test at the mean cells themselves shows.
     """
-    nowhere = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
-    at_zero = _slopes(means, measures, nowhere, 1.0)
+    zeros = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
+    at_zero = _slopes(means, measures, zeros, 1.0)
     weights = {}
     for measure in measures(means):
         value, slopes = at_zero[measure.name]
@@ -132,7 +135,7 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
     return weights
 
 
-def _slopes_here(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+def _slopes_at_means(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
     """How much each mean cell moves a measure near the mean cells, also one that is no sum, such as an F1."""
     by_name = _slopes(means, measures, means.by_subset, 1e-6)
     return {
@@ -145,7 +148,8 @@ def _slopes(
 ) -> dict[str, tuple[float, dict[str, Array]]]:
     """Each measure at `start`, and by how much it rises for each cell of each subset that is a `step` higher there."""
     width, subsets = len(next(iter(start.values()))), sorted(start)
-    # One draw that is the start, then for each cell of each subset one in which it alone is higher.
+    # One draw that is the start, then for each cell of each subset one in which it alone is higher: of 3 subsets with 2
+    # cells that is 7 draws, by one call, since measures take any number of draws.
     steps = step * np.eye(len(subsets) * width).reshape(-1, len(subsets), width)
     raised = np.concatenate([np.zeros((1, len(subsets), width)), steps])
     probes = {subset: start[subset] + raised[:, at] for at, subset in enumerate(subsets)}
@@ -196,6 +200,7 @@ def _is_share(influences: list[_Influence]) -> bool:
 def _combined(value: float, influences: list[_Influence]) -> tuple[float, float]:
     """The squared distances of each subset's mean to its own bounds add up, as the subsets' items are independent."""
     bounds = [(float(influence.values.mean()), *_bounded_mean(influence)) for influence in influences]
+    # By distances and not by variances: Wilson's bounds are further away on the side of one half, and so are these.
     low = value - math.sqrt(sum((mean - low) ** 2 for mean, low, _ in bounds))
     high = value + math.sqrt(sum((high - mean) ** 2 for mean, _, high in bounds))
     least, most = sum(influence.least for influence in influences), sum(influence.most for influence in influences)
@@ -207,6 +212,7 @@ def _bounded_mean(influence: _Influence) -> tuple[float, float]:
 
     Values between the bounds vary less than a share of that mean: they count as so many more items, if they vary at all.
     """
+    # 100 items of 0.25 or 0.75, as many of each, vary by 0.0625 where 100 of 0 or 1 vary by 0.25: they count as 400 items.
     reach = influence.most - influence.least
     scaled = (influence.values - influence.least) / reach
     mean, variance = float(scaled.mean()), float(scaled.var())
@@ -215,26 +221,27 @@ def _bounded_mean(influence: _Influence) -> tuple[float, float]:
     return influence.least + reach * low, influence.least + reach * high
 
 
-def _resampled(values: Array, draws: np.random.Generator) -> Array:
+def _resampled(values: Array, rng: np.random.Generator) -> Array:
     """Mean cells of `DRAWS` resamplings, of shape (draws, cells)."""
     count = len(values)
     if count > MOST_RESAMPLED:
-        return _normal_means(values, draws)
-    chunks = [draws.multinomial(count, np.full(count, 1 / count), _CHUNK).astype(float) for _ in range(DRAWS // _CHUNK)]
+        return _normal_means(values, rng)
+    chunks = [rng.multinomial(count, np.full(count, 1 / count), _CHUNK).astype(float) for _ in range(DRAWS // _CHUNK)]
     return np.concatenate([_nan_means(values, weights) for weights in chunks])
 
 
-def _normal_means(values: Array, draws: np.random.Generator) -> Array:
+def _normal_means(values: Array, rng: np.random.Generator) -> Array:
     """Mean cells from the normal distribution of means over the items that have each cell, of shape (draws, cells)."""
-    means, there = _nan_means(values, np.ones((1, len(values))))[0], ~np.isnan(values)
-    residuals, counts = np.where(there, values - means, 0.0), np.maximum(there.sum(0), 1)
+    means, is_present = _nan_means(values, np.ones((1, len(values))))[0], ~np.isnan(values)
+    residuals, counts = np.where(is_present, values - means, 0.0), np.maximum(is_present.sum(0), 1)
+    # Of means, so over the square of the counts. `svd` below also takes a matrix without an inverse, as of two equal cells.
     covariance = residuals.T @ residuals / np.outer(counts, counts)
-    drawn = draws.multivariate_normal(np.nan_to_num(means), covariance, DRAWS, method="svd")
-    return np.where(np.isnan(means), np.nan, drawn)
+    draws = rng.multivariate_normal(np.nan_to_num(means), covariance, DRAWS, method="svd")
+    return np.where(np.isnan(means), np.nan, draws)
 
 
 def _nan_means(values: Array, weights: Array) -> Array:
     """Weighted means of each cell over the items that have it, of shape (weights' rows, cells); NaN where none has."""
-    there = ~np.isnan(values)
+    is_present = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray((weights @ np.where(there, values, 0.0)) / (weights @ there.astype(float)))
+        return np.asarray((weights @ np.where(is_present, values, 0.0)) / (weights @ is_present.astype(float)))

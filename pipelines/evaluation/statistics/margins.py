@@ -79,6 +79,8 @@ class Margins:
             return None
         margins, items = np.frombuffer(self._margins), np.frombuffer(self._items, np.int64)
         sizes = np.abs(margins)
+        # `inverted_cdf` gives edges that are margins themselves, and each ends its bin: of 10 margins 0.1, 0.1, 0.1, 0.2 ...
+        # the first three deciles are 0.1, so that one bin has all three.
         edges = np.unique(np.quantile(sizes, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         places = np.searchsorted(edges, sizes)  # equal margins are in one bin, so that there may be fewer than ten
         bins = [_bin(margins[places == at], items[places == at]) for at in np.unique(places)]
@@ -102,6 +104,8 @@ def signed_margins(item: GradedItem) -> list[float]:
         return [chosen - rejected for chosen in sides["chosen"] for rejected in sides["rejected"]]
     if len(item.rewards) != 2:
         return []
+    # Without chosen and rejected only the grade knows which of two is right: it is 1 where that one is ahead. So the margin
+    # has the distance of the rewards, and the sign of the grade.
     first, second = item.rewards.values()
     return [math.copysign(first - second, item.cells[0] - 0.5)]
 

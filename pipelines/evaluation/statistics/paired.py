@@ -93,6 +93,8 @@ def exact_p(first: int, second: int) -> float:
     Right to 9 digits for a million items, in time that grows with their number: whole binomials take minutes of 20,000.
     """
     n, fewer = first + second, min(first, second)
+    # The tail is C(n, fewer) + C(n, fewer - 1) + ... over 2**n. Its terms are taken relative to the first, each from the one
+    # before (C(n, k - 1) / C(n, k) = k / (n - k + 1)), so that none overflows. 8 to 2: 2 * (45 + 10 + 1) / 1024 = 0.109.
     ways = math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1)
     relative = itertools.accumulate((at / (n - at + 1) for at in range(fewer, 0, -1)), operator.mul, initial=1.0)
     return min(1.0, 2 * math.exp(ways - n * math.log(2)) * math.fsum(relative))
@@ -126,13 +128,15 @@ def _compare(
         return None
     of_first = {subset: values[:, :width] for subset, values in cells.items()}
     of_second = {subset: values[:, width:] for subset, values in cells.items()}
+    # Both models' cells of an item are side by side, so each draw takes the same items of both, and what makes an item hard
+    # for both drops out of the difference.
     draws = resampled_means(cells, False, np.random.default_rng(seed))
     sides = [_figures(benchmark, mean_cells(cells, False), model, at) for at, model in enumerate((first, second))]
     spreads = [_figures(benchmark, draws, model, at) for at, model in enumerate((first, second))]
     differences = tuple(
-        _difference(ours, float(ours.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
-        for name, ours in sides[0].items()
-        if name in sides[1] and np.isfinite(ours.value - sides[1][name].value)
+        _difference(figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
+        for name, figure in sides[0].items()
+        if name in sides[1] and np.isfinite(figure.value - sides[1][name].value)
     )
     return PairedComparison(
         benchmark.name,
@@ -199,17 +203,19 @@ def _credit(values: Array, weights: Array | None) -> Array:
 
 
 def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
-    ours, theirs = item_credits(benchmark, first), item_credits(benchmark, second)
-    leads = {subset: np.sign(np.round(ours[subset] - theirs[subset], 9)) for subset in ours}
-    ahead = {subset: signs[~np.isnan(signs)] for subset, signs in leads.items()}
-    by_subset = [_split(subset, signs) for subset, signs in ahead.items() if len(signs)]
-    everything = _split(EVERY_SUBSET, np.concatenate(list(ahead.values())))
-    return (everything, *(by_subset if len(by_subset) > 1 else []))
+    first_credits, second_credits = item_credits(benchmark, first), item_credits(benchmark, second)
+    signs_by_subset = {
+        subset: np.sign(np.round(first_credits[subset] - second_credits[subset], 9)) for subset in first_credits
+    }
+    graded = {subset: signs[~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
+    by_subset = [_split(subset, signs) for subset, signs in graded.items() if len(signs)]
+    overall = _split(EVERY_SUBSET, np.concatenate(list(graded.values())))
+    return (overall, *(by_subset if len(by_subset) > 1 else []))
 
 
-def _split(subset: str, leads: Array) -> CreditSplit:
-    first, second = int((leads > 0).sum()), int((leads < 0).sum())
-    return CreditSplit(subset, len(leads), first, second, exact_p(first, second))
+def _split(subset: str, signs: Array) -> CreditSplit:
+    first, second = int((signs > 0).sum()), int((signs < 0).sum())
+    return CreditSplit(subset, len(signs), first, second, exact_p(first, second))
 
 
 def _write_disagreements(

@@ -169,11 +169,12 @@ def win_chance(first: Sums, second: Sums, first_weight: int = 1, second_weight: 
     """The chance that a sum of `first`, times its weight, is greater than one of `second`; half of it for equal ones."""
     values = np.array(sorted(second), float) * second_weight
     ways = np.array([second[value] for value in sorted(second)], object)
-    below = np.concatenate([[0], np.cumsum(ways)])
+    below = np.concatenate([[0], np.cumsum(ways)])  # below[i]: the ways of all values before the i-th
     won = 0
     for value, times in first.items():
         less = int(np.searchsorted(values, value * first_weight, "left"))
         up_to = int(np.searchsorted(values, value * first_weight, "right"))
+        # The ways that are less, and those that are less or equal: twice what is won, with a half for each equal one.
         won += times * (below[less] + below[up_to])
     # Exact integers up to here: binomial coefficients of 128 votes have 37 digits.
     return float(won / (2 * sum(first.values()) * below[-1]))
@@ -198,34 +199,39 @@ def _shares(
         if rules.votes > 1:
             yield "two votes rank alike", _same_order(leads)
         return
-    ahead, swapped = leads[: rules.in_order], leads[rules.in_order :]
-    for place, votes in (("first", ahead if first_is_right else swapped), ("second", swapped if first_is_right else ahead)):
+    in_order, swapped = leads[: rules.in_order], leads[rules.in_order :]
+    # In the row's order the first response is shown first. If the second is right, it is the swapped votes that show the
+    # right one first; and leads are of the first response, so its share of votes is turned round.
+    for place, votes in (
+        ("first", in_order if first_is_right else swapped),
+        ("second", swapped if first_is_right else in_order),
+    ):
         right = _share_of_wins(votes)
         yield f"right response shown {place}: its share of votes", right if first_is_right else 1 - right
-    yield "votes for the response shown first", (_share_of_wins(ahead) + 1 - _share_of_wins(swapped)) / 2
-    yield "both orders rank alike", sum(a == b for a in ahead for b in swapped) / (len(ahead) * len(swapped))
-    if len(ahead) > 1:
-        yield "two votes in one order rank alike", _same_order(ahead)
+    yield "votes for the response shown first", (_share_of_wins(in_order) + 1 - _share_of_wins(swapped)) / 2
+    yield "both orders rank alike", sum(a == b for a in in_order for b in swapped) / (len(in_order) * len(swapped))
+    if len(in_order) > 1:
+        yield "two votes in one order rank alike", _same_order(in_order)
 
 
 def _first_wins(rules: VoteRules, first: Sequence[int], second: Sequence[int], count: int) -> float:
     """The chance that the first response is ahead by `count` of the votes, half of it where it is level."""
     if rules.shows is Shows.ONE:
         return win_chance(drawn_sums(first, count), drawn_sums(second, count))
-    leads = [ahead - behind for ahead, behind in zip(first, second, strict=True)]
+    leads = [vote - other for vote, other in zip(first, second, strict=True)]
     if rules.counts_wins:
         leads = [(lead > 0) - (lead < 0) for lead in leads]
-    nothing: Sums = {0: 1}
+    zero: Sums = {0: 1}
     if rules.shows is Shows.ALL:
-        return win_chance(drawn_sums(leads, count), nothing)
-    ahead, swapped = leads[: rules.in_order], leads[rules.in_order :]
-    if count == 1:
-        orders = [votes for votes in (ahead, swapped) if votes]
-        return sum(win_chance(drawn_sums(votes, 1), nothing) for votes in orders) / len(orders)
-    here, there = count - count // 2, count // 2
+        return win_chance(drawn_sums(leads, count), zero)
+    in_order, swapped = leads[: rules.in_order], leads[rules.in_order :]
+    if count == 1:  # a single vote is in one order: the mean of both, or the judge's preference for a place would count
+        orders = [votes for votes in (in_order, swapped) if votes]
+        return sum(win_chance(drawn_sums(votes, 1), zero) for votes in orders) / len(orders)
+    first_count, second_count = count - count // 2, count // 2
     # Each order counts as the mean of its votes: sums of three and of two votes compare as 2 to 3.
-    turned = {-total: ways for total, ways in drawn_sums(swapped, there).items()}
-    return win_chance(drawn_sums(ahead, here), turned, there, here)
+    negated = {-total: ways for total, ways in drawn_sums(swapped, second_count).items()}
+    return win_chance(drawn_sums(in_order, first_count), negated, second_count, first_count)
 
 
 def _share_of_wins(leads: Sequence[int]) -> float:

@@ -93,10 +93,10 @@ def _row(name: str, rewards: NDArray[np.float64], values: NDArray[Any]) -> dict[
     }
 
 
-def _scripts(rewards: NDArray[np.float64], measured: Sequence[Features]) -> list[tuple[str, int, float]]:
+def _scripts(rewards: NDArray[np.float64], features_of_sample: Sequence[Features]) -> list[tuple[str, int, float]]:
     """The most frequent scripts: name, responses of the sample, and mean reward."""
     by_script: defaultdict[str, list[float]] = defaultdict(list)
-    for reward, one in zip(rewards, measured, strict=True):
-        by_script[one.script].append(float(reward))
+    for reward, features in zip(rewards, features_of_sample, strict=True):
+        by_script[features.script].append(float(reward))
     ordered = sorted(by_script.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     return [(script, len(values), sum(values) / len(values)) for script, values in ordered[:_MOST_SCRIPTS]]

@@ -27,9 +27,9 @@ def explorer(responses: Responses) -> dict[str, Any]:
     numbers = list(responses.numbers.items())[:_MOST_OUTPUTS]
     sampled = _values_of_sample(responses, [sql for _, sql in numbers])
     cuts = [
-        {"name": name, "index": at, "command": _command(responses, _condition(responses, name, sql)), **found}
+        {"name": name, "index": at, "command": _command(responses, _condition(responses, name, sql)), **kept}
         for at, (name, sql) in enumerate(numbers)
-        if (found := _cuts(responses, sql, [(place, values[at]) for place, values in sampled.items()]))
+        if (kept := _cuts(responses, sql, [(place, values[at]) for place, values in sampled.items()]))
     ]
     return {
         "total": responses.total,
@@ -76,15 +76,15 @@ def _cuts(responses: Responses, sql: str, sampled: Sequence[tuple[Place, float |
         return None
     cuts = sorted({float(_DIGITS.create_decimal(repr(value))) for value in quantiles})
     responses.connection.register("cuts", pa.table({"cut": cuts, "cut_at": range(len(cuts))}))
-    counted = {
+    counts_at = {
         at: (count, tokens or 0)
         for at, count, tokens in responses.query(
             f"select cut_at, count(*), sum(tokens) from (select {sql} as number, {responses.name(PROMPT_TOKENS)} as tokens "
             f"from parts where isfinite({sql})) asof join cuts on number >= cut group by cut_at"
         )
     }
-    between = np.array([counted.get(at, (0, 0)) for at in range(len(cuts))], dtype=np.int64)
-    kept = between[::-1].cumsum(axis=0)[::-1]
+    counts_between = np.array([counts_at.get(at, (0, 0)) for at in range(len(cuts))], dtype=np.int64)
+    kept = counts_between[::-1].cumsum(axis=0)[::-1]
     lengths = _lengths_above(responses, cuts, sampled)
     return {"cuts": [repr(cut) for cut in cuts], "kept": kept[:, 0].tolist(), "tokens": kept[:, 1].tolist(), **lengths}
 
@@ -100,9 +100,12 @@ def _lengths_above(
     values, lengths = np.array(sorted(pairs), dtype=np.float64).reshape(-1, 2).T
     starts = np.searchsorted(values, cuts)
     counts = len(values) - starts
+    # Added up from the end, as a cut keeps what is at or above it; the 0 is for a cut above all sampled values.
     sums, squares = (np.append(power[::-1].cumsum()[::-1], 0.0)[starts] for power in (lengths, lengths**2))
     means = sums / np.maximum(counts, 1)
     variances = np.maximum(squares / np.maximum(counts, 1) - means**2, 0.0)
+    # The error of a mean, sqrt(sample variance / n), where the sample variance is this one times n / (n - 1). `missing` is
+    # the finite population correction: a sample of all responses has no error.
     missing = 1 - len(responses.sampled) / responses.total
     errors = np.sqrt(variances / np.maximum(counts - 1, 1) * missing)
     return {

@@ -19,9 +19,9 @@ def outputs(responses: Responses) -> list[dict[str, Any]]:
 
 def distribution(responses: Responses, name: str, sql: str, ends: tuple[float, float] | None = None) -> dict[str, Any]:
     """Count, mean and quantiles of an output, with the counts of bins between the `ends`; default: its outer quantiles."""
-    asked = [*QUANTILES, *_OUTER]
+    levels = [*QUANTILES, *_OUTER]
     ((count, mean, quantiles),) = responses.query(
-        f"select count({sql}), avg({sql}), quantile_cont({sql}, {asked}) from parts where isfinite({sql})"
+        f"select count({sql}), avg({sql}), quantile_cont({sql}, {levels}) from parts where isfinite({sql})"
     )
     if not count:
         return {"name": name, "count": 0}

@@ -13,11 +13,11 @@ def sampling(responses: Responses) -> dict[str, Any] | None:
     if not responses.columns.drawn:
         return None
     prompt, finish = responses.name(PROMPT_HASH), responses.name(FINISH_REASON)
-    ((drawn, distinct),) = responses.query(
+    ((count, distinct),) = responses.query(
         f"select count({TEXT_MARK}), count(distinct ({prompt}, {TEXT_MARK})) filter ({TEXT_MARK} is not null) from parts"
     )
     return {
-        "drawn": drawn,
+        "drawn": count,
         "distinct": distinct,
         "finishes": responses.query(
             f"select {finish}, count(*) from parts where {finish} is not null group by 1 order by 2 desc, 1"

@@ -30,17 +30,17 @@ def start_ray(**options: Any) -> Any:
     mark("Ray")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            with _adapted(with_dashboard=options.get("include_dashboard") is not False):
+            with _adapt_ray(with_dashboard=options.get("include_dashboard") is not False):
                 return ray.init(**options)
         except Exception as error:
             ray.shutdown()
             if attempt == _ATTEMPTS:
-                raise RunStopped(f"Ray doesn't start: {error}") from error
+                raise RunStopped(f"Ray didn't start in {_ATTEMPTS} attempts; the last error: {error}") from error
     raise AssertionError("unreachable")
 
 
 @contextlib.contextmanager
-def _adapted(with_dashboard: bool) -> Iterator[None]:
+def _adapt_ray(with_dashboard: bool) -> Iterator[None]:
     """Adapt a private Ray that is started in this block; joining an existing cluster isn't affected.
 
     Ray joins `SETUP_WORKER_FILENAME` to a folder of its own; joining an absolute path to a folder gives the absolute path.
@@ -48,17 +48,17 @@ def _adapted(with_dashboard: bool) -> Iterator[None]:
     program = str(Path(ray_worker.__file__).resolve())
     without_monitors: dict[str, Any] = {"include_log_monitor": False, "no_monitor": True}
     with contextlib.ExitStack() as replacements:
-        replacements.enter_context(_replaced(ray_constants, "SETUP_WORKER_FILENAME", program))
+        replacements.enter_context(_replace_attribute(ray_constants, "SETUP_WORKER_FILENAME", program))
         replacements.enter_context(
-            _replaced(parameter, "RayParams", functools.partial(parameter.RayParams, **without_monitors))
+            _replace_attribute(parameter, "RayParams", functools.partial(parameter.RayParams, **without_monitors))
         )
         if not with_dashboard:
-            replacements.enter_context(_replaced(node.Node, "start_api_server", lambda *_, **__: None))
+            replacements.enter_context(_replace_attribute(node.Node, "start_api_server", lambda *_, **__: None))
         yield
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     original = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -519,7 +519,7 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
     answers = [f"No, {at}." + " Never." * (at % 4) for at in range(12)]
     asked = request(*turns, user("Q?"), to=tuple(answers))
     if not long:
-        monkeypatch.setattr(careful, "_is_long", lambda _: False)
+        monkeypatch.setattr(careful, "_is_surely_too_long", lambda _: False)
     tried: list[int] = []
     fits: Callable[..., bool] = careful._fits
 

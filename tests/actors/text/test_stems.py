@@ -170,7 +170,7 @@ def test_a_choice_ends_when_nobody_waits() -> None:
     how, looks = RenderSettings(), Looks(2)
     own = Renderer(resolve_model(ModelSettings(model="tiny-genrm-json"), how), how)
     with pytest.raises(Left):
-        own.choosing([user("Is it?")], ["yes", "no"], looks)
+        own.render_choice([user("Is it?")], ["yes", "no"], looks)
 
 
 @pytest.mark.parametrize("prompt", [ENDLESS, [5] * 200_000], ids=["text", "ids"])

@@ -34,7 +34,7 @@ def test_a_warning_is_kept_once_and_so_many_at_most() -> None:
 
 def starts(ledger: Ledger, holder: str, node: str = "node-1", alive: tuple[str, ...] = ("node-1", "node-2")) -> bool:
     """An engine starts on a node, of those that there are."""
-    return ledger.starting(holder, node, alive)
+    return ledger.note_start(holder, node, alive)
 
 
 def test_work_that_was_left_has_cost_nothing() -> None:
@@ -66,7 +66,7 @@ def test_engines_that_die_without_work_done_end_the_run() -> None:
     ledger = Ledger(max_deaths=3)
     for _ in range(3):
         starts(ledger, "actor-1")
-        ledger.died("out of memory on device 3")
+        ledger.note_error("out of memory on device 3")
     with pytest.raises(CrashLoop, match=r"engines died 3 times with no work done .* out of memory on device 3"):
         starts(ledger, "actor-1")
 
@@ -95,12 +95,12 @@ def test_work_done_in_between_forgives() -> None:
 
 def test_what_a_suspect_came_to_is_kept_until_its_work_is_done() -> None:
     ledger = Ledger(max_deaths=2)
-    ledger.settle("part-1", "first")
-    ledger.settled("part-1").append("not this")
-    ledger.settle("part-1", "second")
-    assert (ledger.settled("part-1"), ledger.settled("part-2")) == (["first", "second"], [])
+    ledger.add_result("part-1", "first")
+    ledger.results("part-1").append("not this")
+    ledger.add_result("part-1", "second")
+    assert (ledger.results("part-1"), ledger.results("part-2")) == (["first", "second"], [])
     ledger.leave("part-1")
-    assert ledger.settled("part-1") == []
+    assert ledger.results("part-1") == []
 
 
 def test_work_begun_forgives_nothing() -> None:
@@ -135,29 +135,29 @@ def test_engines_without_a_node_are_told_of_and_whether_others_work() -> None:
     ledger = Ledger(max_deaths=2)
     starts(ledger, "actor-1", "node-1")
     starts(ledger, "actor-2", "node-2")
-    assert ledger.standing(["node-1", "node-2"]) == ((), True), "they are loading"
-    ledger.ready("actor-1")
-    assert ledger.standing(["node-1"]) == (("actor-2",), False)
+    assert ledger.engine_health(["node-1", "node-2"]) == ((), True), "they are loading"
+    ledger.note_ready("actor-1")
+    assert ledger.engine_health(["node-1"]) == (("actor-2",), False)
     ledger.enter("part-1", "actor-1")
     ledger.enter("part-2", "actor-2")
-    assert ledger.standing(["node-1"]) == (("actor-2",), True)
+    assert ledger.engine_health(["node-1"]) == (("actor-2",), True)
     ledger.leave("part-1")
-    assert ledger.standing(["node-1"]) == (("actor-2",), False), "it can't do its part"
+    assert ledger.engine_health(["node-1"]) == (("actor-2",), False), "it can't do its part"
     starts(ledger, "actor-2", "node-1", ("node-1",))
-    assert ledger.standing(["node-1"]) == ((), True)
+    assert ledger.engine_health(["node-1"]) == ((), True)
 
 
 def test_the_steps_of_a_start_are_told_until_the_engine_works() -> None:
     ledger = Ledger(max_deaths=3)
     starts(ledger, "first")
-    assert ledger.loading() == [], "it has said nothing yet"
+    assert ledger.list_start_steps() == [], "it has said nothing yet"
     starts(ledger, "second")
-    ledger.step("first", "importing vLLM")
-    ledger.step("second", "importing vLLM")
-    ledger.step("first", "loading tiny-scalar")
-    assert [step for step, _ in ledger.loading()] == ["loading tiny-scalar", "importing vLLM"]
-    ledger.ready("first")
-    assert ledger.loading() == [("importing vLLM", "node-1")]
+    ledger.note_start_step("first", "importing vLLM")
+    ledger.note_start_step("second", "importing vLLM")
+    ledger.note_start_step("first", "loading tiny-scalar")
+    assert [step for step, _ in ledger.list_start_steps()] == ["loading tiny-scalar", "importing vLLM"]
+    ledger.note_ready("first")
+    assert ledger.list_start_steps() == [("importing vLLM", "node-1")]
 
 
 def test_restarts_are_counted_with_the_last_cause() -> None:
@@ -169,7 +169,7 @@ def test_restarts_are_counted_with_the_last_cause() -> None:
         1,
         "their processes ended without an error message; the system may have killed them (out of memory?)",
     )
-    ledger.died("out of memory")
+    ledger.note_error("out of memory")
     starts(ledger, "actor-1")
     assert ledger.restarts() == (2, "out of memory")
 
@@ -177,8 +177,8 @@ def test_restarts_are_counted_with_the_last_cause() -> None:
 def test_a_ledger_tells_the_last_error_and_travels() -> None:
     ledger = Ledger(max_deaths=2)
     assert ledger.last_error() == ""
-    ledger.died("first")
-    ledger.died("second")
+    ledger.note_error("first")
+    ledger.note_error("second")
     assert pickle.loads(pickle.dumps(ledger)).last_error() == "second"
 
 
@@ -236,18 +236,18 @@ def somebody_waits(gate: _Gate) -> bool:
 
 
 def test_many_are_beside_each_other(gate: _Gate) -> None:
-    visitors = [Visitor(gate.beside_others()) for _ in range(4)]
+    visitors = [Visitor(gate.share()) for _ in range(4)]
     assert all(visitor.arrives() for visitor in visitors)
     for visitor in visitors:
         visitor.leaves()
 
 
 def test_one_alone_waits_for_all_who_are_inside_and_lets_nobody_in(gate: _Gate) -> None:
-    inside = [Visitor(gate.beside_others()) for _ in range(2)]
+    inside = [Visitor(gate.share()) for _ in range(2)]
     assert all(visitor.arrives() for visitor in inside)
-    suspect = Visitor(gate.alone())
+    suspect = Visitor(gate.exclude_others())
     assert somebody_waits(gate)
-    later = Visitor(gate.beside_others())
+    later = Visitor(gate.share())
     assert somebody_waits(gate)
 
     inside[0].leaves()
@@ -263,9 +263,9 @@ def test_one_alone_waits_for_all_who_are_inside_and_lets_nobody_in(gate: _Gate) 
 
 
 def test_two_suspects_are_not_alone_together(gate: _Gate) -> None:
-    first = Visitor(gate.alone())
+    first = Visitor(gate.exclude_others())
     assert first.arrives()
-    second = Visitor(gate.alone())
+    second = Visitor(gate.exclude_others())
     assert somebody_waits(gate)
     assert not second.inside.is_set()
     first.leaves()
@@ -273,11 +273,11 @@ def test_two_suspects_are_not_alone_together(gate: _Gate) -> None:
     second.leaves()
 
 
-@pytest.mark.parametrize("way", [_Gate.beside_others, _Gate.alone])
+@pytest.mark.parametrize("way", [_Gate.share, _Gate.exclude_others])
 def test_an_error_inside_opens_the_gate_again(gate: _Gate, way: Callable[[_Gate], AbstractContextManager[None]]) -> None:
     with pytest.raises(ZeroDivisionError), way(gate):
         raise ZeroDivisionError
-    with gate.alone():
+    with gate.exclude_others():
         pass
 
 

@@ -368,8 +368,8 @@ REASONED = [
 
 @pytest.mark.parametrize("text", REASONED)
 def test_a_stream_never_takes_back_what_it_has_sent(text: str) -> None:
-    grown = [chat.split_reasoning(text[:size], ended=False) for size in range(len(text) + 1)] + [
-        chat.split_reasoning(text, ended=True)
+    grown = [chat.split_reasoning(text[:size], is_complete=False) for size in range(len(text) + 1)] + [
+        chat.split_reasoning(text, is_complete=True)
     ]
     for before, after in pairwise(grown):
         assert (after[0] or "").startswith(before[0] or "")

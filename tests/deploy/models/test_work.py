@@ -25,7 +25,7 @@ def idle() -> Iterator[OnlineScorer]:
     one = scorer("tiny-principle")
     one._renderer.render = _never  # type: ignore[method-assign]
     one._renderer.from_rendered = _never  # type: ignore[method-assign]
-    one._renderer.choosing = _never  # type: ignore[method-assign]
+    one._renderer.render_choice = _never  # type: ignore[method-assign]
     yield one
     one.close()
 
@@ -85,7 +85,7 @@ def test_documents_are_counted_before_they_are_looked_at(idle: OnlineScorer) -> 
 
 def test_questions_count_with_their_input() -> None:
     judge = scorer("tiny-genrm-json")
-    judge._renderer.choosing = _never  # type: ignore[method-assign]
+    judge._renderer.render_choice = _never  # type: ignore[method-assign]
     questions = [{"type": "yes_no", "id": str(at), "question": "Is it?"} for at in range(11)]
     try:
         body = {"input": LONG[0]["content"], "questions": questions}
@@ -99,7 +99,7 @@ def voting() -> Iterator[OnlineScorer]:
     """A judge of one response at a time that is asked four times; nothing gets to its renderer."""
     one = scorer("tiny-r3", judge=JudgeSettings(votes=4))
     one._renderer.render = _never  # type: ignore[method-assign]
-    one._renderer.choosing = _never  # type: ignore[method-assign]
+    one._renderer.render_choice = _never  # type: ignore[method-assign]
     yield one
     one.close()
 

@@ -20,7 +20,7 @@ from deploy.errors import ApiError
 from deploy.settings import AccessSettings, LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys, check_reach, read_keys
-from deploy.web.limits import _unzipped
+from deploy.web.limits import _unzip
 from tests.support.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}
@@ -158,7 +158,7 @@ def test_a_bomb_isnt_unpacked() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ApiError) as refused:
-            _unzipped(bomb, 2**20)
+            _unzip(bomb, 2**20)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -106,7 +106,7 @@ def test_a_long_row_is_no_likelier_than_a_short_one(tmp_path: Path) -> None:
     for seed in range(60):
         sample = looked(files, 80, seed)
         for length, weight in sample.lengths.items():
-            seen[length] += round(weight / (sample.strata[0].blocks / sample.strata[0].drawn))
+            seen[length] += round(weight / (sample.strata[0].blocks / sample.strata[0].sampled))
     assert seen[1000] / seen.total() == pytest.approx(0.25, abs=0.02)
 
 

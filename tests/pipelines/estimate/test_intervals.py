@@ -165,7 +165,7 @@ def test_what_was_seen_is_what_was_seen_whatever_blocks_are_made_of() -> None:
     some = np.array([[2500.0, 8.0, 0.0], [0.0, 1.0, 0.0]])
     stratum = Stratum.of(4, some, np.array([8.0, 1.0]), 25.0, amounts=2, in_part=False)
     assert stratum.values[:, 0].sum() > 2500
-    assert stratum.seen.tolist() == [2500.0, 9.0, 0.0]
+    assert stratum.sampled_sums.tolist() == [2500.0, 9.0, 0.0]
     assert totals([stratum], AMOUNTS, COUNTS)["tokens"].low == pytest.approx(2500)
 
 

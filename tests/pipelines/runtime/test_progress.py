@@ -243,12 +243,12 @@ def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None, gpus
     ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
     watching = watch(ledger, noted.append, gpus)
     for holder in ("first", "second"):
-        ray.get(ledger.starting.remote(holder, "a node", alive_nodes()))
+        ray.get(ledger.note_start.remote(holder, "a node", alive_nodes()))
         for name in ("importing vLLM", "loading tiny-scalar"):
-            ray.get(ledger.step.remote(holder, name))
+            ray.get(ledger.note_start_step.remote(holder, name))
             step(watching)
     assert noted == [f"importing vLLM{place}", f"loading tiny-scalar{place}"]
-    ray.get(ledger.ready.remote("first"))
+    ray.get(ledger.note_ready.remote("first"))
     step(watching)
     step(watching)
     assert noted[2:] == ["the first engine is ready; waiting for the first part"]
@@ -282,9 +282,9 @@ def test_restarts_are_said_as_they_happen_and_at_the_end(local_ray: None) -> Non
     ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(9)
     watching = watch(ledger, noted.append)
     for say in (step, lambda watching: watching.after_execution_succeeds(None)):
-        ray.get([ledger.starting.remote("first", node, alive_nodes()) for node in alive_nodes()])
-        ray.get(ledger.died.remote("out of memory"))
-        ray.get([ledger.starting.remote("first", node, alive_nodes()) for node in alive_nodes()])
+        ray.get([ledger.note_start.remote("first", node, alive_nodes()) for node in alive_nodes()])
+        ray.get(ledger.note_error.remote("out of memory"))
+        ray.get([ledger.note_start.remote("first", node, alive_nodes()) for node in alive_nodes()])
         say(watching)
     assert [text.split(";")[0] for text in noted] == [
         "engines died and were started again, 1 so far",

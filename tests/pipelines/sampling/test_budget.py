@@ -16,7 +16,7 @@ from pipelines.settings.run_settings import DrawSettings
 def rounds(settings: DrawSettings, rewards: Sequence[float | None]) -> list[int]:
     """How many are drawn in each round, where these are what candidates come to; None has no reward."""
     budget, drawn, found = CandidateBudget(settings), 0, list[int]()
-    while more := budget.more(drawn, [reward for reward in rewards[:drawn] if reward is not None]):
+    while more := budget.next_count(drawn, [reward for reward in rewards[:drawn] if reward is not None]):
         assert 0 < more <= settings.n - drawn
         found.append(more)
         drawn += more
@@ -52,8 +52,8 @@ def test_a_small_expected_gain_ends_it() -> None:
 
 def test_less_than_four_rewards_tell_nothing() -> None:
     settings = DrawSettings(n=16, min_gain=0.1)
-    assert CandidateBudget(settings).more(4, [1.0, 1.0, 1.0]) == 2
-    assert CandidateBudget(settings).more(4, [1.0] * 4) == 0
+    assert CandidateBudget(settings).next_count(4, [1.0, 1.0, 1.0]) == 2
+    assert CandidateBudget(settings).next_count(4, [1.0] * 4) == 0
     assert rounds(settings, [None, 1.0, None, 1.0, None, 1.0, 1.0, None] + [1.0] * 8) == [4, 2, 3]
     assert rounds(settings, [None] * 16) == [4, 2, 3, 4, 3]
     assert rounds(DrawSettings(n=2, min_gain=0.1), [1.0, 1.0]) == [2], "never more than n"
