@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 SIZES = (1, 4, 16, 64)
 IN_FLIGHT, LATENCY_S = 16, 8.0
@@ -59,8 +60,8 @@ def _run(folder: Path, replicas: int) -> None:
     from pipelines.scoring.score_corpus import score
     from pipelines.settings.run_settings import ScoreSettings
 
-    node = {"num_cpus": max(2, replicas // RAYLETS), "object_store_memory": STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    node: dict[str, Any] = {"num_cpus": max(2, replicas // RAYLETS), "object_store_memory": STORE_BYTES}
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     for _ in range(RAYLETS - 1):
         cluster.add_node(**node)
     import ray

@@ -214,7 +214,8 @@ def plan_shuffle(
     size = sum(entry.size for _, entry in entries)
     buckets = -(-size // bucket_bytes)  # rounded up
     groups = list(cut(entries, max(bucket_bytes, size // _TASKS), max(_PARTS, len(entries) // _TASKS)))
-    described = json.dumps([work, list(reads), buckets, [len(group) for group in groups], _TASKS])
+    # DuckDB's version, since its hash function cuts the buckets: another version's files must not be mixed with these.
+    described = json.dumps([work, list(reads), buckets, [len(group) for group in groups], _TASKS, duckdb.__version__])
     digest = hashlib.sha256(described.encode()).hexdigest()[:16]
     shuffle = Shuffle(corpus.responses, corpus.manifest.columns, reads, buckets, len(groups), folder, digest, ticket)
     return shuffle, groups
