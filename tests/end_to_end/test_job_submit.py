@@ -234,7 +234,7 @@ FAILING = {"engine": "fake", "engine_args": {"latency_s": 0.5}, "request_timeout
             "corpus.jsonl",
             FAILING,
             3,
-            "more than `max_failed_fraction`\nWhat is written stays, and submit the same job again",
+            "`max_failed_fraction` allows a share of 0.5\nWhat is written stays, and submit the same job again",
         ),
     ],
 )
