@@ -85,8 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         content = content_of(int(match[1]))
         headers = {"ETag": f'"{int(match[1]):032x}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
-        if (asked_range := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))) is not None:
-            first, last = int(asked_range[1]), min(int(asked_range[2] or len(content)), len(content) - 1)
+        if (range_header := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))) is not None:
+            first, last = int(range_header[1]), min(int(range_header[2] or len(content)), len(content) - 1)
             headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
             self._answer(206, content[first : last + 1], headers)
         elif with_content:

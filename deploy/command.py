@@ -43,8 +43,8 @@ def _one_model(model: str | None, names: tuple[str, ...], options: dict[str, Any
 
 def _from_file(file: str, model: str | None, options: dict[str, Any]) -> EndpointSettings:
     if model is not None or options:
-        others = sorted({*options, *(["model"] if model is not None else [])})
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+        surplus_options = sorted({*options, *(["model"] if model is not None else [])})
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in surplus_options)
         raise SettingsError(f"--file {file} sets everything but the address: leave out {flags}")
     try:
         with open(file, encoding="utf-8") as opened:

@@ -24,7 +24,7 @@ from pipelines.corpus.corpus_files import InputFile, find_corpus
 from pipelines.corpus.readers import START, read
 from pipelines.corpus.units import Unit, cut
 from pipelines.formats import ROW_READER, RowRequests, RowShape, explain_detection
-from pipelines.prepare.resolve_run import own_columns_of, sample_rows, shape_of
+from pipelines.prepare.resolve_run import own_columns_of, read_first_rows, shape_of
 from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
 from pipelines.run_folder.columns import Columns, carried_columns
 from pipelines.run_folder.dataset_card import write_scored_card
@@ -104,7 +104,7 @@ def score_on_endpoint(
     name, output, prefix = target
     served = open_served(settings, name)
     files, _, schemas = find_corpus(corpus.inputs)
-    sample = sample_rows(files, corpus).rows
+    sample = read_first_rows(files, corpus).rows
     shape = shape_of(corpus, own_columns_of(corpus), sample)
     progress.planned(explain_detection(shape, sample))
     row_shape = RowShape(shape.name, corpus.turns.value)

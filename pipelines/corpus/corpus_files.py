@@ -9,7 +9,7 @@ import itertools
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -123,6 +123,19 @@ class Corpus(NamedTuple):
     """The columns of the Parquet files that were opened, by path; equal ones are one object."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """A file that is to be inspected: what is known of it before it is opened."""
+
+    path: str
+    index: int
+    name: str
+    listed: FileStatus | None = None
+    """Its status if a store's listing has just given it."""
+    earlier: InputFile | None = None
+    """Its facts in an earlier session."""
+
+
 class _Inspected(NamedTuple):
     """A file, and the columns of a Parquet file that was opened."""
 
@@ -138,40 +151,35 @@ def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
 def find_corpus(
     inputs: Sequence[str],
     first_index: int = 0,
-    known: Mapping[str, InputFile] = MappingProxyType({}),
+    earlier: Mapping[str, InputFile] = MappingProxyType({}),
     notify: Callable[[str], None] = lambda text: None,
 ) -> Corpus:
     """The files behind paths, globs and folders, sorted by path. Raises `SourceError` for an input that matches nothing.
 
-    Files of a folder whose names begin with `.` or `_`, such as `_SUCCESS`, are skipped and not reported. `known` are files
-    of an earlier session by path: one that has the same tag in its store isn't opened again. `notify` receives a message
-    every 10 s.
+    Files of a folder whose names begin with `.` or `_`, such as `_SUCCESS`, are skipped and not reported. `earlier` are the
+    files of an earlier session by path: one that has the same tag in its store isn't opened again. `notify` receives a
+    message every 10 s.
     """
     expanded = [_expand(text) for text in inputs]
     statuses = {path: status for expansion in expanded for path, status in expansion.statuses.items()}
     paths = sorted(_unique_paths([expansion.files for expansion in expanded]))
     unread_files = {path for expansion in expanded for path in expansion.left_out} - set(paths)
     left_out = sorted(unread_files | set(_unread_folders(expanded, paths)))
+    lookups = (
+        _Lookup(path, index, name, statuses.get(path), earlier.get(path))
+        for index, (path, name) in enumerate(zip(paths, _names(paths), strict=True), first_index)
+    )
     files: list[InputFile] = []
     schemas: dict[str, pa.Schema] = {}
-    equal: dict[pa.Schema, pa.Schema] = {}  # a million files have a few sets of columns
+    distinct: dict[pa.Schema, pa.Schema] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
-    numbered = zip(paths, itertools.count(first_index), _names(paths), strict=False)
-    with ThreadPoolExecutor(_THREADS) as threads:
-        while batch := list(itertools.islice(numbered, _BATCH)):
-            inspections = [
-                _as_listed(*item, statuses.get(item[0]), known.get(item[0]))
-                or threads.submit(_inspect, *item, statuses.get(item[0]))
-                for item in batch
-            ]
-            for inspection in inspections:
-                file, schema = inspection if isinstance(inspection, _Inspected) else inspection.result()
-                files.append(file)
-                if schema is not None:
-                    schemas[file.path] = equal.setdefault(schema, schema)
-                if time.monotonic() > next_note:
-                    notify(f"looked at {len(files):,} of {len(paths):,} files")
-                    next_note = time.monotonic() + _NOTE_EVERY_S
+    for file, schema in _inspect_all(lookups):
+        files.append(file)
+        if schema is not None:
+            schemas[file.path] = distinct.setdefault(schema, schema)
+        if time.monotonic() > next_note:
+            notify(f"looked at {len(files):,} of {len(paths):,} files")
+            next_note = time.monotonic() + _NOTE_EVERY_S
     return Corpus(files, left_out, schemas)
 
 
@@ -242,7 +250,7 @@ def check_same(file: InputFile) -> FileStatus:
     # Without a tag, an equal time stamp spares reading the file again; only where it differs are the contents compared.
     if now.size == file.size and unmodified:
         return now
-    if changed := difference(file, _inspect(file.path, file.index, file.name).file):
+    if changed := difference(file, _inspect(_Lookup(file.path, file.index, file.name)).file):
         raise SourceError(f"{file.path} {changed}; {_RESTORE}")
     return now
 
@@ -340,37 +348,50 @@ def _readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
 
-def _as_listed(path: str, index: int, name: str, listed: FileStatus | None, earlier: InputFile | None) -> _Inspected | None:
+def _inspect_all(lookups: Iterator[_Lookup]) -> Iterator[_Inspected]:
+    """Inspect files in their order. Those that must be opened are opened by threads, a batch at a time."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while batch := list(itertools.islice(lookups, _BATCH)):
+            unopened = [_inspect_unopened(lookup) for lookup in batch]
+            # `map` cancels what is waiting when one of them raises.
+            opened = threads.map(_inspect, [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None])
+            yield from (next(opened) if file is None else file for file in unopened)
+
+
+def _inspect_unopened(lookup: _Lookup) -> _Inspected | None:
     """A file of which a store's listing, or an earlier session, tells everything; None if it must be opened."""
+    listed, earlier = lookup.listed, lookup.earlier
     if listed is None or listed.tag is None:
         return None
     mark = tagged(listed.tag)
     if earlier is not None and (earlier.size, earlier.fingerprint) == (listed.size, mark):
-        return _Inspected(replace(earlier, index=index, name=name, modified=listed.modified))
-    kind = _kind_of(path)
+        return _Inspected(replace(earlier, index=lookup.index, name=lookup.name, modified=listed.modified))
+    kind = _kind_of(lookup.path)
     if kind in (None, FileKind.ARRAY, FileKind.PARQUET):
         return None
     extent = listed.size if kind is FileKind.JSONL else None
-    return _Inspected(InputFile(index, name, path, kind, listed.size, mark, extent, listed.modified))
+    return _Inspected(InputFile(lookup.index, lookup.name, lookup.path, kind, listed.size, mark, extent, listed.modified))
 
 
-def _inspect(path: str, index: int, name: str, listed: FileStatus | None = None) -> _Inspected:
-    """Look at a file. `listed` is its status if a store's listing has just told it."""
+def _inspect(lookup: _Lookup) -> _Inspected:
+    """Determine a file's kind, fingerprint, extent and columns, opening it. Raises `SourceError`."""
+    path = lookup.path
     kind = _kind_of(path)
     if kind is None:
         raise SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}")
     try:
-        status = listed or storage.file_status(path)
+        status = lookup.listed or storage.file_status(path)
         mark, size = fingerprint(status), status.size
         if kind is FileKind.ARRAY and not _first_bytes(status).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)
         extent, schema = size if kind is FileKind.JSONL else None, None
         if kind is FileKind.PARQUET:
             footer = _parquet_footer(status)
-            extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema()
+            # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
+            extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}") from error
-    return _Inspected(InputFile(index, name, path, kind, size, mark, extent, status.modified), schema)
+    return _Inspected(InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified), schema)
 
 
 def _lines_or_refuse(path: str) -> FileKind:

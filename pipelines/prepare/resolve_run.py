@@ -89,10 +89,10 @@ def resolve(
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
-    earlier = _earlier(settings)
-    files, left_out, schemas = find_corpus(corpus.inputs, known=_known(earlier, corpus), notify=notify)
-    measured = sample_rows(files, corpus)
-    sample = measured.rows
+    earlier = _read_earlier(settings)
+    files, left_out, schemas = find_corpus(corpus.inputs, earlier=_earlier_files(earlier, corpus), notify=notify)
+    first_rows = read_first_rows(files, corpus)
+    sample = first_rows.rows
     shape = shape_of(corpus, own_columns, sample, unanswered=unanswered)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
@@ -118,7 +118,7 @@ def resolve(
     check_reasoning(preparation, sample)
     if not unanswered:
         check_comparable(preparation, sample)
-    rows, row_bytes = _rows_and_bytes(files, measured)
+    rows, row_bytes = _rows_and_bytes(files, first_rows)
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
@@ -170,7 +170,7 @@ def columns_of(
     )
 
 
-def _earlier(settings: JudgingSettings) -> Manifest | None:
+def _read_earlier(settings: JudgingSettings) -> Manifest | None:
     """The manifest of the run in the output folder, if there is one that can be read and isn't to be overwritten."""
     try:
         return None if settings.overwrite else read_manifest(settings.output)
@@ -178,7 +178,7 @@ def _earlier(settings: JudgingSettings) -> Manifest | None:
         return None
 
 
-def _known(earlier: Manifest | None, corpus: CorpusSettings) -> dict[str, InputFile]:
+def _earlier_files(earlier: Manifest | None, corpus: CorpusSettings) -> dict[str, InputFile]:
     """The files of an earlier run by path. None of one with a limit, by which their extents are cut."""
     if earlier is None or earlier.identity.get("limit") is not None or corpus.limit is not None:
         return {}
@@ -233,12 +233,12 @@ def check_principles(preparation: Preparation, sample: Sequence[object]) -> None
         )
 
 
-def _rows_and_bytes(files: Sequence[InputFile], sample: "Sample") -> tuple[float, float]:
+def _rows_and_bytes(files: Sequence[InputFile], first_rows: "FirstRows") -> tuple[float, float]:
     """Estimates of the number of rows and of the bytes per row. Exact for Parquet; else from the sampled rows."""
     if files and files[0].kind is FileKind.PARQUET:
         rows = sum(file.extent or 0 for file in files)
         return rows, sum(file.size for file in files) / max(rows, 1)
-    sizes = sample.record_bytes or [1]
+    sizes = first_rows.record_bytes or [1]
     mean = sum(sizes) / len(sizes)
     return sum(file.size for file in files) / mean, mean
 
@@ -289,7 +289,7 @@ def shape_of(
     return shape
 
 
-class Sample(NamedTuple):
+class FirstRows(NamedTuple):
     """The first rows of a corpus' first files, as objects; None for one that is too large, an error for one that isn't JSON.
 
     `record_bytes` are the sizes of the JSON rows among those of the first ten files.
@@ -299,20 +299,20 @@ class Sample(NamedTuple):
     record_bytes: list[int]
 
 
-def sample_rows(files: Sequence[InputFile], corpus: CorpusSettings) -> Sample:
+def read_first_rows(files: Sequence[InputFile], corpus: CorpusSettings) -> FirstRows:
     """Up to 1,000 rows, the first 50 of each file, by which the shape of all rows is determined."""
-    sample = Sample([], [])
+    first_rows = FirstRows([], [])
     for number, file in enumerate(files):
-        if len(sample.rows) >= _SAMPLE_ROWS:
+        if len(first_rows.rows) >= _SAMPLE_ROWS:
             break
-        for row, size in itertools.islice(_first_rows(file, corpus), _SAMPLE_ROWS - len(sample.rows)):
-            sample.rows.append(row)
+        for row, size in itertools.islice(_rows_of(file, corpus), _SAMPLE_ROWS - len(first_rows.rows)):
+            first_rows.rows.append(row)
             if size and number < _MEASURED_FILES:
-                sample.record_bytes.append(size)
-    return sample
+                first_rows.record_bytes.append(size)
+    return first_rows
 
 
-def _first_rows(file: InputFile, corpus: CorpusSettings) -> Iterator[tuple[object, int]]:
+def _rows_of(file: InputFile, corpus: CorpusSettings) -> Iterator[tuple[object, int]]:
     """The first rows of a file, each with the size of its record in bytes, 0 where it has none."""
     if file.kind is FileKind.PARQUET:
         yield from ((row, 0) for row in _first_parquet_rows(file))

@@ -113,10 +113,10 @@ class _CurrentPart:
         try:
             return cls(part, read_table(parts.path(part)), columns)
         except SourceError:
-            others = [other for other in parts.listing() if (other.file, other.range) == (part.file, part.range)]
-            if part in others or not others:
+            replacements = [other for other in parts.listing() if (other.file, other.range) == (part.file, part.range)]
+            if part in replacements or not replacements:
                 raise
-            return cls(others[0], read_table(parts.path(others[0])), columns)
+            return cls(replacements[0], read_table(parts.path(replacements[0])), columns)
 
     def _positions_of(self, rescored: RescoredRequest) -> list[int]:
         return [self.places[rescored.row, name] for name in rescored.names]

@@ -252,14 +252,14 @@ def carried_columns(
 
 def _unified_schema(files: Sequence[InputFile], schemas: Mapping[str, pa.Schema], earlier: pa.Schema | None) -> pa.Schema:
     schema = pa.schema([])
-    unified: list[pa.Schema] = []
+    unified_ids: set[int] = set()  # of schemas that the caller holds, so that no other gets the same id
     for file in files:
-        opened = schemas.get(file.path, earlier)
-        if any(opened is other for other in unified):  # a million files have a few schemas
+        held_schema = schemas.get(file.path, earlier)
+        if id(held_schema) in unified_ids:  # a million files share a few schemas
             continue
-        file_schema = _parquet_columns(file, opened)
-        if opened is not None:
-            unified.append(opened)
+        file_schema = _parquet_columns(file, held_schema)
+        if held_schema is not None:
+            unified_ids.add(id(held_schema))
         try:
             schema = pa.unify_schemas([schema, file_schema])
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import secrets
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -28,8 +27,6 @@ from pipelines.storage import error_text
 
 NAME = MANIFEST
 _VERSION = 1
-_FILES_HERE = uuid.uuid4().hex
-"""Stands for the files in a manifest's text while it is written; no text of a user's is equal to it."""
 _FILE_KEYS = {field.name for field in fields(InputFile)}
 _GONE = "isn't there any more"
 
@@ -58,7 +55,7 @@ class Manifest:
     def fingerprint(self) -> str:
         """A hash of identity, files and run name, which is different for any other run."""
         digest = hashlib.sha256(f"[{json.dumps(self.identity, sort_keys=True)}, [".encode())
-        _update(digest, (file.identity for file in self.files))
+        _update_with_members(digest, (file.identity for file in self.files))
         digest.update(f"], {json.dumps(self.run)}]".encode())
         return f"sha256:{digest.hexdigest()}"
 
@@ -147,7 +144,6 @@ class Manifest:
         document = {
             "assay": _VERSION,
             "identity": self.identity,
-            "files": _FILES_HERE,
             "carried_columns": base64.b64encode(self.columns.carried.serialize().to_pybytes()).decode(),
             "columns": {field.name: str(field.type) for field in self.columns.schema},
             "outputs": self.columns.outputs,
@@ -167,25 +163,23 @@ class Manifest:
             "summary": self.summary,
         }
         try:
-            storage.folder(folder).replace(NAME, _with_files(json.dumps(document, indent=2), self.files))
+            storage.folder(folder).replace(NAME, _encode(document, self.files))
         except OSError as error:
             raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-def _with_files(document: str, files: Sequence[InputFile]) -> bytes:
-    """A manifest's text with a line for each file in the place of `_FILES_HERE`. Of a million, no second form is held."""
-    before, _, after = document.partition(json.dumps(_FILES_HERE))
-    content = bytearray(before.encode())
-    content += b"["
+def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
+    """A manifest as JSON, the files last, a line for each: of a million files nothing else is held than these lines."""
+    content = bytearray(json.dumps(document, indent=2).removesuffix("\n}").encode())
+    content += b',\n  "files": ['
     for number, file in enumerate(files):
         content += b",\n    " if number else b"\n    "
         content += json.dumps(file.as_json()).encode()
-    content += b"\n  ]" if files else b"]"
-    content += after.encode() + b"\n"
+    content += b"\n  ]\n}\n"
     return bytes(content)
 
 
-def _update(digest: Any, values: Iterable[Any]) -> None:
+def _update_with_members(digest: Any, values: Iterable[Any]) -> None:
     """Feed a hash with the members of a JSON array, as `json.dumps` writes it, without holding the whole text."""
     for number, value in enumerate(values):
         digest.update((", " * bool(number) + json.dumps(value, sort_keys=True)).encode())
@@ -205,7 +199,7 @@ def identity_mark(identity: Mapping[str, Any]) -> str:
 def files_mark(files: Sequence[InputFile]) -> str:
     """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash."""
     digest = hashlib.sha256(b"[")
-    _update(digest, ((file.index, file.identity) for file in files))
+    _update_with_members(digest, ((file.index, file.identity) for file in files))
     digest.update(b"]")
     return f"{len(files)}:{digest.hexdigest()[:16]}"
 
@@ -222,7 +216,7 @@ def read_manifest(folder: str) -> Manifest | None:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(document["files"])
         if not all(isinstance(file, InputFile) for file in files):
-            raise ValueError("an entry of its files isn't one")
+            raise ValueError("`files` holds an entry that isn't a file's")
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
         # Absent in manifests of older versions, where they are off.
         flags = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")

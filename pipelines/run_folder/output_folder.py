@@ -165,8 +165,8 @@ def _files(folder: str, kind: OutputKind) -> dict[str, int]:
 
 def _full_document(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> dict[str, Any]:
     """The full document, through JSON once, so that it compares equal to one that is read back (tuples become lists)."""
-    whole: dict[str, Any] = json.loads(json.dumps(kind.marked({**document, "summary": summary})))
-    return whole
+    full_document: dict[str, Any] = json.loads(json.dumps(kind.marked({**document, "summary": summary})))
+    return full_document
 
 
 def _write(folder: str, document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> None:

@@ -52,8 +52,8 @@ class KeyIndex:
 
     def lacking(self, names: Iterable[str]) -> list[str]:
         """Those of some segments that were never added."""
-        known = {name for (name,) in self._query("select name from segments")}
-        return [name for name in names if name not in known]
+        added_names = {name for (name,) in self._query("select name from segments")}
+        return [name for name in names if name not in added_names]
 
     def add(self, name: str, keys: Sequence[bytes], content: bytes) -> None:
         """Add a segment; keys that another segment has already stay with that. Its bytes are kept if there is room."""

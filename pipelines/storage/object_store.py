@@ -119,13 +119,17 @@ def arrow_file_system(address: str, sizes: Mapping[str, int]) -> tuple[Any, Call
     from pyarrow import fs
 
     system = _resolve(address)[0]
-    known = {system._strip_protocol(path): (path, size) for path, size in sizes.items()}
+    path_and_size = {system._strip_protocol(path): (path, size) for path, size in sizes.items()}
 
     class Handler(fs.FSSpecHandler):
         """Opens an object whose size is known without asking the store what it is, which fsspec's handler does twice."""
 
         def open_input_file(self, path: str) -> Any:
-            return pa.PythonFile(open_read(*known[path]), mode="r") if path in known else super().open_input_file(path)
+            return (
+                pa.PythonFile(open_read(*path_and_size[path]), mode="r")
+                if path in path_and_size
+                else super().open_input_file(path)
+            )
 
     return fs.PyFileSystem(Handler(system)), lambda address: str(system._strip_protocol(address))
 
@@ -251,8 +255,8 @@ def _resolve(address: str) -> tuple[Any, str]:
     options: dict[str, Any] = {"use_listings_cache": False}
     if (protocol := address.partition("://")[0]) in ("s3", "s3a"):
         # botocore's default is 10 connections, for which further threads would wait.
-        given = conf.get(protocol, {}).get("config_kwargs", {})
-        options["config_kwargs"] = {"max_pool_connections": MOST_CONNECTIONS, **given}
+        configured = conf.get(protocol, {}).get("config_kwargs", {})
+        options["config_kwargs"] = {"max_pool_connections": MOST_CONNECTIONS, **configured}
     try:
         system, inner = url_to_fs(address, **options)
     except (ValueError, ImportError) as error:  # unknown protocol, or its package isn't installed
