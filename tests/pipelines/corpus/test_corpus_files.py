@@ -442,6 +442,17 @@ def test_an_object_with_the_tag_of_an_earlier_session_isnt_opened_again(s3: Any,
     assert opened == [f"{BUCKET}/in/b.json"], "of the same size, but with another tag"
 
 
+def test_files_with_the_same_columns_share_one_schema(s3: Any) -> None:
+    """Whatever metadata they have: that of pandas holds the number of rows. A million files are unified by their schemas."""
+    for number in range(3):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"n": pa.array([number])}, metadata={"pandas": f"of {number}"}), sink)
+        s3.pipe_file(f"{BUCKET}/in/{number}.parquet", sink.getvalue().to_pybytes())
+    schemas = list(find_corpus([f"{BUCKET}/in"]).schemas.values())
+    assert len(schemas) == 3
+    assert all(schema is schemas[0] for schema in schemas)
+
+
 def test_who_waits_for_many_files_is_told_how_far_it_is(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     put_objects(s3)
     monkeypatch.setattr(corpus_files, "_NOTE_EVERY_S", -1.0)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from s3fs import S3FileSystem
 
+from bench._simulated_store import content_of, simulated_store
 from pipelines import storage
 from tests.support.object_store import BUCKET
 
@@ -77,3 +78,15 @@ def test_an_empty_object_is_read_as_such(s3: Any) -> None:
     s3.pipe_file(f"{BUCKET}/a", b"")
     assert storage.open_read(f"{BUCKET}/a", 0).read() == b""
     assert storage.folder(BUCKET).read("a") == b""
+
+
+def test_a_listing_of_several_pages_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store answers with 1,000 objects at most; what is on the last page must be scored, too."""
+    with simulated_store(2345, 0.0) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        matches = storage.find("s3://simulated/in")
+    assert matches is not None
+    expected = [(f"s3://simulated/in/{number:08d}.jsonl", len(content_of(number))) for number in range(2345)]
+    assert [(file.path, file.size) for file in matches.files] == expected
+    assert len({file.tag for file in matches.files}) == 2345
