@@ -89,7 +89,7 @@ def resolve(
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns = own_columns_of(corpus, unanswered=unanswered)  # before any file is opened
-    earlier = _read_earlier(settings)
+    earlier = _read_earlier_manifest(settings)
     files, left_out, schemas = find_corpus(corpus.inputs, earlier=_earlier_files(earlier, corpus), notify=notify)
     first_rows = read_first_rows(files, corpus)
     sample = first_rows.rows
@@ -170,7 +170,7 @@ def columns_of(
     )
 
 
-def _read_earlier(settings: JudgingSettings) -> Manifest | None:
+def _read_earlier_manifest(settings: JudgingSettings) -> Manifest | None:
     """The manifest of the run in the output folder, if there is one that can be read and isn't to be overwritten."""
     try:
         return None if settings.overwrite else read_manifest(settings.output)
