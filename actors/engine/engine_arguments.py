@@ -127,6 +127,15 @@ def _installed_source() -> Path | None:
     return next((file for file in files if file.exists()), None)
 
 
+def check_adapter_precision(precision: str, *, on_cpu: bool) -> None:
+    """Raise `SettingsError` for an adapter of a float32 model on a GPU: vLLM's kernels fail there with an empty message."""
+    if not on_cpu and precision.endswith("float32"):
+        raise SettingsError(
+            "an adapter on a GPU takes a model in bfloat16 or float16, and this one runs in float32: --dtype bfloat16, or "
+            "merge the adapter into the model"
+        )
+
+
 def cpu_shares(cpus: Sequence[int], workers: int) -> str:
     """The CPUs of each worker, in vLLM's syntax ("0,1|2,3"): by default vLLM wants a NUMA node for each worker."""
     edges = [len(cpus) * at // workers for at in range(workers + 1)]

@@ -57,6 +57,9 @@ MODULES = (
 _ANSWER_S = 60.0  # longer than a busy machine takes to import the slowest module, during which the server can't answer
 _MAX_BYTES = 2**20  # of a request: arguments and environment
 _CREDENTIALS = struct.Struct("3i")
+_SITE_FLAGS = {"-s": "no_user_site", "-S": "no_site"}
+"""Flags of the driver's interpreter that Ray puts before the worker's program, with their names in `sys.flags`. A driver has
+`-s` by `PYTHONNOUSERSITE=1`, too, as on machines whose users keep packages in their home folders."""
 _JOB = {"RAY_JOB_ID": "ffffffff"}
 """The null job, as in workers that Ray starts before any job: a worker gets its job with its first task. Ray's library reads
 the variable when it is loaded, which is before the fork, so all forks must have the same value."""
@@ -97,7 +100,7 @@ def _start_as_ray_does(arguments: Sequence[str]) -> None:
 
 
 def _may_be_forked(arguments: Sequence[str]) -> bool:
-    """Whether the worker is an ordinary Python worker without a runtime environment of its own."""
+    """Whether the worker is an ordinary Python worker without a runtime environment or an interpreter flag of its own."""
     context = json.loads(_value(arguments, "--serialized-runtime-env-context") or "{}")
     changes = [name for name, value in context.items() if value and (name, value) != ("py_executable", sys.executable)]
     return (
@@ -107,6 +110,7 @@ def _may_be_forked(arguments: Sequence[str]) -> bool:
         and bool(os.environ.get("RAY_RAYLET_PID"))
         and _value(arguments, "--language") == "PYTHON"
         and _value(arguments, "--worker-type") in (None, "WORKER")
+        and all(getattr(sys.flags, _SITE_FLAGS[argument]) for argument in arguments if argument in _SITE_FLAGS)
     )
 
 
@@ -273,7 +277,8 @@ def _work(request: Request) -> None:
     if numpy is not None:
         numpy.random.seed()
     setup = ("--serialized-runtime-env-context=", "--language=")
-    sys.argv = [argument for argument in request.arguments if not argument.startswith(setup)]
+    # The interpreter has the site flags already.
+    sys.argv = [argument for argument in request.arguments if argument not in _SITE_FLAGS and not argument.startswith(setup)]
     sys.path[0] = str(Path(sys.argv[0]).parent)
     runpy.run_path(sys.argv[0], run_name="__main__")
 

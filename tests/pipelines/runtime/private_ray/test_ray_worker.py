@@ -125,6 +125,12 @@ def test_the_server_ends_with_its_ray() -> None:
     until(lambda: not running(int(server)))
 
 
+def test_workers_start_where_packages_in_home_folders_are_switched_off() -> None:
+    """Ray then puts `-s` before the program of a worker: seen on a GPU machine, where every worker died and runs waited."""
+    (server,) = output_of(ENDED, PYTHONNOUSERSITE="1")
+    until(lambda: not running(int(server)))
+
+
 @pytest.mark.long
 def test_a_variable_has_workers_started_as_ray_does() -> None:
     (parent,) = output_of(ENDED, **{ray_worker.SWITCH: "0"})
@@ -148,5 +154,6 @@ def test_only_workers_that_are_like_the_others_are_forked(
     arguments = [f"--serialized-runtime-env-context={context}", "--language=PYTHON"]
     assert ray_worker._may_be_forked(arguments) == forked
     assert not ray_worker._may_be_forked([*arguments, "--worker-type=SPILL_WORKER"])
+    assert not ray_worker._may_be_forked(["-s", *arguments]), "this interpreter isn't the driver's, which has the flag"
     monkeypatch.delenv("RAY_RAYLET_PID")
     assert not ray_worker._may_be_forked(arguments)
