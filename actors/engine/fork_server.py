@@ -3,8 +3,8 @@
 A spawned process imports torch and vLLM anew, 7 to 9 s of CPU each time. Here the standard library's fork server imports
 them once, beside the import of the process that asks for engines, and each engine core is a fork of it: the first is ready
 as soon as both imports are, the next start without any. The server has no Python thread beside the main one and no CUDA
-context, so forking it is safe; one that initialised CUDA is refused. (The import of torch's CUDA build starts a native thread,
-which sleeps. Engines forked beside it on an H200 started, computed and ended as on CPUs.)
+context, so forking it is safe; one that initialised CUDA is refused. (The import of torch's CUDA build starts a native
+thread, which sleeps. Engines forked beside it on an H200 started, computed and ended as on CPUs.)
 
 A forked process gets what a spawned one would inherit: environment, standard output and error, and the reaper's mark. It
 ends with the process that requested it and with the server. The server ends with the process that started it: the one that

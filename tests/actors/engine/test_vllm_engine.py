@@ -496,7 +496,7 @@ def test_a_card_reads_as_many_prompts_and_tokens_in_a_step_as_vllm_has_it_do(
 
     from actors.engine import vllm_engine
 
-    if vllm_engine.current_platform.is_cpu():
+    if arg_utils.current_platform.is_cpu():
         assert vllm_engine._usage_context(online) is UsageContext.ENGINE_CONTEXT
     for module in (arg_utils, vllm_engine):
         monkeypatch.setattr(module, "current_platform", Card())
