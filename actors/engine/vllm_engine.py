@@ -23,6 +23,8 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from actors.engine import fork_server
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import (
@@ -490,4 +492,6 @@ def _root_message(error: BaseException) -> str:
     """The message of the error that started a chain of errors."""
     while error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, ValidationError):
+        return "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
     return str(error) or type(error).__name__

@@ -57,7 +57,7 @@ def _run() -> None:
     try:
         cli(standalone_mode=False, prog_name=PROGRAM)
     except (click.exceptions.Abort, KeyboardInterrupt):
-        _fail(f"interrupted; what is written stays, and {_how_to_resume()}", 130)
+        _fail("interrupted" if _writes_nothing() else f"interrupted; what is written stays, and {_how_to_resume()}", 130)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -76,7 +76,12 @@ def _run() -> None:
 
 
 def _stop_message(error: Exception) -> tuple[str, int]:
-    return f"{error}\nWhat is written stays, and {_how_to_resume()}", 3
+    return str(error) if _writes_nothing() else f"{error}\nWhat is written stays, and {_how_to_resume()}", 3
+
+
+def _writes_nothing() -> bool:
+    """Whether the command has no result that it could resume."""
+    return sys.argv[1:2] in (["check"], ["models"], ["plan"], ["serve"], ["status"])
 
 
 def _is_full(error: BaseException | None) -> bool:

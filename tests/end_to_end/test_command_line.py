@@ -167,9 +167,30 @@ def test_a_model_that_nobody_knows_isnt_explained() -> None:
 
 def test_a_model_whose_numbers_are_others_fails_its_check() -> None:
     done = assay("check", "tiny-scalar", "--engine", "fake")
+    log = Path(done.stderr.splitlines()[0].removeprefix("the log of the engine is in "))
+    assert log.exists(), done.stderr
+    log.unlink()
     assert done.returncode == 2
     assert "ok  head: 1 finite output" in done.stdout
     assert "conversation 1 should have the reward 3.495 (give or take 0.2), and has" in done.stderr
+
+
+def test_a_check_prints_its_steps_and_nothing_of_vllms_log() -> None:
+    done = assay("check", "tiny-scalar")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == ["importing vLLM", "loading tiny-scalar"]
+    assert all(line.startswith("ok  ") for line in done.stdout.splitlines())
+
+
+def test_a_check_whose_engine_cant_start_says_why_and_resumes_nothing() -> None:
+    done = assay("check", "tiny-scalar", "--engine-args", "quantization=fp8")
+    assert done.returncode == 3
+    *_, log, message = done.stderr.splitlines()
+    assert "float32 is not supported for quantization method fp8" in message
+    assert "Value error" not in message
+    assert "resume" not in message
+    path = Path(log.removeprefix("the log of the engine is in "))
+    path.unlink()  # fails if it isn't there
 
 
 @pytest.mark.long

@@ -1,10 +1,12 @@
 """The command `check`: runs the self-test of a model, the same as in every replica, in this process."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from actors.launch.start_engine import start_engine
 from actors.reward_model import resolve_model
@@ -14,14 +16,41 @@ from pipelines.settings.run_settings import CheckSettings
 
 
 def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
-    """Start an engine and self-test the model on it. Raises a `UserError` or `EngineError` that says what is wrong."""
+    """Start an engine and self-test the model on it. Raises a `UserError` or `EngineError` that says what is wrong.
+
+    Standard error tells what is waited for.
+    """
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     passed(f"{settings.model.model} is read as {model.family_name}: {model.family.summary}")
-    engine = start_engine(model, settings.engine)
-    try:
-        self_test(model, engine, passed, must_read=True)
-    finally:
-        engine.close()
+    with _engine_log() as terminal:
+        engine = start_engine(model, settings.engine, report=lambda step: print(step, file=terminal, flush=True))
+        try:
+            self_test(model, engine, passed, must_read=True)
+        finally:
+            engine.close()
+
+
+@contextmanager
+def _engine_log() -> Iterator[TextIO]:
+    """Send standard error of this process and of those started in the block to a file, which is kept if the block fails.
+
+    vLLM logs some twenty lines at each start that mean nothing to a user. Yields the standard error of before.
+    """
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "w", encoding="utf-8") as terminal:
+        number, path = tempfile.mkstemp(prefix="assay-check-", suffix=".log")
+        os.dup2(number, 2)
+        os.close(number)
+        try:
+            yield terminal
+        except BaseException:
+            print(f"the log of the engine is in {path}", file=terminal, flush=True)
+            raise
+        else:
+            os.unlink(path)
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal.fileno(), 2)
 
 
 @contextmanager
