@@ -68,7 +68,7 @@ class RewardModel:
     def family(self) -> Family:
         """The family, with this model's settings."""
         family = families()[self.family_name].reading_by(self.read)
-        return family.asked_by(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
+        return family.with_settings(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
 
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
         """See `Family.reasoning_by`."""
@@ -154,7 +154,7 @@ def _check_can_be_cut(family: Family, model: str) -> None:
 def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
     """The family with the judge's settings. Raises `SettingsError` if a reward head is given any."""
     if isinstance(family, Judge):
-        return family.asked_by(settings.judge)
+        return family.with_settings(settings.judge)
     options = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
     if options:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)

@@ -48,8 +48,8 @@ def _write(folder: Path, pairs: int) -> None:
         rewards = np.stack([draws.normal(0.95, 1, count), draws.normal(0, 1, count)], axis=1).astype(float)
         scored = [
             (row, name, f"{number:016x}", Score.scored(Reading(reward, {"reward": reward}), 100))
-            for number, (row, both) in enumerate(zip(rows, rewards.tolist(), strict=True), start)
-            for name, reward in zip(("chosen", "rejected"), both, strict=True)
+            for number, (row, pair_rewards) in enumerate(zip(rows, rewards.tolist(), strict=True), start)
+            for name, reward in zip(("chosen", "rejected"), pair_rewards, strict=True)
         ]
         repeated = pa.table({"subset": [f"subset {number % 20}" for number in range(start, start + count) for _ in "12"]})
         part = Part(0, Range(start, start + count), Counts(count, 2 * count))

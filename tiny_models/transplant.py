@@ -35,9 +35,9 @@ def settings(more_layers: int = 0) -> dict[str, object]:
         "max_position_embeddings", "rms_norm_eps", "rope_parameters", "initializer_range", "tie_word_embeddings",
         "bos_token_id", "eos_token_id", "pad_token_id",
     )  # fmt: skip
-    known = {name: getattr(scalar.config, name) for name in names}
+    values = {name: getattr(scalar.config, name) for name in names}
     layers = scalar.config.num_hidden_layers + more_layers
-    return known | {"intermediate_size": INTERMEDIATE_SIZE, "num_hidden_layers": layers}
+    return values | {"intermediate_size": INTERMEDIATE_SIZE, "num_hidden_layers": layers}
 
 
 def llama(labels: int) -> PreTrainedModel:

@@ -121,7 +121,7 @@ class Judge(Family):
 
     # How it is prompted and sampled.
 
-    def asked_by(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> Self:
+    def with_settings(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> Self:
         """A copy of the judge with these settings. Raises `SettingsError` if they don't fit it."""
         judge = copy.copy(self)
         judge.asks, judge.verdict_ids = settings, verdict_ids

@@ -86,9 +86,9 @@ def check_installed(settings: EngineSettings) -> None:
     if not settings.is_vllm:
         _check_fake(settings.engine_args)
     elif (source := _installed_source()) is not None:
-        known = fields_in(source.read_text(encoding="utf-8"))
-        check_arguments(settings.engine_args, known.keys())
-        _check_values(settings.engine_args, known)
+        annotations = fields_in(source.read_text(encoding="utf-8"))
+        check_arguments(settings.engine_args, annotations.keys())
+        _check_values(settings.engine_args, annotations)
 
 
 def _check_fake(user: Mapping[str, Any]) -> None:
@@ -98,10 +98,10 @@ def _check_fake(user: Mapping[str, Any]) -> None:
     _check_values(user, FAKE_ARGUMENTS)
 
 
-def _check_values(user: Mapping[str, Any], known: Mapping[str, str]) -> None:
+def _check_values(user: Mapping[str, Any], annotations: Mapping[str, str]) -> None:
     """Raise `SettingsError` for a value of another kind than the argument's, where that is a plain one."""
     for name, value in user.items():
-        kinds = known[name].split(" | ")
+        kinds = annotations[name].split(" | ")
         if _KINDS.keys() >= set(kinds) and not any(_is_of(value, kind) for kind in kinds):
             allowed = " or ".join(_KINDS[kind] for kind in kinds)
             raise SettingsError(f"engine_args: {name} = {value!r} must be {allowed}")

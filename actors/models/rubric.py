@@ -49,14 +49,14 @@ class Rubric(Judge):
     models: ClassVar[tuple[KnownModel, ...]] = ()
     ways = frozenset({"principles"})
 
-    def asked_by(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> "Rubric":
+    def with_settings(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> "Rubric":
         if settings.rubric is None:
             raise SettingsError("--family rubric needs --rubric FILE, the prompt and the way to read its answers")
         if self.way.principles and "principle" not in _variables(settings.rubric):
             raise SettingsError(
                 "--principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
             )
-        return super().asked_by(settings, verdict_ids)
+        return super().with_settings(settings, verdict_ids)
 
     @property
     def rubric(self) -> RubricSettings:

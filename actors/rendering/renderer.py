@@ -541,8 +541,8 @@ class Renderer:
     @property
     def _tokenizer_adds_bos(self) -> bool:
         """Whether the tokenizer prepends BOS to a text."""
-        begun: bool = self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
-        return begun
+        adds_bos: bool = self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
+        return adds_bos
 
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:

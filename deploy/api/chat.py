@@ -275,15 +275,15 @@ async def _streamed(
     head: "_Head", served: ServedModel, request: ScoreRequest, sampling: Sampling
 ) -> AsyncIterator[dict[str, Any]]:
     yield head.piece({"role": "assistant", "content": ""}, None)
-    sent = ("", "")
+    previous = ("", "")
     async with aclosing(served.stream(request, sampling)) as states:
         async for state in states:
             if isinstance(state, Refused):
                 raise no_score_error(state.reason)
             is_complete = state.generation.finish_reason is not None
             reasoning, content = split_reasoning(state.generation.text, is_complete=is_complete)
-            delta = {"reasoning_content": (reasoning or "")[len(sent[0]) :], "content": content[len(sent[1]) :]}
-            sent = (reasoning or "", content)
+            delta = {"reasoning_content": (reasoning or "")[len(previous[0]) :], "content": content[len(previous[1]) :]}
+            previous = (reasoning or "", content)
             if any(delta.values()) or is_complete:
                 yield head.piece({name: new for name, new in delta.items() if new}, state.generation.finish_reason)
             if is_complete:

@@ -50,8 +50,8 @@ def wrong_path(scope: Any) -> ApiError:
     """The error for a path that isn't there, with the nearest one that is."""
     paths = [route.path for route in scope["app"].routes if getattr(route, "methods", None) and "{" not in route.path]
     close = difflib.get_close_matches(scope["path"][:_SHOWN], paths, n=1)
-    meant = f"; did you mean {close[0]}?" if close else "."
-    return ApiError(404, f"there is no route {_shown(scope)}{meant} /docs lists all", code="no_route")
+    suggestion = f"; did you mean {close[0]}?" if close else "."
+    return ApiError(404, f"there is no route {_shown(scope)}{suggestion} /docs lists all", code="no_route")
 
 
 def _shown(scope: Any) -> str:

@@ -41,7 +41,7 @@ def judge_of(settings: EvaluateSettings) -> Judge:
             f"--family {name}: a model of chat completions is asked as a judge that writes: give --rubric FILE, or one of "
             f"{judges}"
         )
-    return family.reading_by(settings.read).asked_by(settings.judge)
+    return family.reading_by(settings.read).with_settings(settings.judge)
 
 
 @dataclass(frozen=True)

@@ -84,14 +84,14 @@ def _text_column(first: OpenedCorpus, second: OpenedCorpus) -> str:
     )
 
 
-def numbers_of(first: OpenedCorpus, second: OpenedCorpus, wanted: Sequence[str]) -> tuple[str, ...]:
+def numbers_of(first: OpenedCorpus, second: OpenedCorpus, selection: Sequence[str]) -> tuple[str, ...]:
     """The numbers that are compared: those wanted, or all that both have. Raises `SettingsError` for any other."""
     names = [_names(corpus) for corpus in (first, second)]
-    for name in wanted:
+    for name in selection:
         for corpus, available in zip((first, second), names, strict=True):
             if name not in available:
                 raise SettingsError(f"--number {name}: {corpus.folder} has {', '.join(available)}")
-    return tuple(dict.fromkeys(wanted)) or tuple(name for name in names[0] if name in names[1])
+    return tuple(dict.fromkeys(selection)) or tuple(name for name in names[0] if name in names[1])
 
 
 def _names(corpus: OpenedCorpus) -> list[str]:

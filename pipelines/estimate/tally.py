@@ -115,8 +115,8 @@ def _judge_prompts(request: RenderedRequest, judge: Judge) -> Sequence[Prompt]:
     # Play the knock-out with a made-up result, as the real ones aren't known: the first of a pair always wins. Pairs without
     # a prompt count as ties, as in the run.
     shares = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
-    sent: list[Prompt] = []
+    judge_prompts: list[Prompt] = []
     while pairs := next_pairs(players, shares):
-        sent += itertools.chain.from_iterable(by_pair[pair] for pair in pairs)
+        judge_prompts += itertools.chain.from_iterable(by_pair[pair] for pair in pairs)
         shares |= dict.fromkeys(pairs, 1.0)
-    return sent
+    return judge_prompts

@@ -85,11 +85,11 @@ class _Exporting:
         form = RESPONSE_FORMATS[self.trainer]
         refused = Counter(reason for candidate in candidates if (reason := form.check(candidate)) is not None)
         accepted = [candidate for candidate in candidates if form.check(candidate) is None]
-        taken = without_unkept_turns(accepted) if form.whole else accepted
-        if len(taken) < len(accepted):
-            refused[Refusal.AFTER_UNKEPT_TURN] = len(accepted) - len(taken)
-        fields = taken[0].fields if taken else {}  # all are of one input row
-        return ExportedRows([{**row, **fields} for row in form.rows(taken, self.labels)], refused)
+        exportable = without_unkept_turns(accepted) if form.whole else accepted
+        if len(exportable) < len(accepted):
+            refused[Refusal.AFTER_UNKEPT_TURN] = len(accepted) - len(exportable)
+        fields = exportable[0].fields if exportable else {}  # all are of one input row
+        return ExportedRows([{**row, **fields} for row in form.rows(exportable, self.labels)], refused)
 
 
 def choose(settings: ChooseSettings) -> ExportSummary:

@@ -17,13 +17,13 @@ MIXED = "mixed"
 """What `--format` takes for such a corpus."""
 
 
-def mixed(known: Mapping[str, Shape]) -> Shape:
+def mixed(available: Mapping[str, Shape]) -> Shape:
     """The shape of rows that each have one of the known shapes. It puts that shape's name into what it reads."""
 
     def read(row: Row, turns: Turns = "final") -> RowRequests:
-        recognised = recognise(row, known)
+        recognised = recognise(row, available)
         if not recognised.shapes:
-            raise Rejected(_why_unknown(recognised.row, known), "a row of no known shape")
+            raise Rejected(_why_unknown(recognised.row, available), "a row of no known shape")
         if len(recognised.shapes) > 1:
             raise Rejected(Reason.TWO_SHAPES, " and ".join(shape.name for shape in recognised.shapes))
         (shape,) = recognised.shapes
@@ -33,19 +33,19 @@ def mixed(known: Mapping[str, Shape]) -> Shape:
         MIXED,
         "rows of several shapes, each read in its own",
         "exactly one of the other shapes each",
-        lambda row: len(recognise(row, known).shapes) == 1,
+        lambda row: len(recognise(row, available).shapes) == 1,
         read,
         lambda row: read(row, "all"),
-        tuple(sorted({field for shape in known.values() for field in shape.reads})),
+        tuple(sorted({field for shape in available.values() for field in shape.reads})),
     )
 
 
 _WRONG_TYPES = {Reason.WRONG_TYPE, Reason.CONTENT_NOT_TEXT}
 
 
-def _why_unknown(row: Row, known: Mapping[str, Shape]) -> Reason:
+def _why_unknown(row: Row, available: Mapping[str, Shape]) -> Reason:
     """Why a row has no shape: it has the fields of one, with values of another type, or it hasn't those of any."""
-    rejections = [requests(shape, row) for shape in known.values()]
+    rejections = [requests(shape, row) for shape in available.values()]
     mistyped = any(not read.requests and {each.reason for each in read.rejected} <= _WRONG_TYPES for read in rejections)
     return Reason.WRONG_TYPE if mistyped else Reason.MISSING_FIELD
 
@@ -56,10 +56,10 @@ PROMPT_FORMATS: Mapping[str, Shape] = {**PROMPT_SHAPES, MIXED: mixed(PROMPT_SHAP
 """What `--format` takes for rows whose prompt a policy answers, by name."""
 
 
-def check_mixed(rows: Sequence[object], known: Mapping[str, Shape]) -> None:
+def check_mixed(rows: Sequence[object], available: Mapping[str, Shape]) -> None:
     """Raise `SourceError` for a sample that can't be read row by row: half of it has no shape, or a tenth several."""
-    fits = [recognise(row, known).shapes for row in rows]
-    check_known(rows, fits, known)
+    fits = [recognise(row, available).shapes for row in rows]
+    check_known(rows, fits, available)
     several = Counter(" and ".join(shape.name for shape in row_shapes) for row_shapes in fits if len(row_shapes) > 1)
     if several.total() > STRAY * sum(map(bool, fits)):
         counts = ", ".join(f"{names} ({count} of {len(rows)} rows)" for names, count in several.most_common())

@@ -64,7 +64,7 @@ class Recognised(NamedTuple):
     shapes: Sequence[Shape]
 
 
-def recognise(row: object, known: Mapping[str, Shape]) -> Recognised:
+def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
     """The shapes of a row without its fields that are null; of the whole row, if it has none then.
 
     In Parquet every row has the columns of all others, and a null there is a field that the row doesn't have.
@@ -72,27 +72,27 @@ def recognise(row: object, known: Mapping[str, Shape]) -> Recognised:
     if not isinstance(row, dict):
         return Recognised({}, ())
     for fields in ({name: value for name, value in row.items() if value is not None}, row):
-        if shapes := [shape for shape in known.values() if shape.looks_like(fields)]:
+        if shapes := [shape for shape in available.values() if shape.looks_like(fields)]:
             return Recognised(fields, shapes)
     return Recognised(row, ())
 
 
-def check_known(rows: Sequence[object], fits: Sequence[Sequence[Shape]], known: Mapping[str, Shape]) -> None:
+def check_known(rows: Sequence[object], fits: Sequence[Sequence[Shape]], available: Mapping[str, Shape]) -> None:
     """Raise `SourceError` unless at least half of the rows has a shape. `fits` are the shapes of each."""
     recognised = sum(map(bool, fits))
     if not recognised or 2 * recognised < len(rows):
-        raise SourceError(_no_shape_message(rows, recognised, known))
+        raise SourceError(_no_shape_message(rows, recognised, available))
 
 
-def detect(rows: Sequence[object], known: Mapping[str, Shape] = SHAPES) -> Shape:
-    """The one shape of a sample of rows, of those of scored rows or of `known`, or `SourceError`.
+def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> Shape:
+    """The one shape of a sample of rows, of those of scored rows or of `available`, or `SourceError`.
 
     Rows with any shape must be at least half of the sample: a few broken rows don't matter, but a file of another kind isn't
     read for the sake of a few fitting rows. Of those rows the shape must fit at least nine in ten, and no other shape more
     than one in ten: otherwise the file is a mixture, or holds its responses twice, and the user must choose.
     """
-    fits = [recognise(row, known).shapes for row in rows]
-    check_known(rows, fits, known)
+    fits = [recognise(row, available).shapes for row in rows]
+    check_known(rows, fits, available)
     recognised = sum(map(bool, fits))
     votes = Counter(shape.name for row_shapes in fits for shape in row_shapes).most_common()
     rivals = [name for name, count in votes[1:] if count > STRAY * recognised]
@@ -101,14 +101,14 @@ def detect(rows: Sequence[object], known: Mapping[str, Shape] = SHAPES) -> Shape
         ambiguous = sum(len(row_shapes) > 1 for row_shapes in fits) > STRAY * recognised
         or_mixed = "" if ambiguous else ", or read each row in its own shape with --format mixed"
         raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME{or_mixed}")
-    return known[votes[0][0]]
+    return available[votes[0][0]]
 
 
 def keys_seen(rows: Sequence[object]) -> str:
     """The keys of the rows, the most frequent first, for an error."""
     keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
-    seen = ", ".join(ascii(key[:40]) for key, _ in keys[:KEYS_SHOWN]) or "none"
-    return seen + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
+    listing = ", ".join(ascii(key[:40]) for key, _ in keys[:KEYS_SHOWN]) or "none"
+    return listing + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
 def _unreadable(rows: Sequence[object]) -> str:
@@ -119,12 +119,12 @@ def _unreadable(rows: Sequence[object]) -> str:
     return f"{len(errors)} of the {len(rows)} rows looked at can't be read as JSON objects, the first one: {errors[0]}"
 
 
-def _no_shape_message(rows: Sequence[object], fitting: int, known: Mapping[str, Shape]) -> str:
+def _no_shape_message(rows: Sequence[object], fitting: int, available: Mapping[str, Shape]) -> str:
     unreadable = _unreadable(rows)
     if not any(isinstance(row, dict) for row in rows) and unreadable:
         return f"{unreadable}. Is each line of the file one JSON object, and the name's ending that of its format?"
-    needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in known.values())
-    columns = "--prompt-column and --response-column" if known is SHAPES else "--prompt-column"
+    needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in available.values())
+    columns = "--prompt-column and --response-column" if available is SHAPES else "--prompt-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
         f"{unreadable and unreadable + '. '}Keys seen: {keys_seen(rows)}. Name the fields with {columns}, or choose with "

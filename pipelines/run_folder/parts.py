@@ -224,8 +224,8 @@ class Parts:
     def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
         """The extent of each file by its index; None while it isn't known."""
         run, names = self._run(), (_END_NAME.fullmatch(entry.name) for entry in self._ends_folder.entries())
-        seen = {int(name[1]): int(name[2]) for name in names if name and (name[3] or "") == run}
-        return {file.index: seen.get(file.index) if file.extent is None else file.extent for file in files}
+        extents_by_index = {int(name[1]): int(name[2]) for name in names if name and (name[3] or "") == run}
+        return {file.index: extents_by_index.get(file.index) if file.extent is None else file.extent for file in files}
 
     def repair(self) -> list[Part]:
         """Delete parts that are empty or overlap an older part, which a dead driver's late writer can leave; returns them.

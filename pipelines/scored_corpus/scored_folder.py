@@ -45,8 +45,8 @@ class ResponsesOf:
         """The numbers of input rows and of responses that are read of a part."""
         if self.kept is None:
             return part.counts.rows, part.counts.responses
-        held = self.kept.of_part(part)
-        return held.rows, held.at.size
+        positions = self.kept.of_part(part)
+        return positions.rows, positions.at.size
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def _carry_out(
     run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], unfinished: Sequence[ExportJob]
 ) -> Summary:
     if run.known:
-        progress.noted(f"taken for known, as they were taken in before: {_names_text(run.known)}")
+        progress.noted(f"not appended again, as the run holds them already: {_names_text(run.known)}")
     if run.manifest.columns.text != run.settings.text and run.later is None:
         progress.noted(_text_note(run.manifest.columns))
     if run.left_out and run.later is None:
@@ -265,7 +265,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
     """Open the output folder for a new run, to resume one, or to append to one. Raises `OutputError` or `SourceError`."""
     folder = storage.absolute(settings.output)
     store = open_score_store(settings.store, plan.preparation.model, settings.engine, folder)
-    already_known: Sequence[str] = ()
+    already_held: Sequence[str] = ()
     earlier = earlier_run(folder, manifest, settings.overwrite)
     if earlier is None:
         manifest = manifest.started()
@@ -273,7 +273,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
         earlier.check(manifest)
         if settings.append:
             check_unchanged(earlier.files)
-            already_known = [file.path for file in earlier.known(plan.files)]
+            already_held = [file.path for file in earlier.known(plan.files)]
             manifest = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
             if not earlier.columns.is_json:
                 check_carried(earlier.columns.carried, manifest.files[len(earlier.files) :])
@@ -296,7 +296,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
         parts,
         plan.part_rows,
         plan.block_bytes,
-        already_known,
+        already_held,
         left_out=plan.left_out,
         store=store,
     )

@@ -73,8 +73,8 @@ def path(place: Place) -> str:
 
 def alternatives(name: str, allowed: Iterable[str], close_to: Iterable[str] = ()) -> str:
     """The names that somebody may have meant, of those that are allowed and those of `close_to`, and all allowed ones."""
-    known = [*allowed, *close_to]
-    close = [other for other in _MEANT.get(name, ()) if other in known] or difflib.get_close_matches(name, known, n=3)
+    names = [*allowed, *close_to]
+    close = [other for other in _MEANT.get(name, ()) if other in names] or difflib.get_close_matches(name, names, n=3)
     return (f"did you mean {' or '.join(dict.fromkeys(close))}? " if close else "") + f"Allowed: {', '.join(allowed)}"
 
 

@@ -83,7 +83,7 @@ def vote_rules(identity: Mapping[str, Any]) -> VoteRules | None:
         return None
     try:
         asks = JudgeSettings.model_validate({"rubric": recorded.get("rubric")})
-        judge = family.reading_by(ReadSettings.model_validate(read)).asked_by(asks)
+        judge = family.reading_by(ReadSettings.model_validate(read)).with_settings(asks)
     except (AssayError, ValueError):  # of an older version, whose rubric isn't read any more
         return None
     if judge.needs_principles:  # those of the rows, of which each has votes of its own
@@ -152,13 +152,13 @@ def drawn_sums(votes: Sequence[int], count: int) -> Sums:
 
 @functools.lru_cache(maxsize=4096)
 def _drawn_sums(votes: tuple[tuple[int, int], ...], count: int) -> Sums:
-    """By value and multiplicity: of `times` equal votes, `taken` can be drawn in binomial(times, taken) ways."""
+    """By value and multiplicity: of `times` equal votes, `picks` can be drawn in binomial(times, taken) ways."""
     sums: Counter[tuple[int, int]] = Counter({(0, 0): 1})  # (votes drawn, their sum) -> ways
     for value, times in votes:
         longer: Counter[tuple[int, int]] = Counter()
         for (drawn, total), ways in sums.items():
-            for taken in range(min(times, count - drawn) + 1):
-                longer[drawn + taken, total + taken * value] += ways * math.comb(times, taken)
+            for picks in range(min(times, count - drawn) + 1):
+                longer[drawn + picks, total + picks * value] += ways * math.comb(times, picks)
         if len(longer) > _MOST_SUMS:
             raise OverflowError(f"more than {_MOST_SUMS} different sums")
         sums = longer

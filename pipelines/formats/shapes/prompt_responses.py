@@ -17,8 +17,8 @@ def looks_like(row: Row) -> bool:
     """A prompt that is a string or messages, and a list with texts, in a row without another shape's responses."""
     prompt_value, responses = row.get("prompt"), row.get("responses")
     several = isinstance(responses, list) and any(isinstance(response, str) for response in responses)
-    answered = any(row.get(key) is not None for key in _OTHERS)
-    return (isinstance(prompt_value, str) or is_conversation(prompt_value)) and several and not answered
+    has_answer = any(row.get(key) is not None for key in _OTHERS)
+    return (isinstance(prompt_value, str) or is_conversation(prompt_value)) and several and not has_answer
 
 
 def read(row: Row) -> RowRequests:

@@ -34,7 +34,7 @@ ANSWER_TOKENS = 50
 def judge(family: str = "rm-r1", **settings: Any) -> Judge:
     found = families()[family]
     assert isinstance(found, Judge)
-    return found.asked_by(JudgeSettings(**settings))
+    return found.with_settings(JudgeSettings(**settings))
 
 
 def prompts(own: Judge, count: int) -> tuple[Prompt, ...]:
@@ -436,7 +436,7 @@ def test_a_rehearsal_has_verdicts_whatever_the_engine_says() -> None:
     for family in families().values():
         if not isinstance(family, Judge) or family.name == "rubric":
             continue
-        own = family.asked_by(JudgeSettings(), (1, 2))
+        own = family.with_settings(JudgeSettings(), (1, 2))
         fake = FakeEngine(0, 1000)
         try:
             scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS, rehearsal=True)

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def judge(rubric: Mapping[str, Any]) -> Rubric:
     found = families()["rubric"]
     assert isinstance(found, Rubric)
-    return found.asked_by(JudgeSettings(rubric=RubricSettings(**rubric)))
+    return found.with_settings(JudgeSettings(rubric=RubricSettings(**rubric)))
 
 
 def read(rubric: Mapping[str, Any], text: str) -> Any:

@@ -25,7 +25,7 @@ LONG = 200_000
 
 def rubric(**own: Any) -> Any:
     settings = RubricSettings(**{"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own})
-    return FAMILY.asked_by(JudgeSettings(rubric=settings))
+    return FAMILY.with_settings(JudgeSettings(rubric=settings))
 
 
 def verdict(family: Any, text: str) -> Any:

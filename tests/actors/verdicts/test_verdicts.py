@@ -43,7 +43,7 @@ def rating(how: str) -> Judge:
 
 def rubric(name: str) -> Judge:
     settings = RubricSettings.model_validate(dict(rubric_readers.RUBRICS[name]))
-    return judge("rubric").asked_by(JudgeSettings(rubric=settings))
+    return judge("rubric").with_settings(JudgeSettings(rubric=settings))
 
 
 def outcome(judge: Judge, generation: Generation, shown: int) -> Verdict | Reason:
@@ -119,12 +119,12 @@ def test_there_are_enough_of_each_kind_and_none_has_anothers_name() -> None:
 
 
 def by_principle() -> Judge:
-    return judge("genrm-principle").asked_by(JudgeSettings(), (YES, NO))
+    return judge("genrm-principle").with_settings(JudgeSettings(), (YES, NO))
 
 
 def by_a_users_token() -> Judge:
     own = RubricSettings.model_validate({"prompt": "{{ response }}", "verdict": {"after": "".join(MARK)}})
-    return judge("rubric").asked_by(JudgeSettings(rubric=own), (YES, NO))
+    return judge("rubric").with_settings(JudgeSettings(rubric=own), (YES, NO))
 
 
 @pytest.mark.parametrize("judge", [by_principle(), by_a_users_token()], ids=["genrm-principle", "rubric"])
@@ -141,7 +141,7 @@ def test_a_verdict_is_read_at_its_token_or_nowhere(judge: Judge, case: final_jud
 def digits() -> Judge:
     """Whose answers are part of other numbers."""
     own = {"prompt": "{{ response }}", "verdict": {"after": "Score:", "positive": "1", "negative": "0"}}
-    return judge("rubric").asked_by(JudgeSettings(rubric=RubricSettings.model_validate(own)), (1001, 1002))
+    return judge("rubric").with_settings(JudgeSettings(rubric=RubricSettings.model_validate(own)), (1001, 1002))
 
 
 @pytest.mark.parametrize(("word", "last"), [(" 10", 1002), (" 0.1", 1001), (" -1", 1001), ("01", 1001), (" 11", 1001)])

@@ -117,7 +117,7 @@ def test_changed_and_new_input_is_refused_and_appended(tmp_path: Path) -> None:
         score(settings(tmp_path / "in", tmp_path / "out"))
     notes = Notes()
     assert score(settings(tmp_path / "in", tmp_path / "out", append=True), notes).rows == 12
-    assert f"taken for known, as they were taken in before: {first}" in notes.all
+    assert f"not appended again, as the run holds them already: {first}" in notes.all
     write(first, lines(rows(6)))
     with pytest.raises(OutputError, match=r"a\.jsonl: has changed since its scoring started"):
         score(settings(tmp_path / "in", tmp_path / "out"))
