@@ -79,6 +79,16 @@ class OpenedCorpus:
         return self.total / max(1, self.counts.responses)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the parts tile the input; without `partial` they always do."""
+        try:
+            extents = self.responses.parts.extents(self.manifest.files)
+            audit(self.manifest.files, extents, [part for part, _ in self.entries])
+        except AuditError:
+            return False
+        return True
+
+    @property
     def made_of(self) -> str:
         """A hash of what is read, which is different for other parts and for other responses."""
         parts = parts_fingerprint(self.entries)

@@ -30,6 +30,8 @@ def overview(responses: Responses, gpu_price: float | None) -> dict[str, Any]:
     notes = [_MADE_UP] if is_fake(manifest) else []
     if responses.corpus.kept is not None:
         notes.append(f"These are the responses that a filter kept: {show(responses.corpus.kept.about, 300)}.")
+    if not responses.corpus.is_complete:
+        notes.append("The run wasn't complete when this page was made: it shows the parts that were there.")
     if columns.within_row:
         notes.append(f"Mind that {WITHIN_ROW}; a cut over all of them says little.")
     return {

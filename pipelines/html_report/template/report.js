@@ -97,8 +97,10 @@ function neighbour(example, value) {
   const heading = document.createElement("h4");
   const shown = document.createElement("b");
   shown.textContent = NUMBER.format(value);
+  const name = document.createElement("bdi");
+  name.textContent = `${example.row} ${example.response}`;
   heading.dir = "auto";
-  heading.append(shown, ` ${example.prompt}`);
+  heading.append(shown, " ", name, ` ${example.prompt}`);
   const text = document.createElement("pre");
   text.dir = "auto";
   text.textContent = example.text;

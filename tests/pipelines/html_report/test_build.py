@@ -18,7 +18,7 @@ from pipelines.html_report.features import features, script_of
 from pipelines.html_report.responses import Responses, opened
 from pipelines.html_report.sections.comparison import comparison
 from pipelines.html_report.sections.correlations import correlations, spearman
-from pipelines.html_report.sections.explorer import explorer
+from pipelines.html_report.sections.explorer import EXAMPLES, explorer, neighbour_places
 from pipelines.html_report.sections.groups import groups
 from pipelines.html_report.sections.judging import labels
 from pipelines.html_report.sections.outputs import outputs
@@ -97,6 +97,29 @@ def test_the_mean_length_is_within_its_stated_error_of_the_truth(tmp_path: Path)
     assert abs(sampled["length"][0] - whole["length"][0]) < 4 * lowest
 
 
+def shown_beside_cuts(folder: str) -> list[dict[str, Any]]:
+    with open_all(folder) as responses:
+        responses.read_texts(neighbour_places(responses))
+        return list(explorer(responses)["examples"])
+
+
+def test_beside_a_cut_stand_scored_responses_however_few_there_are(tmp_path: Path) -> None:
+    rewards = [None if at % 10 else at / 7 for at in range(2000)]
+    shown = shown_beside_cuts(corpus(tmp_path / "s", rewards))
+    assert sorted(example["values"][0] for example in shown) == [reward for reward in rewards if reward is not None]
+    assert shown[0].keys() >= {"row", "response", "prompt", "text"}
+    assert len({(example["row"], example["response"]) for example in shown}) == 200
+
+
+def test_near_both_ends_stand_more_responses_beside_a_cut(tmp_path: Path) -> None:
+    shown = shown_beside_cuts(corpus(tmp_path / "s", [float(at) for at in range(6000)]))
+    values = sorted(example["values"][0] for example in shown)
+    assert len(values) == EXAMPLES
+    assert values[:3] == [0.0, 1.0, 2.0]  # below a cut at the lowest 400th and above one at the highest there are three
+    assert values[-3:] == [5997.0, 5998.0, 5999.0]
+    assert max(after - before for before, after in itertools.pairwise(values)) < 6000 / EXAMPLES * 2
+
+
 def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "s", [float(at) for at in range(300)])
 
@@ -107,6 +130,14 @@ def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_p
     assert sampled(0) == sampled(0)
     assert len(set(sampled(0))) == 100
     assert sampled(0) != sampled(1)
+
+
+def test_a_histogram_of_one_value_lies_around_it(tmp_path: Path) -> None:
+    with open_all(corpus(tmp_path / "s", [4.0] * 60)) as responses:
+        (output,) = outputs(responses)
+    assert 3.4 < output["centres"][0] < output["centres"][-1] < 4.6
+    ((centre, count),) = [pair for pair in zip(output["centres"], output["counts"], strict=True) if pair[1]]
+    assert (centre, count) == (pytest.approx(4.0, abs=0.02), 60)
 
 
 def test_a_histogram_counts_every_response_once(tmp_path: Path) -> None:
@@ -316,6 +347,43 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
     with pytest.raises(SettingsError, match="--by messages"):
         html_report.build(settings(tmp_path / "r.html", folder, by=("messages",)))
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_page_of_a_part_of_a_run_says_that_it_is(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(at) for at in range(120)])
+    whole = settings(tmp_path / "whole.html", folder, partial=True)
+    html_report.build(whole)
+    assert "complete" not in (tmp_path / "whole.html").read_text()
+    next((tmp_path / "s" / "parts").glob("*.parquet")).unlink()
+    html_report.build(settings(tmp_path / "r.html", folder, partial=True))
+    assert "The run wasn&#39;t complete when this page was made" in (tmp_path / "r.html").read_text()
+
+
+def test_warnings_of_two_folders_name_them(tmp_path: Path) -> None:
+    texts = ["word " * at for at in range(1, 121)]
+    biased = corpus(tmp_path / "biased", [float(at) for at in range(120)], texts)
+    fair = corpus(tmp_path / "fair", [float(at * 7 % 120) for at in range(120)], texts)
+    (warning,) = html_report.build(settings(tmp_path / "r.html", fair, biased)).warnings
+    assert warning.startswith(f"{biased}: Longer responses have higher rewards")
+
+
+def test_the_command_of_a_cut_names_a_folder_that_the_filter_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path / "kept", [1.0, 2.0, 3.0])
+    for folder, output in (
+        ("kept", "kept-2/"),
+        (str(tmp_path / "kept"), "kept-2/"),
+        ("../" + tmp_path.name + "/kept", "kept-2/"),
+    ):
+        with open_all(folder) as responses:
+            (shown,) = explorer(read_all(responses))["outputs"]
+        assert shown["command"][0].split()[3] == output
+    monkeypatch.chdir(tmp_path / "kept")
+    with open_all(".") as responses:
+        (shown,) = explorer(read_all(responses))["outputs"]
+    assert shown["command"][0].split()[3] == "../kept-2/"
 
 
 def test_a_page_is_written_over_and_nothing_else_is(tmp_path: Path) -> None:
