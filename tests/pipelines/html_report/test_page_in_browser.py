@@ -203,7 +203,12 @@ def test_a_sampled_corpus_draws_its_curve(visit: Callable[..., Page], tmp_path: 
 
 def test_the_command_says_what_it_wrote(scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) is None)
+
+    def open_address(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", open_address)
     output = report(scored, "--out", tmp_path / "r.html", "--open")
     assert output == f"Written to {tmp_path / 'r.html'} ({(tmp_path / 'r.html').stat().st_size / 1e6:.1f} MB)\n"
     assert opened == [(tmp_path / "r.html").as_uri()]
