@@ -173,6 +173,31 @@ def test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not(tm
     assert warning.startswith("Shorter responses have higher rewards: Spearman's correlation is -1.00 over 300 responses.")
 
 
+RARE = {
+    "Refusals": "I'm sorry, but I can't help with that, x",
+    "Responses with code": "Use `x`",
+    "Responses with list items": "- x\n- y, x",
+    "Responses with Markdown": "**Yes**, x",
+    "Responses not in Latin script": "да, нет",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), RARE.items())
+def test_what_few_responses_have_is_warned_of_where_it_is_rewarded(tmp_path: Path, name: str, text: str) -> None:
+    """Of 2,000 responses 50 have it: Spearman's correlation is at most 0.27 then, however much they are rewarded."""
+    rng = random.Random(5)
+    lucky = [rng.gauss(0, 1) for _ in range(2000)]
+    texts = [text if at < 50 else "x" * rng.randint(8, 40) for at in range(2000)]
+    for shift, expected in ((4.0, [name]), (0.0, []), (-4.0, [])):
+        folder = corpus(tmp_path / f"s{shift}", [value + shift * (at < 50) for at, value in enumerate(lucky)], texts)
+        warnings = html_report.build(settings(tmp_path / "r.html", folder)).warnings
+        assert [warning.partition(" have higher rewards than others: in ")[0] for warning in warnings] == expected
+        assert all("% of pairs, over 50 of them and 1,950 others. Training" in warning for warning in warnings)
+    fewer = ["xxxxxxxxx" if 29 <= at < 50 else text for at, text in enumerate(texts)]
+    few = corpus(tmp_path / "few", [value + 4 * (at < 29) for at, value in enumerate(lucky)], fewer)
+    assert html_report.build(settings(tmp_path / "r.html", few)).warnings == []
+
+
 def test_too_few_responses_warn_of_nothing(tmp_path: Path) -> None:
     texts = ["x" * at for at in range(1, 100)]
     with open_all(corpus(tmp_path / "s", [float(len(text)) for text in texts], texts)) as responses:
