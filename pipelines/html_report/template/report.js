@@ -99,8 +99,10 @@ function neighbour(example, value) {
   shown.textContent = NUMBER.format(value);
   const name = document.createElement("bdi");
   name.textContent = `${example.row} ${example.response}`;
-  heading.dir = "auto";
-  heading.append(shown, " ", name, ` ${example.prompt}`);
+  const prompt = document.createElement("span");
+  prompt.dir = "auto";
+  prompt.textContent = example.prompt;
+  heading.append(shown, " ", name, prompt);
   const text = document.createElement("pre");
   text.dir = "auto";
   text.textContent = example.text;
