@@ -136,6 +136,16 @@ def read_scored_manifest(folder: str, command: str) -> Manifest:
     return manifest
 
 
+def read_manifest_with_parts(folder: str, command: str) -> Manifest:
+    """The manifest of a folder that has parts itself. Raises as `read_scored_manifest`, and for a filter's result."""
+    if (result := FILTER.read(folder)) is not None:
+        raise SourceError(
+            f"{folder} is the result of `filter`, which has no parts; give {result['source']['folder']}, "
+            "of which it was made"
+        )
+    return read_scored_manifest(folder, command)
+
+
 def _instead(folder: str) -> str:
     """What to give in place of the result of a command that leaves no scores to read, as text for the end of a message."""
     documents = ((kind.name, kind.read(folder)) for kind in (CHOSEN, PAIRS, EXPORTED))
