@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.errors import OutputError, SettingsError
-from pipelines.evaluation.saved_results import is_results, read_results
+from pipelines.evaluation.saved_results import is_results, read_differences, read_results
 from pipelines.html_report.page import MARK, render
 from pipelines.html_report.responses import Responses, opened
 from pipelines.html_report.sections import judging
@@ -64,7 +64,8 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
         if settings.by:
             raise SettingsError("--by shows groups of a scored corpus; an evaluation has its subsets already")
         saved = [result for folder in settings.scored for result in read_results(folder)]
-        return {"folders": settings.scored, "evaluation": evaluation(saved)}
+        differences = [pair for folder in settings.scored for pair in read_differences(folder)]
+        return {"folders": settings.scored, "evaluation": evaluation(saved, differences)}
     if any(results):
         raise SettingsError(
             f"{settings.scored[results.index(True)]} is an evaluation and the other folder isn't: give two of a kind"

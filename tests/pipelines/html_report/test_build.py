@@ -362,6 +362,41 @@ def test_figures_of_an_evaluation(tmp_path: Path) -> None:
         html_report.build(settings(tmp_path / "r.html", str(tmp_path), by=("topic",)))
 
 
+def test_an_evaluations_margins_and_differences_stand_side_by_side(tmp_path: Path) -> None:
+    bins = [
+        {"low": at / 10, "high": at / 10 + 0.05, "comparisons": 7, "expected": 0.5,
+         "accuracy": 0.5 + at / 100, "accuracy_low": 0.4, "accuracy_high": None if at == 9 else 0.9}
+        for at in range(10)
+    ]  # fmt: skip
+    figure = {"name": "accuracy", "value": 0.75, "low": 0.7, "high": 0.8, "n": 40, "convention": "c", "near_chance": False}
+    evaluations = [
+        {"benchmark": "b", "model": model, "identity": {}, "files": [], "figures": [figure],
+         "margins": margins and {"bins": margins, "ece": 0.125}}
+        for model, margins in (("<b>one", bins), ("two", bins[:9]), ("three", None))
+    ]  # fmt: skip
+    differences = [
+        {"name": "accuracy", "value": -0.0125, "low": -0.05, "high": 0.025},
+        {"name": "x", "value": None, "low": None, "high": None},
+    ]
+    paired = [{"benchmark": "b", "first": "<b>one", "second": "two", "differences": differences}]
+    document = {"assay_results": 1, "evaluations": evaluations, "paired": paired}
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    for number in range(3):
+        pq.write_table(pa.table({"row": ["c:0"]}), tmp_path / f"items-{number:05d}.parquet")
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path)))
+    page = (tmp_path / "r.html").read_text()
+    assert "<b>one" not in page
+    assert page.count("rewards 0.300 to 0.350 apart") == 2
+    assert page.count("rewards 0.900 to 0.950 apart") == 1
+    assert page.count("59.0%") == 1
+    assert "0.125, <bdi>two</bdi> 0.125." in page
+    assert "-1.25 <small>-5.00 to +2.50</small>" in page
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["charts"]
+    assert [line["label"] for line in data["margins-0"]["series"]] == ["<b>one", "two"]
+    assert [value for value in data["margins-0"]["series"][1]["values"] if value] == [0.5 + at / 100 for at in range(9)]
+    assert data["differences-0"]["series"][0]["values"] == [-0.0125, None]
+
+
 # --- What is refused ------------------------------------------------------------------------------------------------
 
 
