@@ -43,6 +43,11 @@ def test_a_segment_that_was_written_again_after_it_was_dropped_is_taken_in() -> 
     assert index.places(keys(1, first=2)) == {keys(1, first=2)[0]: Place("damaged", 2)}
     assert index.places(keys(1, first=7)) == {keys(1, first=7)[0]: Place("also damaged", 2)}
     assert (index.content("damaged"), index.content("also damaged"), index.content("c")) == (b"aa", b"bb", b"cc")
+    index.drop("c")  # of which the content is here already
+    assert index.places(keys(1, first=22)) == {}
+    index.add("c", keys(5, first=20), b"c!")
+    assert index.places(keys(1, first=22)) == {keys(1, first=22)[0]: Place("c", 2)}
+    assert index.content("c") == b"c!"
 
 
 def test_an_index_goes_on_after_an_error() -> None:
