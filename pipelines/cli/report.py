@@ -89,11 +89,13 @@ def _show_place(console: Console, output: str) -> None:
 
 def _show_summary(console: Console, summary: Summary, reasoning: Reasoning | None = None) -> None:
     counts = Table(box=SIMPLE_HEAD)
-    for name in ("input rows", "responses", "scored", "rejected", "failed", "truncated", "prompt tokens"):
-        counts.add_column(name, justify="right")
+    names = ("input rows", "responses", "scored", "rejected", "failed", "truncated", "prompt tokens")
     numbers = (summary.rows, summary.responses, summary.scored, summary.rejected, summary.failed, summary.truncated)
-    counts.add_row(*(f"{number:,}" for number in (*numbers, summary.prompt_tokens)))
-    console.print(counts)
+    shown = [f"{number:,}" for number in (*numbers, summary.prompt_tokens)]
+    for name, number in zip(names, shown, strict=True):  # on a narrow terminal names wrap, and no number is cut
+        counts.add_column(name, justify="right", min_width=len(number))
+    counts.add_row(*shown)
+    console.print(counts, crop=False)
     for line in _input_lines(summary):
         console.print(line, soft_wrap=True)
     if summary.shapes:

@@ -26,6 +26,8 @@ class SavedEvaluation:
     figures: Sequence[Mapping[str, Any]]
     files: Sequence[Mapping[str, Any]]
     items: pa.Table
+    margins: Mapping[str, Any] | None = None
+    """Accuracy by the difference of the rewards, as `results.json` has it; None where a benchmark or a reading has none."""
 
 
 def is_results(folder: str) -> bool:
@@ -39,13 +41,6 @@ def is_results(folder: str) -> bool:
 
 def read_results(folder: str) -> list[SavedEvaluation]:
     """The evaluations in a folder. Raises `SourceError` if it holds none, or if they can't be read."""
-    try:
-        document = json.loads(storage.folder(folder).read(RESULTS))
-    except (OSError, ValueError) as error:
-        reason = error_text(error) if isinstance(error, OSError) else error
-        raise SourceError(f"{folder} holds no results of `assay evaluate`: {RESULTS}: {reason}") from error
-    if document.get("assay_results") != VERSION:
-        raise SourceError(f"{folder}/{RESULTS} was written by another version of Assay; evaluate the scored corpus again")
     return [
         SavedEvaluation(
             saved["benchmark"],
@@ -54,9 +49,26 @@ def read_results(folder: str) -> list[SavedEvaluation]:
             saved["figures"],
             saved["files"],
             _items(folder, number),
+            saved.get("margins"),
         )
-        for number, saved in enumerate(document["evaluations"])
+        for number, saved in enumerate(_read_document(folder)["evaluations"])
     ]
+
+
+def read_differences(folder: str) -> list[dict[str, Any]]:
+    """How each two models of an evaluation differ on each benchmark, as `results.json` has it. Raises as `read_results`."""
+    return list(_read_document(folder).get("paired") or [])
+
+
+def _read_document(folder: str) -> dict[str, Any]:
+    try:
+        document = json.loads(storage.folder(folder).read(RESULTS))
+    except (OSError, ValueError) as error:
+        reason = error_text(error) if isinstance(error, OSError) else error
+        raise SourceError(f"{folder} holds no results of `assay evaluate`: {RESULTS}: {reason}") from error
+    if document.get("assay_results") != VERSION:
+        raise SourceError(f"{folder}/{RESULTS} was written by another version of Assay; evaluate the scored corpus again")
+    return dict(document)
 
 
 def _items(folder: str, number: int) -> pa.Table:

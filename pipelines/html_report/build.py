@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.errors import OutputError, SettingsError
-from pipelines.evaluation.saved_results import is_results, read_results
+from pipelines.evaluation.saved_results import is_results, read_differences, read_results
 from pipelines.html_report.page import MARK, render
 from pipelines.html_report.responses import Responses, opened
 from pipelines.html_report.sections import judging
@@ -16,7 +16,7 @@ from pipelines.html_report.sections.comparison import comparison
 from pipelines.html_report.sections.correlations import correlations
 from pipelines.html_report.sections.evaluation import evaluation
 from pipelines.html_report.sections.examples import example_places, examples
-from pipelines.html_report.sections.explorer import EXAMPLES, explorer
+from pipelines.html_report.sections.explorer import explorer, neighbour_places
 from pipelines.html_report.sections.groups import groups
 from pipelines.html_report.sections.outputs import outputs
 from pipelines.html_report.sections.overview import overview
@@ -46,8 +46,16 @@ def build(settings: ReportSettings) -> WrittenReport:
     shown = _page_data(settings)
     content = render(shown).encode()
     _write(path, content)
-    warnings = [warning for run in shown.get("runs", ()) for warning in run["correlations"]["warnings"]]
-    return WrittenReport(str(path), len(content), time.monotonic() - started, warnings)
+    return WrittenReport(str(path), len(content), time.monotonic() - started, _warnings(shown.get("runs", ())))
+
+
+def _warnings(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the pages of runs warn of; of several runs each warning names the folder that it is of."""
+    return [
+        f"{run['folder']}: {warning}" if len(runs) > 1 else warning
+        for run in runs
+        for warning in run["correlations"]["warnings"]
+    ]
 
 
 def _page_data(settings: ReportSettings) -> dict[str, Any]:
@@ -56,7 +64,8 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
         if settings.by:
             raise SettingsError("--by shows groups of a scored corpus; an evaluation has its subsets already")
         saved = [result for folder in settings.scored for result in read_results(folder)]
-        return {"folders": settings.scored, "evaluation": evaluation(saved)}
+        differences = [pair for folder in settings.scored for pair in read_differences(folder)]
+        return {"folders": settings.scored, "evaluation": evaluation(saved, differences)}
     if any(results):
         raise SettingsError(
             f"{settings.scored[results.index(True)]} is an evaluation and the other folder isn't: give two of a kind"
@@ -78,7 +87,7 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
 def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
     """The sections of a scored corpus. Texts are read once, for all sections that look at some."""
     shown = example_places(responses)
-    responses.read_texts([*responses.sampled[:EXAMPLES], *(place for places in shown.values() for place in places)])
+    responses.read_texts([*neighbour_places(responses), *(place for places in shown.values() for place in places)])
     sections: Mapping[str, Any] = {
         "overview": overview(responses, settings.gpu_price),
         "outputs": outputs(responses),

@@ -28,6 +28,10 @@ def charts(shown: Mapping[str, Any]) -> dict[str, Chart]:
             )
     for at, benchmark in enumerate(shown.get("evaluation") or ()):
         by_place[f"benchmark-{at}"] = _intervals(benchmark)
+        if benchmark["margins"] is not None:
+            by_place[f"margins-{at}"] = _intervals(benchmark["margins"], "tenth of the comparisons", "accuracy")
+        if benchmark["differences"] is not None:
+            by_place[f"differences-{at}"] = _intervals(benchmark["differences"], y_label="difference")
     return by_place
 
 
@@ -52,23 +56,23 @@ def _sides(sides: Sequence[Mapping[str, Any]]) -> Chart:
     return _chart("lines", sides[0]["centres"] if sides else [], series, "reward", "share of scored")
 
 
-def _intervals(benchmark: Mapping[str, Any]) -> Chart:
-    """A place for each measure, and in it the models beside each other, each with its interval."""
-    models = benchmark["models"]
+def _intervals(table: Mapping[str, Any], x_label: str = "number of the measure", y_label: str = "value") -> Chart:
+    """A place for each row of a table, and in it the models beside each other, each with its interval."""
+    models = table["models"]
     step = 0.6 / max(1, len(models))
     x = [
         row + (model - (len(models) - 1) / 2) * step
-        for row in range(1, len(benchmark["rows"]) + 1)
+        for row in range(1, len(table["rows"]) + 1)
         for model in range(len(models))
     ]
     series = []
     for at, model in enumerate(models):
         own_places = [
-            figure if place == at else None for row in benchmark["rows"] for place, figure in enumerate(row["figures"])
+            figure if place == at else None for row in table["rows"] for place, figure in enumerate(row["figures"])
         ]
         series.append({
             "label": model,
             **{key: [figure and figure[name] for figure in own_places] for key, name in
                (("values", "value"), ("lows", "low"), ("highs", "high"))},
         })  # fmt: skip
-    return {"kind": "intervals", "x": x, "series": series, "xLabel": "number of the measure", "yLabel": "value"}
+    return {"kind": "intervals", "x": x, "series": series, "xLabel": x_label, "yLabel": y_label}

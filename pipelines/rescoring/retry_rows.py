@@ -32,7 +32,7 @@ from pipelines.run_folder.columns import REASON, STATUS, Columns
 from pipelines.run_folder.manifest import provenance
 from pipelines.run_folder.parts import Counts, Part, Parts, open_part
 from pipelines.runtime.progress import Progress, Silent
-from pipelines.scored_corpus.scored_folder import audit_parts, read_scored_manifest
+from pipelines.scored_corpus.scored_folder import audit_parts, read_manifest_with_parts
 from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring.score_corpus import Flow, Run, carry_out
 from pipelines.settings.rescore_settings import RETRIED, RetrySettings
@@ -108,7 +108,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     """
     progress = progress or Silent()
     folder = storage.absolute(settings.scored)
-    manifest = read_scored_manifest(folder, "retry")
+    manifest = read_manifest_with_parts(folder, "retry")
     opened = reopen(folder, manifest, settings.engines)
     with lease(folder, progress.noted):
         audit_parts(folder, manifest, partial=False)

@@ -27,7 +27,7 @@ from pipelines.run_folder.parts import Counts, Part, Parts, read_table
 from pipelines.runtime.progress import PassedOn, Progress, Silent
 from pipelines.runtime.session import ray_session
 from pipelines.scored_corpus.part_checks import CheckedPart, CheckedParts, check_parts
-from pipelines.scored_corpus.scored_folder import read_scored_manifest
+from pipelines.scored_corpus.scored_folder import read_manifest_with_parts
 from pipelines.scoring.score_corpus import consume
 from pipelines.scoring.score_step import StepSettings
 from pipelines.settings.rescore_settings import VerifySettings
@@ -94,7 +94,7 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
     """Check a scored folder. Raises a `UserError` if it can't be checked, or its rows can't be scored again as they were."""
     progress = progress or Silent()
     folder = storage.absolute(settings.scored)
-    manifest = read_scored_manifest(folder, "verify")
+    manifest = read_manifest_with_parts(folder, "verify")
     # Before the parts are read, which may take long: the settings may not be those of the run.
     opened = reopen(folder, manifest, settings.engines) if settings.sample else None
     with lease(folder, progress.noted) if settings.repair else contextlib.nullcontext():

@@ -32,6 +32,19 @@ def member_note(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> di
     return {"identity": dict(manifest.identity), "run": _run(manifest), "parts": _sha256(sizes)}
 
 
+def member_work(folder: str, manifest: Manifest) -> dict[str, Any]:
+    """The time in seconds and the GPU-hours of all members together, as in a summary's `work`.
+
+    Empty where a member's folder isn't there any more; a sum is None where one of its numbers is.
+    """
+    manifests = [read_manifest(folder_of(folder, name)) for name in manifest.identity[MEMBERS]]
+    works = [work for member in manifests if member is not None and (work := (member.summary or {}).get("work"))]
+    if len(works) < len(manifests):
+        return {}
+    by_name = {name: [work.get(name) for work in works] for name in ("seconds", "gpu_hours")}
+    return {name: None if None in numbers else sum(numbers) for name, numbers in by_name.items()}
+
+
 def is_fake(manifest: Manifest) -> bool:
     """Whether the fake engine made the numbers of a scored folder, or those of any member of an ensemble."""
     identities = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]

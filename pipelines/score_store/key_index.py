@@ -56,18 +56,20 @@ class KeyIndex:
         return [name for name in names if name not in added_names]
 
     def add(self, name: str, keys: Sequence[bytes], content: bytes) -> None:
-        """Add a segment; keys that another segment has already stay with that. Its bytes are kept if there is room."""
-        with _os_errors():
-            self._database.execute("begin")
-            number = self._database.execute("insert or ignore into segments (name) values (?)", (name,)).lastrowid
+        """Add a segment; keys that another segment has already stay with that. Its bytes are kept if there is room.
+
+        It may have been dropped before: damaged, and written again since.
+        """
+        with _os_errors(), self._transaction():
+            self._database.execute("insert or ignore into segments (name) values (?)", (name,))
+            ((number,),) = self._database.execute("select number from segments where name = ?", (name,)).fetchall()
             self._database.executemany(
                 "insert or ignore into places values (?, ?, ?)",
                 [(key[:_KEY_BYTES], number, row) for row, key in enumerate(keys)],
             )
             if len(content) <= self._room:
-                self._database.execute("insert into contents values (?, ?)", (number, content))
+                self._database.execute("insert or replace into contents values (?, ?)", (number, content))
                 self._room -= len(content)
-            self._database.execute("commit")
 
     def places(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
         """The places of those keys that have one."""
@@ -89,9 +91,18 @@ class KeyIndex:
         return rows[0][0] if rows else None
 
     def drop(self, name: str) -> None:
-        """Forget the places in a segment, and never take it in again."""
+        """Forget the places in a segment; it is `lacking` no more, so that nobody reads it again."""
         self._query("insert or ignore into segments (name) values (?)", [name])
         self._query("delete from places where segment = (select number from segments where name = ?)", [name])
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Ends with what was done: without a journal nothing can be undone, and what is left open would refuse the next."""
+        self._database.execute("begin")
+        try:
+            yield
+        finally:
+            self._database.execute("commit")
 
     def _query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with _os_errors():

@@ -30,13 +30,17 @@ class Segment(NamedTuple):
 
 
 def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes]) -> Segment:
-    """Write entries, by their keys, as a new segment of an identity's folder. Raises `OSError`."""
+    """Write entries, by their keys, as a segment of an identity's folder; one of this name that was damaged is whole again.
+
+    Raises `OSError`.
+    """
     table = pa.table([list(entries), list(entries.values())], _SCHEMA.with_metadata({_IDENTITY: identity}))
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd", use_dictionary=False)
     content = stream.getvalue()
     name = f"{len(entries)}-{hashlib.sha256(content).hexdigest()}.segment"
-    folder.create(name, content)
+    if not folder.create(name, content) and folder.read(name) != content:
+        folder.replace(name, content)
     return Segment(name, content)
 
 

@@ -79,6 +79,16 @@ class OpenedCorpus:
         return self.total / max(1, self.counts.responses)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the parts tile the input; without `partial` they always do."""
+        try:
+            extents = self.responses.parts.extents(self.manifest.files)
+            audit(self.manifest.files, extents, [part for part, _ in self.entries])
+        except AuditError:
+            return False
+        return True
+
+    @property
     def made_of(self) -> str:
         """A hash of what is read, which is different for other parts and for other responses."""
         parts = parts_fingerprint(self.entries)
@@ -124,6 +134,16 @@ def read_scored_manifest(folder: str, command: str) -> Manifest:
         )
     check_fresh(folder, manifest)
     return manifest
+
+
+def read_manifest_with_parts(folder: str, command: str) -> Manifest:
+    """The manifest of a folder that has parts itself. Raises as `read_scored_manifest`, and for a filter's result."""
+    if (result := FILTER.read(folder)) is not None:
+        raise SourceError(
+            f"{folder} is the result of `filter`, which has no parts; give {result['source']['folder']}, "
+            "of which it was made"
+        )
+    return read_scored_manifest(folder, command)
 
 
 def _instead(folder: str) -> str:

@@ -26,6 +26,7 @@ ALLOWED: Mapping[str, str] = {
     **dict.fromkeys(("string_type", "string_unicode"), _TEXT),
     "string_too_short": "must not be empty",
     "too_short": "must have at least {min_length}",
+    "too_long": "must have at most {max_length}",
     "tuple_type": "must be text, or a list",
     **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), _MAPPING),
     "value_error": "{error}",
@@ -87,7 +88,7 @@ def _mistake(settings: type[Settings], problem: Any, spell: Callable[[Place], st
         return f"{spell(place)} is missing"
     if place and place[-1] == "[key]":
         return f"{spell(place[:-2])}: the name {place[-2]!r} {_allowed(problem)}"
-    if problem["type"] == "too_short" and problem["input"]:
+    if problem["type"] in ("too_short", "too_long") and problem["input"]:
         return f"{spell(place)} has {problem['ctx']['actual_length']}: {_allowed(problem)}"
     if problem["type"] == "value_error" and (not place or _is_named(problem["input"], _allowed(problem))):
         return ": ".join(filter(None, (spell(place), _allowed(problem))))

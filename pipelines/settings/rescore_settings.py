@@ -57,7 +57,7 @@ class RetrySettings(Settings):
     @classmethod
     def _check(cls, reasons: tuple[str, ...]) -> tuple[str, ...]:
         if unknown := [reason for reason in reasons if reason not in RETRIED]:
-            raise ValueError(f"{unknown[0]} is no reason for which responses fail; these are {', '.join(RETRIED)}")
+            raise ValueError(f"{unknown[0]!a} is no reason for which responses fail; these are {', '.join(RETRIED)}")
         return reasons
 
 

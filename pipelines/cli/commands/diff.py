@@ -45,7 +45,7 @@ def diff(as_json: bool, **options: Any) -> None:
 def _show(differences: "Differences") -> None:
     from rich.console import Console
 
-    from pipelines.run_folder.dataset_card import MADE_UP
+    from pipelines.cli.report import MADE_UP
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     _show_sides(console, differences)
@@ -126,7 +126,8 @@ def _show_moves(console: "Console", differences: "Differences") -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("move", "first", "second", "ranks"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("response, and its text", no_wrap=True, overflow="ellipsis")
+    # It may wrap. Were no column allowed to, all would be cut alike, and 80 characters would have no room for the numbers.
+    table.add_column("response, and its text", overflow="fold")
     for move in differences.moves:
         table.add_row(
             f"{move['move']:+.4g}",

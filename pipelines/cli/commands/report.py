@@ -32,5 +32,5 @@ def report(is_opened: bool, as_json: bool, **options: Any) -> None:
         for warning in written.warnings:
             click.echo(f"Warning: {warning}")
         click.echo(f"Written to {written.path} ({written.size / 1e6:.1f} MB)")
-    if is_opened:
-        webbrowser.open(Path(written.path).resolve().as_uri())
+    if is_opened and not webbrowser.open(Path(written.path).resolve().as_uri()):
+        click.echo("There is no browser here that --open could start; open the file elsewhere", err=True)

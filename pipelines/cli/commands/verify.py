@@ -67,7 +67,7 @@ def _show(summary: "VerifySummary") -> None:
 
 
 def _show_sample(sample: "SampleComparison") -> None:
-    from pipelines.run_folder.dataset_card import MADE_UP
+    from pipelines.cli.report import MADE_UP
 
     click.echo(f"{sample.rows:,} rows scored again")
     click.echo(f"{sample.compared:,} of {sample.responses:,} responses have a reward both times")

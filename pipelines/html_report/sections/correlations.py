@@ -13,6 +13,16 @@ from pipelines.run_folder.columns import REWARD
 
 STRONG, ENOUGH = 0.3, 100
 """A correlation is warned of from this absolute value on, and from so many responses on."""
+AHEAD, ENOUGH_WITH = 0.75, 30
+"""And what few responses have, if they are ahead of the others in this share of pairs, and there are so many of both.
+
+A correlation doesn't tell: of a feature that 2 % have it is at most 0.24. The share of 30 by chance is 0.5 with a standard
+error of 0.05. Only being ahead is warned of: a good reward has refusals behind.
+"""
+_ADVICE = (
+    "Training or filtering by this reward may select for that instead of quality; look at examples of both kinds, or "
+    "compare responses of like kind."
+)
 _POINTS, _MOST_SCRIPTS = 2_000, 12
 
 
@@ -20,16 +30,22 @@ class _Measure(NamedTuple):
     label: str
     more: str
     less: str
+    some: str | None = None
+    """Responses that have it at all; None for what all have."""
 
 
 _LABELS = {
     "characters": _Measure("length, in characters", "Longer responses", "Shorter responses"),
-    "markdown": _Measure("Markdown: headings, bold, tables", "Responses with more Markdown", "Responses with less Markdown"),
-    "list_items": _Measure("list items", "Responses with more list items", "Responses with fewer list items"),
-    "code": _Measure("code: fences and spans", "Responses with more code", "Responses with less code"),
-    "refusal": _Measure("refusal, by English phrases", "Refusals", "Responses that aren't refusals"),
+    "markdown": _Measure("Markdown: headings, bold, tables", "Responses with more Markdown", "Responses with less Markdown",
+                         "Responses with Markdown"),
+    "list_items": _Measure("list items", "Responses with more list items", "Responses with fewer list items",
+                           "Responses with list items"),
+    "code": _Measure("code: fences and spans", "Responses with more code", "Responses with less code",
+                     "Responses with code"),
+    "refusal": _Measure("refusal, by English phrases", "Refusals", "Responses that aren't refusals", "Refusals"),
     "turns": _Measure("turns before the response", "Responses after more turns", "Responses after fewer turns"),
-    "other_script": _Measure("script other than Latin", "Responses not in Latin script", "Responses in Latin script"),
+    "other_script": _Measure("script other than Latin", "Responses not in Latin script", "Responses in Latin script",
+                             "Responses not in Latin script"),
 }  # fmt: skip
 
 
@@ -43,6 +59,8 @@ def correlations(responses: Responses) -> dict[str, Any]:
         "warnings": [row["warning"] for row in rows if row["warning"]],
         "limit": STRONG,
         "enough": ENOUGH,
+        "ahead": AHEAD,
+        "enough_with": ENOUGH_WITH,
         "points": {
             "reward": rewards[:_POINTS].tolist(),
             **{name: [getattr(response, name) for response in measured[:_POINTS]] for name in MEASURES},
@@ -77,20 +95,40 @@ def _scored_sample(responses: Responses) -> tuple[NDArray[np.float64], list[Feat
 
 def _row(name: str, rewards: NDArray[np.float64], values: NDArray[Any]) -> dict[str, Any]:
     rho = spearman(rewards, values) if len(rewards) else None
-    measure, warning = _LABELS[name], None
-    if rho is not None and abs(rho) >= STRONG and len(rewards) >= ENOUGH:
-        warning = (
-            f"{measure.more if rho > 0 else measure.less} have higher rewards: Spearman's correlation is {rho:+.2f} over "
-            f"{len(rewards):,} responses. Training or filtering by this reward may select for that instead of quality; "
-            "look at examples of both kinds, or compare responses of like kind."
-        )
+    what = _correlated(name, rewards, rho) or _ahead(name, rewards, values)
     return {
         "name": name,
-        "label": measure.label,
+        "label": _LABELS[name].label,
         "rho": rho,
         "mean": float(values.mean()) if len(values) else None,
-        "warning": warning,
+        "warning": what and f"{what}. {_ADVICE}",
     }
+
+
+def _correlated(name: str, rewards: NDArray[np.float64], rho: float | None) -> str | None:
+    if rho is None or abs(rho) < STRONG or len(rewards) < ENOUGH:
+        return None
+    measure = _LABELS[name]
+    return (
+        f"{measure.more if rho > 0 else measure.less} have higher rewards: Spearman's correlation is {rho:+.2f} over "
+        f"{len(rewards):,} responses"
+    )
+
+
+def _ahead(name: str, rewards: NDArray[np.float64], values: NDArray[Any]) -> str | None:
+    """What the responses with some of a feature are ahead of the others in, if that is worth a warning."""
+    has_some = values > 0
+    count, others = int(has_some.sum()), int((~has_some).sum())
+    if _LABELS[name].some is None or min(count, others) < ENOUGH_WITH:
+        return None
+    # Mann-Whitney's U over the number of pairs; of equal rewards half a pair.
+    share = float((_ranks(rewards)[has_some].mean() - (count + 1) / 2) / others)
+    if share < AHEAD:
+        return None
+    return (
+        f"{_LABELS[name].some} have higher rewards than others: in {share:.0%} of pairs, over {count:,} of them and "
+        f"{others:,} others"
+    )
 
 
 def _scripts(rewards: NDArray[np.float64], features_of_sample: Sequence[Features]) -> list[tuple[str, int, float]]:

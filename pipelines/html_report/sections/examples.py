@@ -1,11 +1,11 @@
-"""Responses to read: the best, the worst, the most disputed, some at random, and some of each reason."""
+"""Responses to read: the best, the worst, the most disputed, an ensemble's suspects, some at random, some of each reason."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.html_report.responses import Place, Responses
 from pipelines.html_report.shown_text import show
-from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, VOTES
+from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, SUSPECT, VOTES
 from pipelines.scored_corpus.part_files import PART_AT
 
 _EACH, _OF_A_REASON, _MOST_REASONS = 5, 3, 12
@@ -26,6 +26,9 @@ def example_places(responses: Responses) -> dict[str, list[Place]]:
     }
     if (spread := _spread(responses)) is not None:
         places["Most disputed"] = responses.places(f"{scored} and {spread} > 0", f"{spread} desc", _EACH)
+    if SUSPECT in responses.columns.flags:
+        suspect = responses.name(SUSPECT)
+        places["Suspects of the ensemble"] = responses.places(f"{scored} and {suspect}", f"{reward} desc", _EACH)
     places["At random"] = responses.sampled[:_EACH]
     reasons = responses.query(f"select {reason} from parts where {reason} is not null group by 1 order by count(*) desc, 1")
     for (name,) in reasons[:_MOST_REASONS]:

@@ -9,22 +9,50 @@ import numpy as np
 import pyarrow as pa
 
 from actors.errors import ExpressionError
+from pipelines import storage
 from pipelines.html_report.responses import Place, Responses, place_table
 from pipelines.html_report.shown_text import show
-from pipelines.run_folder.columns import PROMPT_TOKENS
+from pipelines.run_folder.columns import PROMPT_TOKENS, RESPONSE, ROW
 from pipelines.scored_corpus.expressions import Condition
 
 EXAMPLES = 300
 """Sampled responses that the page holds to show those next to a cut."""
+_OUTPUT_FOLDERS = ("kept/", "kept-2/", "../kept/", "../kept-2/")
+"""What the command may call its result: the first that isn't the folder itself, or around it, or in it."""
 _CUTS, _MOST_OUTPUTS = 400, 20
 _DIGITS = Context(prec=6, rounding=ROUND_FLOOR)
 """Cuts are short numbers, so that the command is one: rounded down, the lowest cut keeps everything that has the output."""
-_PROMPT_CHARACTERS, _TEXT_CHARACTERS = 200, 500
+_NAME_CHARACTERS, _PROMPT_CHARACTERS, _TEXT_CHARACTERS = 100, 200, 500
+
+
+def neighbour_places(responses: Responses) -> list[Place]:
+    """At most `EXAMPLES` sampled responses to be shown beside cuts: for every output some, over all of its ranks."""
+    numbers = _numbers(responses)
+    sampled = _values_of_sample(responses, [sql for _, sql in numbers])
+    places: dict[Place, None] = {}
+    for at in range(len(numbers)):
+        ranked = sorted((value, place) for place, values in sampled.items() if (value := values[at]) is not None)
+        places |= dict.fromkeys(ranked[rank][1] for rank in _spread_ranks(len(ranked), EXAMPLES // len(numbers)))
+    # Outputs often agree on the same responses; what room is left is for others that have an output.
+    others = (place for place in responses.sampled if any(value is not None for value in sampled[place]))
+    return list(dict.fromkeys([*places, *others]))[:EXAMPLES]
+
+
+def _spread_ranks(count: int, most: int) -> list[int]:
+    """At most so many of the ranks below `count`, denser towards both ends: there lie cuts for the best tenth or hundredth.
+
+    Two neighbours in the middle are pi / 2 times as far apart as even ones would be; at the ends every rank is there.
+    """
+    if count <= most:
+        return list(range(count))
+    steps = np.arange((most + 1) // 2)
+    low = np.maximum(steps, np.rint((count - 1) * (1 - np.cos(np.pi * steps / max(1, most - 1))) / 2)).astype(int)
+    return [*low.tolist(), *(count - 1 - low[: most // 2]).tolist()]
 
 
 def explorer(responses: Responses) -> dict[str, Any]:
     """Cuts of every output, with what they keep, and examples with their values."""
-    numbers = list(responses.numbers.items())[:_MOST_OUTPUTS]
+    numbers = _numbers(responses)
     sampled = _values_of_sample(responses, [sql for _, sql in numbers])
     cuts = [
         {"name": name, "index": at, "command": _command(responses, _condition(responses, name, sql)), **kept}
@@ -34,14 +62,19 @@ def explorer(responses: Responses) -> dict[str, Any]:
     return {
         "total": responses.total,
         "outputs": cuts,
-        "examples": [_example(responses, place, sampled[place]) for place in responses.sampled[:EXAMPLES]],
+        "examples": _examples(responses, sampled),
     }
+
+
+def _numbers(responses: Responses) -> list[tuple[str, str]]:
+    return list(responses.numbers.items())[:_MOST_OUTPUTS]
 
 
 def _command(responses: Responses, condition: str) -> tuple[str, str]:
     """The command that keeps what is above a cut: what stands before the cut, and after it."""
     quoted = shlex.quote(f"{condition} >= ")
-    return f"assay filter {shlex.quote(responses.folder)} kept/ --keep {quoted[:-1]}", quoted[-1]
+    output = next((name for name in _OUTPUT_FOLDERS if not storage.overlap(responses.folder, name)), _OUTPUT_FOLDERS[0])
+    return f"assay filter {shlex.quote(responses.folder)} {output} --keep {quoted[:-1]}", quoted[-1]
 
 
 def _values_of_sample(responses: Responses, numbers: Sequence[str]) -> dict[Place, list[float | None]]:
@@ -114,11 +147,21 @@ def _lengths_above(
     }
 
 
-def _example(responses: Responses, place: Place, values: Sequence[float | None]) -> dict[str, Any]:
+def _examples(responses: Responses, sampled: dict[Place, list[float | None]]) -> list[dict[str, Any]]:
+    places = neighbour_places(responses)
+    rows, prefix = responses.rows(places), responses.columns.prefix
+    return [
+        {
+            "row": show(rows[place][prefix + ROW], _NAME_CHARACTERS),
+            "response": show(rows[place][prefix + RESPONSE], _NAME_CHARACTERS),
+            **_texts(responses, place),
+            "values": sampled[place],
+        }
+        for place in places
+    ]
+
+
+def _texts(responses: Responses, place: Place) -> dict[str, str]:
     read = responses.texts[place]
     prompt = read.turns[-1]["text"] if read.turns else ""
-    return {
-        "prompt": show(prompt, _PROMPT_CHARACTERS),
-        "text": show(read.text or "", _TEXT_CHARACTERS),
-        "values": list(values),
-    }
+    return {"prompt": show(prompt, _PROMPT_CHARACTERS), "text": show(read.text or "", _TEXT_CHARACTERS)}

@@ -37,7 +37,9 @@ def distribution(responses: Responses, name: str, sql: str, ends: tuple[float, f
 
 
 def _histogram(responses: Responses, sql: str, low: float, high: float) -> dict[str, list[float]]:
-    width = (high - low) / BINS or 1.0
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    width = (high - low) / BINS or 1.0  # of numbers so large that a half more is the same number
     counts = dict(
         responses.query(
             f"select least(greatest(floor(({sql} - ?) / ?), 0), {BINS - 1})::integer, count(*) from parts "

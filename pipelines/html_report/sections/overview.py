@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines import storage
 from pipelines.html_report.responses import Responses
 from pipelines.html_report.shown_text import show
 from pipelines.run_folder.columns import (
@@ -16,7 +17,7 @@ from pipelines.run_folder.columns import (
     TRUNCATED,
     WITHIN_ROW,
 )
-from pipelines.run_folder.member_runs import MEMBERS, is_fake
+from pipelines.run_folder.member_runs import MEMBERS, is_fake, member_work
 from pipelines.runtime.progress import duration
 
 _IDENTITY_CHARACTERS = 20_000
@@ -30,6 +31,8 @@ def overview(responses: Responses, gpu_price: float | None) -> dict[str, Any]:
     notes = [_MADE_UP] if is_fake(manifest) else []
     if responses.corpus.kept is not None:
         notes.append(f"These are the responses that a filter kept: {show(responses.corpus.kept.about, 300)}.")
+    if not responses.corpus.is_complete:
+        notes.append("The run wasn't complete when this page was made: it shows the parts that were there.")
     if columns.within_row:
         notes.append(f"Mind that {WITHIN_ROW}; a cut over all of them says little.")
     return {
@@ -62,8 +65,16 @@ def _facts(responses: Responses, gpu_price: float | None) -> dict[str, str]:
         "engine": "fake" if is_fake(manifest) else "vLLM",
         **{name: f"{total or 0:,}" for name, total in zip(counted, totals, strict=True)},
         **{name: str(manifest.made_with[name]) for name in ("assay", "vllm", "ray") if manifest.made_with.get(name)},
-        **_work_facts((manifest.summary or {}).get("work") or {}, gpu_price),
+        **_work_facts(_work(responses), gpu_price),
     }
+
+
+def _work(responses: Responses) -> Mapping[str, Any]:
+    """Time and GPU-hours of all sessions; of an ensemble, which has no engine itself, those of its models together."""
+    manifest = responses.corpus.manifest
+    if MEMBERS in manifest.identity:
+        return member_work(storage.absolute(responses.corpus.folder), manifest)
+    return (manifest.summary or {}).get("work") or {}
 
 
 def _work_facts(work: Mapping[str, Any], gpu_price: float | None) -> dict[str, str]:

@@ -97,8 +97,12 @@ function neighbour(example, value) {
   const heading = document.createElement("h4");
   const shown = document.createElement("b");
   shown.textContent = NUMBER.format(value);
-  heading.dir = "auto";
-  heading.append(shown, ` ${example.prompt}`);
+  const name = document.createElement("bdi");
+  name.textContent = `${example.row} ${example.response}`;
+  const prompt = document.createElement("span");
+  prompt.dir = "auto";
+  prompt.textContent = example.prompt;
+  heading.append(shown, " ", name, prompt);
   const text = document.createElement("pre");
   text.dir = "auto";
   text.textContent = example.text;

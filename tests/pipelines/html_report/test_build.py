@@ -18,7 +18,7 @@ from pipelines.html_report.features import features, script_of
 from pipelines.html_report.responses import Responses, opened
 from pipelines.html_report.sections.comparison import comparison
 from pipelines.html_report.sections.correlations import correlations, spearman
-from pipelines.html_report.sections.explorer import explorer
+from pipelines.html_report.sections.explorer import EXAMPLES, explorer, neighbour_places
 from pipelines.html_report.sections.groups import groups
 from pipelines.html_report.sections.judging import labels
 from pipelines.html_report.sections.outputs import outputs
@@ -97,6 +97,29 @@ def test_the_mean_length_is_within_its_stated_error_of_the_truth(tmp_path: Path)
     assert abs(sampled["length"][0] - whole["length"][0]) < 4 * lowest
 
 
+def shown_beside_cuts(folder: str) -> list[dict[str, Any]]:
+    with open_all(folder) as responses:
+        responses.read_texts(neighbour_places(responses))
+        return list(explorer(responses)["examples"])
+
+
+def test_beside_a_cut_stand_scored_responses_however_few_there_are(tmp_path: Path) -> None:
+    rewards = [None if at % 10 else at / 7 for at in range(2000)]
+    shown = shown_beside_cuts(corpus(tmp_path / "s", rewards))
+    assert sorted(example["values"][0] for example in shown) == [reward for reward in rewards if reward is not None]
+    assert shown[0].keys() >= {"row", "response", "prompt", "text"}
+    assert len({(example["row"], example["response"]) for example in shown}) == 200
+
+
+def test_near_both_ends_stand_more_responses_beside_a_cut(tmp_path: Path) -> None:
+    shown = shown_beside_cuts(corpus(tmp_path / "s", [float(at) for at in range(6000)]))
+    values = sorted(example["values"][0] for example in shown)
+    assert len(values) == EXAMPLES
+    assert values[:3] == [0.0, 1.0, 2.0]  # below a cut at the lowest 400th and above one at the highest there are three
+    assert values[-3:] == [5997.0, 5998.0, 5999.0]
+    assert max(after - before for before, after in itertools.pairwise(values)) < 6000 / EXAMPLES * 2
+
+
 def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "s", [float(at) for at in range(300)])
 
@@ -107,6 +130,14 @@ def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_p
     assert sampled(0) == sampled(0)
     assert len(set(sampled(0))) == 100
     assert sampled(0) != sampled(1)
+
+
+def test_a_histogram_of_one_value_lies_around_it(tmp_path: Path) -> None:
+    with open_all(corpus(tmp_path / "s", [4.0] * 60)) as responses:
+        (output,) = outputs(responses)
+    assert 3.4 < output["centres"][0] < output["centres"][-1] < 4.6
+    ((centre, count),) = [pair for pair in zip(output["centres"], output["counts"], strict=True) if pair[1]]
+    assert (centre, count) == (pytest.approx(4.0, abs=0.02), 60)
 
 
 def test_a_histogram_counts_every_response_once(tmp_path: Path) -> None:
@@ -140,6 +171,31 @@ def test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not(tm
     assert "No correlation reaches the limit of 0.3" in (tmp_path / "f.html").read_text()
     (warning,) = html_report.build(settings(tmp_path / "a.html", against)).warnings
     assert warning.startswith("Shorter responses have higher rewards: Spearman's correlation is -1.00 over 300 responses.")
+
+
+RARE = {
+    "Refusals": "I'm sorry, but I can't help with that, x",
+    "Responses with code": "Use `x`",
+    "Responses with list items": "- x\n- y, x",
+    "Responses with Markdown": "**Yes**, x",
+    "Responses not in Latin script": "да, нет",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), RARE.items())
+def test_what_few_responses_have_is_warned_of_where_it_is_rewarded(tmp_path: Path, name: str, text: str) -> None:
+    """Of 2,000 responses 50 have it: Spearman's correlation is at most 0.27 then, however much they are rewarded."""
+    rng = random.Random(5)
+    lucky = [rng.gauss(0, 1) for _ in range(2000)]
+    texts = [text if at < 50 else "x" * rng.randint(8, 40) for at in range(2000)]
+    for shift, expected in ((4.0, [name]), (0.0, []), (-4.0, [])):
+        folder = corpus(tmp_path / f"s{shift}", [value + shift * (at < 50) for at, value in enumerate(lucky)], texts)
+        warnings = html_report.build(settings(tmp_path / "r.html", folder)).warnings
+        assert [warning.partition(" have higher rewards than others: in ")[0] for warning in warnings] == expected
+        assert all("% of pairs, over 50 of them and 1,950 others. Training" in warning for warning in warnings)
+    fewer = ["xxxxxxxxx" if 29 <= at < 50 else text for at, text in enumerate(texts)]
+    few = corpus(tmp_path / "few", [value + 4 * (at < 29) for at, value in enumerate(lucky)], fewer)
+    assert html_report.build(settings(tmp_path / "r.html", few)).warnings == []
 
 
 def test_too_few_responses_warn_of_nothing(tmp_path: Path) -> None:
@@ -306,6 +362,41 @@ def test_figures_of_an_evaluation(tmp_path: Path) -> None:
         html_report.build(settings(tmp_path / "r.html", str(tmp_path), by=("topic",)))
 
 
+def test_an_evaluations_margins_and_differences_stand_side_by_side(tmp_path: Path) -> None:
+    bins = [
+        {"low": at / 10, "high": at / 10 + 0.05, "comparisons": 7, "expected": 0.5,
+         "accuracy": 0.5 + at / 100, "accuracy_low": 0.4, "accuracy_high": None if at == 9 else 0.9}
+        for at in range(10)
+    ]  # fmt: skip
+    figure = {"name": "accuracy", "value": 0.75, "low": 0.7, "high": 0.8, "n": 40, "convention": "c", "near_chance": False}
+    evaluations = [
+        {"benchmark": "b", "model": model, "identity": {}, "files": [], "figures": [figure],
+         "margins": margins and {"bins": margins, "ece": 0.125}}
+        for model, margins in (("<b>one", bins), ("two", bins[:9]), ("three", None))
+    ]  # fmt: skip
+    differences = [
+        {"name": "accuracy", "value": -0.0125, "low": -0.05, "high": 0.025},
+        {"name": "x", "value": None, "low": None, "high": None},
+    ]
+    paired = [{"benchmark": "b", "first": "<b>one", "second": "two", "differences": differences}]
+    document = {"assay_results": 1, "evaluations": evaluations, "paired": paired}
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    for number in range(3):
+        pq.write_table(pa.table({"row": ["c:0"]}), tmp_path / f"items-{number:05d}.parquet")
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path)))
+    page = (tmp_path / "r.html").read_text()
+    assert "<b>one" not in page
+    assert page.count("rewards 0.300 to 0.350 apart") == 2
+    assert page.count("rewards 0.900 to 0.950 apart") == 1
+    assert page.count("59.0%") == 1
+    assert "0.125, <bdi>two</bdi> 0.125." in page
+    assert "-1.25 <small>-5.00 to +2.50</small>" in page
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["charts"]
+    assert [line["label"] for line in data["margins-0"]["series"]] == ["<b>one", "two"]
+    assert [value for value in data["margins-0"]["series"][1]["values"] if value] == [0.5 + at / 100 for at in range(9)]
+    assert data["differences-0"]["series"][0]["values"] == [-0.0125, None]
+
+
 # --- What is refused ------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +407,39 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
     with pytest.raises(SettingsError, match="--by messages"):
         html_report.build(settings(tmp_path / "r.html", folder, by=("messages",)))
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_page_of_a_part_of_a_run_says_that_it_is(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(at) for at in range(120)])
+    whole = settings(tmp_path / "whole.html", folder, partial=True)
+    html_report.build(whole)
+    assert "complete" not in (tmp_path / "whole.html").read_text()
+    next((tmp_path / "s" / "parts").glob("*.parquet")).unlink()
+    html_report.build(settings(tmp_path / "r.html", folder, partial=True))
+    assert "The run wasn&#39;t complete when this page was made" in (tmp_path / "r.html").read_text()
+
+
+def test_warnings_of_two_folders_name_them(tmp_path: Path) -> None:
+    texts = ["word " * at for at in range(1, 121)]
+    biased = corpus(tmp_path / "biased", [float(at) for at in range(120)], texts)
+    fair = corpus(tmp_path / "fair", [float(at * 7 % 120) for at in range(120)], texts)
+    (warning,) = html_report.build(settings(tmp_path / "r.html", fair, biased)).warnings
+    assert warning.startswith(f"{biased}: Longer responses have higher rewards")
+
+
+def test_the_command_of_a_cut_names_a_folder_that_the_filter_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path / "kept", [1.0, 2.0, 3.0])
+    for folder in ("kept", str(tmp_path / "kept"), f"../{tmp_path.name}/kept"):
+        with open_all(folder) as responses:
+            (shown,) = explorer(read_all(responses))["outputs"]
+        assert shown["command"][0].split()[3] == "kept-2/"
+    monkeypatch.chdir(tmp_path / "kept")
+    with open_all(".") as responses:
+        (shown,) = explorer(read_all(responses))["outputs"]
+    assert shown["command"][0].split()[3] == "../kept-2/"
 
 
 def test_a_page_is_written_over_and_nothing_else_is(tmp_path: Path) -> None:

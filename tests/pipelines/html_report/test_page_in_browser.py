@@ -113,6 +113,9 @@ def test_the_examples_beside_the_cut_are_the_nearest_ones(visit: Callable[..., P
         assert below == sorted(below, reverse=True)
         assert len(above) == len(below) == 3
         assert below[0] < cut <= above[0] + 1e-6
+        names = page.locator("[data-side] h4 bdi").all_text_contents()
+        assert len(names) == 6
+        assert all(re.fullmatch(r"c:\d+ final", name) for name in names)
 
 
 def test_a_hostile_corpus_is_shown_as_text(visit: Callable[..., Page], tmp_path: Path) -> None:
@@ -200,7 +203,19 @@ def test_a_sampled_corpus_draws_its_curve(visit: Callable[..., Page], tmp_path: 
 
 def test_the_command_says_what_it_wrote(scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
+
+    def open_address(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", open_address)
     output = report(scored, "--out", tmp_path / "r.html", "--open")
     assert output == f"Written to {tmp_path / 'r.html'} ({(tmp_path / 'r.html').stat().st_size / 1e6:.1f} MB)\n"
     assert opened == [(tmp_path / "r.html").as_uri()]
+
+
+def test_a_machine_without_a_browser_is_told_of(scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert report(scored, "--out", tmp_path / "r.html", "--open").endswith(
+        "There is no browser here that --open could start; open the file elsewhere\n"
+    )

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from pipelines.html_report.responses import opened
 from pipelines.html_report.sections.examples import example_places
 from pipelines.html_report.sections.judging import position_bias, steps, votes
 from pipelines.html_report.sections.overview import overview
+from pipelines.run_folder.columns import SUSPECT
+from pipelines.runtime.progress import duration
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
@@ -76,6 +79,35 @@ def test_an_ensemble_says_who_made_its_numbers_up_and_what_its_models_dispute(tm
     assert "made up" in shown["notes"][0]
     assert places["Most disputed"]
     assert "tiny_scalar" in _page(tmp_path)
+
+
+def test_an_ensembles_suspects_can_be_read_and_its_time_is_that_of_its_models(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{at}", "responses": [f"text {at} {number}" for number in range(8)]} for at in range(3)]
+    given = {
+        "inputs": (str(write(tmp_path / "c.jsonl", lines(rows))),),
+        "output": str(tmp_path / "s"),
+        "models": ("tiny-scalar", "tiny-attributes"),
+        "engine": "fake",
+        "suspect_disagreement": 0.5,
+    }
+    suspects = ensemble(build(EnsembleSettings, given)).combined.flags[SUSPECT]
+    assert suspects
+    seconds = [
+        json.loads((tmp_path / "s/models" / name / "manifest.json").read_text())["summary"]["work"]["seconds"]
+        for name in ("tiny_scalar", "tiny_attributes")
+    ]
+    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
+        facts, places = overview(responses, 2.0)["facts"], example_places(responses)
+        shown = responses.rows(places["Suspects of the ensemble"]).values()
+    assert len(shown) == min(5, suspects)
+    assert all(row[SUSPECT] for row in shown)
+    assert facts["time"] == duration(sum(seconds))
+    assert (facts["GPU-hours"], facts["cost"]) == ("0.00", "0.00")
+    shutil.rmtree(tmp_path / "s/models/tiny_scalar")
+    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
+        facts = overview(responses, 2.0)["facts"]
+    assert "time" not in facts
+    assert facts["cost"].startswith("unknown")
 
 
 def test_what_a_filter_kept_is_shown_alone_with_its_texts(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_the_command_says_what_became_of_them(folder: Path, monkeypatch: pytest.
 
 
 def test_reasons_are_those_for_which_responses_fail() -> None:
-    with pytest.raises(SettingsError, match="too_long is no reason for which responses fail; these are not_finite"):
+    with pytest.raises(SettingsError, match="'too_long' is no reason for which responses fail; these are not_finite"):
         build(RetrySettings, {"scored": "x", "reasons": "too_long"})
 
 

@@ -10,14 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from actors.errors import AuditError, OutputError, SettingsError
+from actors.errors import AuditError, OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.corpus.corpus_files import Range
+from pipelines.filtering.filter_corpus import keep
+from pipelines.rescoring.retry_rows import retry
 from pipelines.rescoring.verify_folder import VerifySummary, sample_rows, verify
 from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
+from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage.lease import lease
 from tests.support.corpora import lines, rows, scored, settings, write
 from tests.support.failures import fail, metadata_of
@@ -175,6 +178,14 @@ def test_parts_of_an_earlier_version_are_checked_by_page(folder: Path) -> None:
     assert (summary.is_sound, summary.without_checksums) == (True, [])
     flip(path)
     assert "can't be read: " in check(folder).bad[path.name]
+
+
+@pytest.mark.parametrize("command", [verify, retry])
+def test_what_a_filter_kept_has_no_parts_and_its_corpus_is_named(folder: Path, tmp_path: Path, command: Any) -> None:
+    keep(build(FilterSettings, {"scored": str(folder), "output": str(tmp_path / "kept"), "keep": "reward > 0"}))
+    given = build(VerifySettings if command is verify else RetrySettings, {"scored": str(tmp_path / "kept")})
+    with pytest.raises(SourceError, match=f"kept is the result of `filter`, which has no parts; give {folder}, "):
+        command(given)
 
 
 def test_bad_parts_are_dropped_under_the_lease_alone(folder: Path) -> None:

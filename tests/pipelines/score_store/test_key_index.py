@@ -33,6 +33,31 @@ def test_a_segment_that_is_dropped_has_no_places_and_doesnt_come_back() -> None:
     assert index.lacking(["a", "never added"]) == []
 
 
+def test_a_segment_that_was_written_again_after_it_was_dropped_is_taken_in() -> None:
+    index = KeyIndex()
+    for name in ("damaged", "also damaged"):
+        index.drop(name)
+    index.add("c", keys(5, first=20), b"cc")
+    index.add("damaged", keys(5), b"aa")
+    index.add("also damaged", keys(5, first=5), b"bb")
+    assert index.places(keys(1, first=2)) == {keys(1, first=2)[0]: Place("damaged", 2)}
+    assert index.places(keys(1, first=7)) == {keys(1, first=7)[0]: Place("also damaged", 2)}
+    assert (index.content("damaged"), index.content("also damaged"), index.content("c")) == (b"aa", b"bb", b"cc")
+    index.drop("c")  # of which the content is here already
+    assert index.places(keys(1, first=22)) == {}
+    index.add("c", keys(5, first=20), b"c!")
+    assert index.places(keys(1, first=22)) == {keys(1, first=22)[0]: Place("c", 2)}
+    assert index.content("c") == b"c!"
+
+
+def test_an_index_goes_on_after_an_error() -> None:
+    index = KeyIndex()
+    with pytest.raises(OSError, match="of which TMPDIR decides"):
+        index.add("a", [], [1])  # type: ignore[arg-type]
+    index.add("b", keys(1), b"bb")
+    assert index.places(keys(1)) == {keys(1)[0]: Place("b", 0)}
+
+
 def test_segments_are_kept_while_there_is_room() -> None:
     index = KeyIndex(content_bytes=5)
     index.add("a", keys(1), b"aaa")

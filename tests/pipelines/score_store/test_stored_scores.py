@@ -125,6 +125,26 @@ def test_a_segment_that_was_tampered_with_is_refused_named_and_scored_again(fold
     assert report.startswith(f"{folder.file(name)} isn't what was written")
 
 
+def test_damaged_segments_that_are_scored_again_are_whole_again(folder: Folder) -> None:
+    halves = ROWS[:50], ROWS[50:]
+    for half in halves:
+        Store(folder)(half)
+    names = segment_names(folder)
+    contents = {name: folder.read(name) for name in names}
+    for name in names:
+        folder.replace(name, contents[name][:-1] + b"?")
+    store = Store(folder)
+    for half in halves:  # the same scores under the same keys: segments of the same names
+        assert not any(flags(store(half)))
+    assert all("isn't what was written" in report for report in store.reports)
+    assert len(store.reports) == 2
+    assert {name: folder.read(name) for name in segment_names(folder)} == contents
+    assert all(flags(store(ROWS)))
+    last = Store(folder)
+    assert all(flags(last(ROWS)))
+    assert last.reports == []
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1"])
 def test_a_segment_that_is_cut_off_is_refused(folder: Folder, content: bytes) -> None:
     Store(folder)(ROWS)

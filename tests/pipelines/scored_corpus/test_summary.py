@@ -246,6 +246,20 @@ def test_sides_that_answer_different_prompts_are_no_pair(tmp_path: Path, capsys:
     assert "0 equal ones; 2 prompts have" in capsys.readouterr().out
 
 
+def test_large_counts_are_shown_whole_on_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run = Parts(str(tmp_path))
+    run.create()
+    run_of = build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"})
+    empty = summarise(run, ONE, Counts())
+    for rows, tokens in ((100_300, 107_330_930), (1_000_000_000, 107_330_930_000_000)):
+        show_scored(replace(empty, rows=rows, responses=rows, scored=rows, prompt_tokens=tokens), run_of)
+        shown = capsys.readouterr().out
+        assert [f"{rows:,}"] * 3 + ["0"] * 3 + [f"{tokens:,}"] in [line.split() for line in shown.splitlines()]
+
+
 @pytest.mark.parametrize("hashes", [("h", None), (None, "h"), (None, None)])
 def test_a_row_with_a_side_that_was_not_read_is_left_out_once(tmp_path: Path, hashes: tuple[str | None, str | None]) -> None:
     """Such a side has no prompt that it would be known by."""

@@ -16,21 +16,26 @@ from actors.settings.base import Settings, is_settings, plain_type
 from deploy.command import _from_file
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
 from pipelines.cli.app import cli
+from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.estimate_settings import LayoutSettings, PlanSettings
 from pipelines.settings.mistakes import ALLOWED, PATTERNS
 from pipelines.settings.options import build, leaves, validate
 from pipelines.settings.recipe import Recipe, read_recipe
+from pipelines.settings.report_settings import ReportSettings
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import CheckSettings, DatasetSampleSettings, ScoreSettings
 from tests.support.settings import steps
 
 EVERY: list[type[Settings]] = [
     *steps().values(),
     *(CheckSettings, PlanSettings, LayoutSettings, DatasetSampleSettings),
+    *(ReportSettings, DiffSettings, VerifySettings, RetrySettings),
     *(EndpointSettings, AddressSettings, SingleModelSettings),
 ]
 WRONG: list[Any] = [
     *(None, True, -1, 0, 3, 0.5, 1e9, 10**400, float("nan"), float("inf"), "", " ", "a b", "1x", "x", "maybe", "\ud800"),
-    *((), [], {}, [None], [1, "a"], [[]], ["a", "a"], [{}], {"a": 1}, {"a b": " "}, {1: 2}, {"a": None}, object(), b"x"),
+    *((), [], {}, [None], [1, "a"], [[]], ["a", "a"], ["a", "b", "c"], [{}]),
+    *({"a": 1}, {"a b": " "}, {1: 2}, {"a": None}, object(), b"x"),
 ]
 PROGRAMMERS = re.compile(
     r"Input should|Value error|valid (tuple|list|dict|string|integer|number)|instance of|PydanticUndefined|Errno|<class"
@@ -173,6 +178,7 @@ def test_a_mistake_on_the_command_line_is_named_by_its_flag(options: str, said: 
         (["pairs", "s", "o", "--min-margin", "-1"], "--min-margin -1.0: must be at least 0"),
         (["serve", "--model", "a", "--port", "70000"], "--port 70000: must be at most 65535"),
         (["plan", "--model", "a", "--context", "0"], "--context 0: must be at least 1"),
+        (["report", "a", "b", "c"], "SCORED has 3: must have at most 2"),
     ],
 )
 def test_other_commands_name_their_flags(options: list[str], said: str) -> None:
