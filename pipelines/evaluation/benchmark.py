@@ -176,6 +176,13 @@ def number(item: Item, name: str) -> float:
     return float(value)
 
 
+def integer(value: Any) -> int | None:
+    """The integer that a label is: tables have integers as floats where one of a column is missing. None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+        return None
+    return int(value)
+
+
 def rewards_of(item: Item, side: str) -> list[float]:
     """The rewards of `side`, or of `side[0]`, `side[1]`, ... Raises `Ungraded` if one is missing, or if there is none."""
     names = {*item.rewards, *item.missing}

@@ -4,7 +4,7 @@ Source: arXiv 2310.07641; princeton-nlp/LLMBar, which asks in both orders: rewar
 average with half a credit for ties, and `both` without.
 """
 
-from pipelines.evaluation.benchmark import ALL, Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, reward
+from pipelines.evaluation.benchmark import ALL, Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, integer, reward
 
 
 def _subset(item: Item) -> str:
@@ -12,9 +12,9 @@ def _subset(item: Item) -> str:
 
 
 def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    label = item.fields.get("label")
+    label = integer(item.fields.get("label"))
     if label not in (1, 2):
-        raise Ungraded(f"the label {label!r} is neither 1 nor 2")
+        raise Ungraded(f"the label {item.fields.get('label')!r} is neither 1 nor 2")
     right, wrong = reward(item, f"output_{label}"), reward(item, f"output_{3 - label}")
     return (float(right > wrong) + 0.5 * float(right == wrong), float(right > wrong)), right == wrong
 
