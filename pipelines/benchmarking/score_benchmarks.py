@@ -1,6 +1,7 @@
 """Scores every benchmark file with every model, each into a scored corpus below the results, and evaluates all of them."""
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     if settings.endpoint is not None and unused:
         raise SettingsError("--endpoint scores as the endpoint was started: leave out settings of engine, prompts and store")
     files = [_benchmark_file(text) for text in settings.scored]
+    _check_folders(settings, files)
     if settings.as_published:
         _check_presets(settings, files)
     return evaluate_into(settings, settings.output, functools.partial(_score, settings, files, progress))
@@ -52,6 +54,21 @@ def _benchmark_file(text: str) -> BenchmarkFile:
     if not joint or name not in benchmarks():
         raise SettingsError(f"{text}: with --model, give BENCHMARK=FILE; benchmarks are {', '.join(benchmarks())}")
     return BenchmarkFile(name, file)
+
+
+def _check_folders(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
+    """Raise `SettingsError` where two runs would be scored into one folder, `scored/BENCHMARK/MODEL`."""
+    of_benchmark: dict[str, list[str]] = {}
+    for benchmark, file in files:
+        of_benchmark.setdefault(benchmark, []).append(file)
+    for benchmark, given in of_benchmark.items():
+        if len(given) > 1:
+            raise SettingsError(
+                f"{benchmark} is given as {len(given)} files ({', '.join(given)}), and an evaluation has one corpus of each "
+                "benchmark: give a folder with both or a pattern for files that belong together, or run it once for each"
+            )
+    if twice := [model for model, count in Counter(settings.model).items() if count > 1]:
+        raise SettingsError(f"--model {twice[0]} is given twice: leave one out")
 
 
 def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:

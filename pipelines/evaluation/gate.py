@@ -42,6 +42,9 @@ class Change:
         return f"{self.name} fell from {self.before:.2%} to {self.now:.2%}, by more than {max_drop:g} points"
 
 
+_NO_HEADLINE = Change("the headline", None, None)
+
+
 @dataclass(frozen=True)
 class Drift:
     """How far the rewards of the same responses moved: how many there are in both, at least one, and the differences."""
@@ -71,10 +74,15 @@ class BaselineComparison:
     """Of the same model only: rewards of different models aren't on one scale."""
     is_made_up: bool
     """Whether the rewards of one of them are the fake engine's."""
+    is_gone: bool = False
+    """Whether it is in the baseline alone, and `model` is the baseline's."""
 
     def failures(self, max_drop: float, min_coverage: float) -> list[str]:
         """What the gate doesn't let pass: a sentence for each."""
         about, headline = f"{self.model} on {self.benchmark}", self.changes[0]
+        if self.is_gone:
+            how = "evaluate it, too, or compare with a baseline without it"
+            return [f"{about}: it is in the baseline and not in these results; {how}"]
         failures = [f"{about}: {failure}"] if (failure := headline.failure(max_drop)) else []
         if self.coverage < min_coverage:
             failures.append(f"{about}: {self.coverage:.1%} of all items have a grade now, fewer than {min_coverage:.1%}")
@@ -88,9 +96,28 @@ class BaselineComparison:
 def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation]) -> list[BaselineComparison]:
     """Compare evaluations with those of the same benchmark in the baseline: of the same model, or the only one there.
 
-    Raises `SettingsError` for a benchmark that the baseline doesn't have.
+    Benchmarks that only the baseline has come last. Raises `SettingsError` for one that the baseline doesn't have.
     """
-    return [_compare(evaluation, _counterpart(evaluation, baseline)) for evaluation in now]
+    names = {evaluation.benchmark for evaluation in now}
+    compared = [_compare(evaluation, _counterpart(evaluation, baseline)) for evaluation in now]
+    return compared + [_gone(before) for before in baseline if before.benchmark not in names]
+
+
+def _gone(before: SavedEvaluation) -> BaselineComparison:
+    """What is in the baseline alone. All of its items are gone, which isn't a flip of any."""
+    changes = [Change(figure["name"], figure["value"], None) for figure in before.figures]
+    return BaselineComparison(
+        before.benchmark,
+        before.model,
+        before.model,
+        0.0,
+        changes or [_NO_HEADLINE],
+        (),
+        (),
+        None,
+        before.is_made_up,
+        is_gone=True,
+    )
 
 
 def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
@@ -127,7 +154,7 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
             now.model,
             before.model,
             coverage,
-            changes or [Change("the headline", None, None)],
+            changes or [_NO_HEADLINE],
             _flips(connection),
             _other_files(now.files, before.files),
             _drift(connection) if now.model == before.model else None,

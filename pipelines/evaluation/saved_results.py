@@ -1,6 +1,7 @@
 """Reads the results that an evaluation wrote: each model on each benchmark, with its items."""
 
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,19 +45,30 @@ def read_results(folder: str) -> list[SavedEvaluation]:
     except (OSError, ValueError) as error:
         reason = error_text(error) if isinstance(error, OSError) else error
         raise SourceError(f"{folder} holds no results of `assay evaluate`: {RESULTS}: {reason}") from error
-    if document.get("assay_results") != VERSION:
-        raise SourceError(f"{folder}/{RESULTS} was written by another version of Assay; evaluate the scored corpus again")
-    return [
-        SavedEvaluation(
-            saved["benchmark"],
-            label_of(saved["model"], saved.get("preset") is not None),
-            saved["identity"].get("engine") == "fake",
-            saved["figures"],
-            saved["files"],
-            _items(folder, number),
-        )
-        for number, saved in enumerate(document["evaluations"])
-    ]
+    try:
+        if document["assay_results"] != VERSION:
+            raise KeyError("assay_results")
+        return [_evaluation(folder, number, saved) for number, saved in enumerate(document["evaluations"])]
+    except (KeyError, TypeError, AttributeError) as error:  # a field is missing, or of another type than here
+        raise SourceError(
+            f"{folder}/{RESULTS} was written by another version of Assay ({error!r}); evaluate the scored corpus again"
+        ) from error
+
+
+def _evaluation(folder: str, number: int, saved: Mapping[str, Any]) -> SavedEvaluation:
+    # What is read of them later is asked for here, so that a field that isn't there is missed where the file is named.
+    for figure in saved["figures"]:
+        operator.itemgetter("name", "value")(figure)
+    for file in saved["files"]:
+        operator.itemgetter("name", "sha256")(file)
+    return SavedEvaluation(
+        saved["benchmark"],
+        label_of(saved["model"], saved.get("preset") is not None),
+        saved["identity"].get("engine") == "fake",
+        saved["figures"],
+        saved["files"],
+        _items(folder, number),
+    )
 
 
 def _items(folder: str, number: int) -> pa.Table:

@@ -111,6 +111,9 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
     console = Console()
     table = Table("measure", "before", "now", "points", title_justify="left")
     table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
+    if comparison.is_gone:
+        console.print(f"{table.title}: it isn't in these results", soft_wrap=True, markup=False)
+        return
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
         table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")

@@ -198,3 +198,14 @@ def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
         score_and_evaluate(build(EvaluateSettings, {"scored": f"judgebench={corpus}", "as_published": True}), Silent())
     with pytest.raises(SettingsError, match="leave out --endpoint"):
         as_published(corpus, tmp_path / "m", tmp_path / "out", endpoint="http://127.0.0.1:9/v1", engine="vllm")
+
+
+def test_two_files_of_a_benchmark_and_a_model_named_twice_are_refused_with_words(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(3))
+    how = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
+    files = [f"pairs={corpus}", f"pairs={tmp_path / 'other.jsonl'}"]
+    with pytest.raises(SettingsError, match=r"pairs is given as 2 files .*pairs.jsonl, .*other.jsonl.* a folder with both"):
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files}), Silent())
+    with pytest.raises(SettingsError, match=f"--model {MODEL} is given twice"):
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files[:1], "model": [MODEL, MODEL]}), Silent())
+    assert not (tmp_path / "out").exists()

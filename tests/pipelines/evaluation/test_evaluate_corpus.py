@@ -194,6 +194,39 @@ def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: P
         compare(moved, read_results(str(before)))
 
 
+def test_a_benchmark_that_only_the_baseline_has_fails_the_gate(tmp_path: Path) -> None:
+    rows = [{"instruction": "i", "input": "i", "output_1": "a", "output_2": "b", "label": 1}]
+    llmbar = judged_corpus(tmp_path / "l", rows, [(2.0, 1.0)], RowShape("llmbar"), parquet=True)
+    pairs = preferences(tmp_path / "p", GOOD)
+    run(llmbar, pairs, output=str(tmp_path / "both"))
+    run(pairs, output=str(tmp_path / "now"))
+    comparisons = compare(read_results(str(tmp_path / "now")), read_results(str(tmp_path / "both")))
+    assert [(comparison.benchmark, comparison.is_gone) for comparison in comparisons] == [("pairs", False), ("llmbar", True)]
+    assert [comparison.failures(100.0, 0.0) for comparison in comparisons] == [
+        [],
+        [
+            "m on llmbar: it is in the baseline and not in these results; evaluate it, too, or compare with a baseline "
+            "without it"
+        ],
+    ]
+    command = ["evaluate", str(tmp_path / "now"), "--against", str(tmp_path / "both"), "--junit", str(tmp_path / "j.xml")]
+    gate = CliRunner().invoke(cli, command)
+    assert isinstance(gate.exception, GateFailed)
+    assert "m on llmbar, against m: it isn't in these results" in gate.output
+    suite = ElementTree.parse(tmp_path / "j.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+
+
+def test_results_of_another_version_are_refused_with_words(tmp_path: Path) -> None:
+    folder = results(tmp_path, "before", GOOD)
+    whole = json.loads((folder / "results.json").read_text())
+    older = [{name: value for name, value in whole["evaluations"][0].items() if name != "files"}]
+    for document in ({**whole, "evaluations": older}, {**whole, "assay_results": 0}, [whole], {**whole, "evaluations": [1]}):
+        (folder / "results.json").write_text(json.dumps(document))
+        with pytest.raises(SourceError, match=r"results.json was written by another version of Assay.*evaluate .* again"):
+            read_results(str(folder))
+
+
 def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 3.0)])
     assert run(scored)[0].caveats == []
