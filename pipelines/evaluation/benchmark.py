@@ -35,13 +35,19 @@ class Item:
     """The hash of the prompt of its first response; None if that couldn't be read."""
     votes: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The rewards by each text of a judge, for each response that has a reward."""
+    games: tuple[float, ...] | None = None
+    """By how much the first of two responses leads in each order in which a judge saw both, that of the row first.
+
+    None of other models, and of other items; empty if unreadable votes leave open who won.
+    """
 
 
 class GradedItem(NamedTuple):
     """The grade of an item: its subset, and its cells, or `reason` if a reward that it needs is missing.
 
     `rows`: the input rows that it consists of. `tied`: whether two rewards that its grade compares are equal. `rewards` by
-    the responses' names.
+    the responses' names. `margin`: the reward of the right response less that of the wrong one, where their
+    names don't tell which that is.
     """
 
     rows: tuple[str, ...]
@@ -50,6 +56,7 @@ class GradedItem(NamedTuple):
     cells: tuple[float, ...] | None
     tied: bool = False
     reason: str | None = None
+    margin: float | None = None
 
     @property
     def row(self) -> str:
@@ -143,20 +150,53 @@ class Benchmark:
         return {subset: count for subset, count in items.items() if subset not in uncounted} == dict(counts)
 
 
+class Labelled(NamedTuple):
+    """Two responses of which a label says which is right: by how much that one leads, in each game and by its reward.
+
+    A model that doesn't see responses together plays the same game in both orders, and is ahead by its rewards.
+    """
+
+    games: tuple[float, ...]
+    margin: float
+
+    @property
+    def tied(self) -> bool:
+        """Whether a game has no winner."""
+        return 0 in self.games
+
+
+def labelled(item: Item, right: str, wrong: str) -> Labelled:
+    """The games of the right against the wrong response. Raises `Ungraded` without a reward, or a winner."""
+    margin = reward(item, right) - reward(item, wrong)
+    if item.games is None:
+        return Labelled((margin, margin), margin)
+    if not item.games:
+        raise Ungraded("some votes can't be read, and the others don't tell who won each game")
+    sign = 1 if next(iter(item.rewards)) == right else -1
+    return Labelled(tuple(sign * lead for lead in item.games), margin)
+
+
 def grade_each(
     subset_of: Callable[[Item], str], cells_of: Callable[[Item], tuple[tuple[float, ...], bool]]
 ) -> Callable[[Iterable[Item]], Iterator[GradedItem]]:
     """A benchmark whose items stand alone: `cells_of` gives an item's cells and whether it is tied, or raises `Ungraded`."""
+    return grade_labelled(subset_of, lambda item: (*cells_of(item), None))
+
+
+def grade_labelled(
+    subset_of: Callable[[Item], str], cells_of: Callable[[Item], tuple[tuple[float, ...], bool, float | None]]
+) -> Callable[[Iterable[Item]], Iterator[GradedItem]]:
+    """The same where a label names the right response: `cells_of` gives the margin, too."""
 
     def grade(items: Iterable[Item]) -> Iterator[GradedItem]:
         for item in items:
             subset = subset_of(item)
             try:
-                cells, tied = cells_of(item)
+                cells, tied, margin = cells_of(item)
             except Ungraded as ungraded:
                 yield GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
             else:
-                yield GradedItem((item.row,), subset, item.rewards, cells, tied)
+                yield GradedItem((item.row,), subset, item.rewards, cells, tied, margin=margin)
 
     return grade
 

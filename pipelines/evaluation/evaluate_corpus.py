@@ -25,6 +25,7 @@ from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
+from pipelines.evaluation.games import with_games
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.latex import latex
 from pipelines.evaluation.peer_files import peer_files
@@ -161,7 +162,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
     benchmark = choose_benchmark(folder, manifest, scored.benchmark)
-    rows = read_items(corpus.responses, listing, manifest.columns, benchmark.fields)
+    rows = with_games(read_items(corpus.responses, listing, manifest.columns, benchmark.fields), manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
     grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items)
     if not settings.partial:

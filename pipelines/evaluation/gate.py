@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import duckdb
 import pyarrow as pa
 
-from actors.errors import SettingsError
+from actors.errors import SettingsError, SourceError
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.saved_results import SavedEvaluation
 from pipelines.evaluation.statistics.paired import credits_table
@@ -96,11 +96,23 @@ class BaselineComparison:
 def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation]) -> list[BaselineComparison]:
     """Compare evaluations with those of the same benchmark in the baseline: of the same model, or the only one there.
 
-    Benchmarks that only the baseline has come last. Raises `SettingsError` for one that the baseline doesn't have.
+    Benchmarks that only the baseline has come last. Raises `SettingsError` for one that the baseline doesn't have, and
+    `SourceError` for items that another version graded otherwise.
     """
+    for saved in (*now, *baseline):
+        _check_cells(saved)
     names = {evaluation.benchmark for evaluation in now}
     compared = [_compare(evaluation, _counterpart(evaluation, baseline)) for evaluation in now]
     return compared + [_gone(before) for before in baseline if before.benchmark not in names]
+
+
+def _check_cells(saved: SavedEvaluation) -> None:
+    benchmark = benchmarks().get(saved.benchmark)
+    if benchmark is None or not {*saved.items.column_names} >= {*benchmark.cells, "row", "subset", "reason", "rewards"}:
+        raise SourceError(
+            f"the items of {saved.model} on {saved.benchmark} were graded by another version of Assay; evaluate the scored "
+            "corpus again"
+        )
 
 
 def _gone(before: SavedEvaluation) -> BaselineComparison:

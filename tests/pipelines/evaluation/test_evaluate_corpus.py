@@ -225,6 +225,16 @@ def test_results_of_another_version_are_refused_with_words(tmp_path: Path) -> No
         (folder / "results.json").write_text(json.dumps(document))
         with pytest.raises(SourceError, match=r"results.json was written by another version of Assay.*evaluate .* again"):
             read_results(str(folder))
+    (folder / "results.json").write_text(json.dumps(whole))
+    items = folder / "items-00000.parquet"
+    pq.write_table(pq.read_table(items).drop_columns(["half_for_ties"]), items)
+    with pytest.raises(SourceError, match=r"items of m on pairs were graded by another version of Assay"):
+        compare(read_results(str(folder)), read_results(str(folder)))
+    (folder / "results.json").write_text(
+        json.dumps({**whole, "evaluations": [{**whole["evaluations"][0], "benchmark": "x"}]})
+    )
+    with pytest.raises(SourceError, match="items of m on x were graded by another version of Assay"):
+        compare(read_results(str(folder)), read_results(str(folder)))
 
 
 def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
