@@ -15,6 +15,7 @@ from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
 from actors.settings.replica import ReadSettings
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.gate import compare
+from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.results import Results
 from pipelines.evaluation.saved_results import read_results
 from pipelines.runtime.progress import Silent
@@ -188,6 +189,31 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     saved = read_results(str(tmp_path / "out"))
     assert [evaluation.model for evaluation in saved] == [str(model), f"{model}, as published"]
     assert len(compare(saved, saved)) == 2, "each with the same reading before"
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
+def test_a_preset_may_have_a_system_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    preset = Preset.model_validate(
+        {
+            "benchmark": "judgebench",
+            "models": ["somebodys/judged"],
+            "source": "somebody's code",
+            "stated": "a system turn",
+            "settings": {"system": "Be kind."},
+        }
+    )
+    monkeypatch.setattr("pipelines.benchmarking.score_benchmarks.preset_of", lambda *_: preset)
+    corpus = write(tmp_path / "gpt-4o.jsonl", judgebench_rows())
+    shutil.copytree(locate("tiny-scalar"), tmp_path / "judged")
+    results = as_published(corpus, tmp_path / "judged", tmp_path / "out")
+    assert [evaluation.identity["render"].get("system") for evaluation in results] == [None, "Be kind."]
+    assert "Here: system 'Be kind.'." in results.sections[0].note
+    name = str(tmp_path / "judged").strip("/").replace("/", "--")
+    folders = [tmp_path / "out" / "scored" / "judgebench" / f"{name}{suffix}" for suffix in ("", "@as-published")]
+    ours, theirs = ([(row["prompt_hash"], row["prompt_tokens"]) for row in scored(folder)] for folder in folders)
+    assert [prompt for prompt, _ in ours] == [prompt for prompt, _ in theirs]
+    assert all(tokens < more for (_, tokens), (_, more) in zip(ours, theirs, strict=True))
 
 
 def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
