@@ -12,7 +12,7 @@ import pytest
 
 from actors.checkpoint.checkpoint_files import locate
 from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
-from actors.settings.replica import ReadSettings
+from actors.settings.replica import ReadSettings, RenderSettings
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.gate import compare
 from pipelines.evaluation.published.presets import Preset
@@ -147,6 +147,23 @@ def test_a_model_that_is_read_otherwise_is_another_run(tmp_path: Path) -> None:
         run(corpus, address, tmp_path / "out")
     rounded = application([scorer(MODEL, read=ReadSettings(steerlm_rounding=True))])
     with listening(rounded) as address, pytest.raises(OutputError, match="steerlm_rounding"):
+        run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
+
+
+def test_prompts_that_are_made_otherwise_are_another_run(tmp_path: Path) -> None:
+    reasoned = {"prompt": "3 + 4?", "chosen": "<think>Hm, hm.</think>7", "rejected": "9"}
+    corpus = write(tmp_path / "pairs.jsonl", lines([reasoned]))
+
+    def serving(**render: Any) -> Any:
+        return listening(application([scorer(MODEL, **render)], render=RenderSettings.model_validate(render)))
+
+    with serving(reasoning="strip") as address:
+        run(corpus, f"{address}/v1", tmp_path / "out")
+    rows = scored(tmp_path / "out" / "scored" / "pairs" / MODEL)
+    assert [(row["status"], row["response_text"]) for row in rows] == [("scored", "7"), ("scored", "9")]
+    with serving(reasoning="strip", too_long="trim-turns") as address, pytest.raises(OutputError, match="trim-turns"):
+        run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
+    with serving(reasoning="keep") as address, pytest.raises(OutputError, match="reasoning: 'strip' there"):
         run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
 
 
