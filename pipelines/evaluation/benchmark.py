@@ -40,6 +40,8 @@ class Item:
 
     None of other models, and of other items; empty if unreadable votes leave open who won.
     """
+    content: int | None = None
+    """A hash of prompt, responses and labels, but not of the id; None if it wasn't asked for, or texts aren't there."""
 
 
 class GradedItem(NamedTuple):

@@ -33,6 +33,7 @@ from pipelines.evaluation.peer_format import JudgedRun
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.read_items import read_items
+from pipelines.evaluation.repeats import Repeats
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.evaluation.statistics import intervals
 from pipelines.evaluation.statistics.intervals import Interval
@@ -147,7 +148,7 @@ def _write_peer_files(
     files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
     for name, content in files.contents.items():
         _write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
-    return evaluation if files.missing is None else replace(evaluation, notes=[files.missing])
+    return evaluation if files.missing is None else replace(evaluation, notes=(*evaluation.notes, files.missing))
 
 
 def _write_file(folder: str, name: str, content: bytes) -> None:
@@ -157,14 +158,15 @@ def _write_file(folder: str, name: str, content: bytes) -> None:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) -> Evaluation:
+def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> Evaluation:
     folder = scored.folder
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
     benchmark = choose_benchmark(folder, manifest, scored.benchmark)
-    rows = with_games(read_items(corpus.responses, listing, manifest.columns, benchmark.fields), manifest.identity)
+    items, repeats = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True), Repeats()
+    rows = with_games(repeats.watch(items), manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
-    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items)
+    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)
     evaluation = Evaluation(
@@ -183,6 +185,8 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         votes=votes.report() if votes is not None else None,
         compared=manifest.columns.within_row,
         preset=scored.preset,
+        repeated=repeats.count,
+        notes=(note,) if (note := repeats.note) else (),
         kept=corpus.kept.about if corpus.kept else None,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))

@@ -104,8 +104,10 @@ class Evaluation:
     """Whether rewards only compare the responses of a row, and not those of different rows."""
     preset: Preset | None = None
     """How its model was run, if that was as authors did on this benchmark; None: as the model's card says."""
+    repeated: int | None = None
+    """How many rows repeat an earlier one's prompt, responses and labels; None if texts aren't there. Each counts."""
     notes: Sequence[str] = ()
-    """What of the output couldn't be written, and why."""
+    """What is to be said of the items, and what of the output couldn't be written, and why."""
     kept: str | None = None
     """What a filter kept of the corpus, if its result was evaluated; None: all responses."""
 

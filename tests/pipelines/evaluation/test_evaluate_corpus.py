@@ -252,6 +252,30 @@ def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
     assert run(scored)[0].caveats == ["Scored with --limit 2: the rows after these count in no figure, nor in the coverage."]
 
 
+def test_rows_that_are_there_twice_are_counted_each_and_said(tmp_path: Path) -> None:
+    row = {"prompt": "p", "chosen": "good", "rejected": "bad", "id": 1}
+    others = [{**row, "id": 2}, {**row, "chosen": "bad", "rejected": "good"}, {**row, "prompt": "q"}, row]
+    corpus = write(tmp_path / "c.jsonl", lines([row, *others]))
+    (evaluation,) = run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
+    assert (evaluation.repeated, evaluation.figures[0].n) == (2, 5), "the one with another id, and the last one"
+    said = "2 of 5 rows repeat an earlier row's prompt, responses and labels; each counts, as in the benchmarks' own codes"
+    assert next(caveat for caveat in evaluation.caveats if "repeat" in caveat).startswith(said)
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    assert json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"][0]["repeated"] == 2
+    shown = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "s")])
+    assert said in shown.output
+    (unknown,) = run(preferences(tmp_path / "n", [(2.0, 1.0)] * 2))
+    assert unknown.repeated is None, "without the responses' texts (--no-text) nobody can tell"
+    assert not [caveat for caveat in unknown.caveats if "repeat" in caveat]
+
+
+def test_rows_with_other_labels_are_no_repetition(tmp_path: Path) -> None:
+    row = {"question": "?", "response_A": "a", "response_B": "b", "source": "livebench-math", "response_model": "m"}
+    corpus = write(tmp_path / "c.jsonl", lines([{**row, "label": label} for label in ("A>B", "B>A", "A>B")]))
+    (evaluation,) = run(scored_corpus(settings(corpus, tmp_path / "s")), partial=True)
+    assert evaluation.repeated == 1
+
+
 def test_made_up_rewards_are_called_so(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([{"prompt": "p", "chosen": "good", "rejected": "bad"}]))
     run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))

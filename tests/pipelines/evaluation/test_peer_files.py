@@ -21,7 +21,7 @@ def test_a_field_that_the_rows_lack_is_named_and_its_file_not_written(tmp_path: 
     assert list(files) == ["eval-set.json"]
     assert files["eval-set.json"]["Math"] == evaluation.figures[0].value
     message = "peers/ lacks a result file of reward-bench-2's own code: row c.jsonl:0 has no field 'id', which it holds."
-    assert evaluation.notes == [message]
+    assert evaluation.notes == (message,)
     (saved,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
     assert saved["notes"] == [message]
     assert message in (tmp_path / "e" / "table.md").read_text()
