@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
+_MOST_LISTED = 5
 ALL = "all"
 """The subset of items whose rows don't name one."""
 
@@ -143,13 +144,25 @@ class Benchmark:
 
     def split_of(self, items: Mapping[str, int]) -> str | None:
         """The published split with as many items in each subset, `published` if there is only one; None if none has."""
-        splits = self.splits or ({"published": self.expected} if self.expected else {})
-        return next((name for name, counts in splits.items() if self._has_counts(items, counts)), None)
+        return next((name for name, counts in self._published.items() if not self._differing(items, counts)), None)
 
-    def _has_counts(self, items: Mapping[str, int], counts: Mapping[str, int]) -> bool:
-        """Whether each subset has its count; a required subset without a published count may have any."""
-        uncounted = {*self.required} - counts.keys()
-        return {subset: count for subset, count in items.items() if subset not in uncounted} == dict(counts)
+    def count_note(self, items: Mapping[str, int]) -> str | None:
+        """A sentence on numbers of items that no published split has; None of rows without subsets, or if none is known."""
+        if {*items} == {ALL} or not self._published or self.split_of(items) is not None:
+            return None
+        differing = {name: self._differing(items, counts) for name, counts in self._published.items()}
+        splits = [f"{name} ({_shortened(subsets)})" for name, subsets in differing.items()]
+        return f"The numbers of items are those of no published file: {', '.join(splits)}."
+
+    @property
+    def _published(self) -> Mapping[str, Mapping[str, int]]:
+        return self.splits or ({"published": self.expected} if self.expected else {})
+
+    def _differing(self, items: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
+        """The subsets with another count than the split's; a required subset without a published count may have any."""
+        subsets = sorted((items.keys() | counts.keys()) - ({*self.required} - counts.keys()))
+        numbers = [(subset, items.get(subset, 0), counts.get(subset, 0)) for subset in subsets]
+        return [f"{subset} {count} instead of {published}" for subset, count, published in numbers if count != published]
 
 
 class Labelled(NamedTuple):
@@ -176,6 +189,11 @@ def labelled(item: Item, right: str, wrong: str) -> Labelled:
         raise Ungraded("some votes can't be read, and the others don't tell who won each game")
     sign = 1 if next(iter(item.rewards)) == right else -1
     return Labelled(tuple(sign * lead for lead in item.games), margin)
+
+
+def _shortened(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_LISTED
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def grade_each(
@@ -234,6 +252,14 @@ def rewards_of(item: Item, side: str) -> list[float]:
     if not listed:
         raise Ungraded(f"there is no response {side}")
     return [reward(item, name) for name in listed]
+
+
+def ranked_names(item: Item) -> list[str]:
+    """The names of ranked responses, `rank[0]` first; empty if it has none. Raises `Ungraded` if it ranks a single one."""
+    ranked = sorted((int(name[5:-1]), name) for name in {*item.rewards, *item.missing} if name.startswith("rank["))
+    if len(ranked) == 1:
+        raise Ungraded("the row doesn't rank two responses or more")
+    return [name for _, name in ranked]
 
 
 def only_reward_of(item: Item, side: str) -> float:

@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import EVALUATED
@@ -37,7 +39,13 @@ from pipelines.evaluation.repeats import Repeats
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.evaluation.statistics import intervals
 from pipelines.evaluation.statistics.intervals import Interval
-from pipelines.evaluation.statistics.paired import EvaluatedModel, PairedComparison, compare_models, disagreement_writer
+from pipelines.evaluation.statistics.paired import (
+    EvaluatedModel,
+    PairedComparison,
+    compare_models,
+    disagreement_writer,
+    item_credits,
+)
 from pipelines.evaluation.statistics.votes import Votes, vote_rules
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.manifest import Manifest
@@ -178,7 +186,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         manifest.made_with,
         [_data_file(benchmark, file) for file in manifest.files],
         _figures(benchmark, grades, manifest, settings.resampling_seed),
-        _subset_counts(benchmark, grades),
+        _subset_counts(benchmark, grades, _is_judge(manifest)),
         (manifest.summary or {}).get("work", {}),
         benchmark.split_of(grades.items),
         margins=grades.margins.report(),
@@ -186,7 +194,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         compared=manifest.columns.within_row,
         preset=scored.preset,
         repeated=repeats.count,
-        notes=(note,) if (note := repeats.note) else (),
+        notes=tuple(note for note in (benchmark.count_note(grades.items), repeats.note) if note),
         kept=corpus.kept.about if corpus.kept else None,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
@@ -266,7 +274,9 @@ def _figure(measure: Measure, bounds: Interval) -> Figure:
     )
 
 
-def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetCounts]:
+def _subset_counts(benchmark: Benchmark, grades: Grades, judged: bool) -> Mapping[str, SubsetCounts]:
+    item_credit = item_credits(benchmark, grades.cells, judged=judged) if grades.cells else {}
+    correct = {subset: float(np.nansum(of_items)) for subset, of_items in item_credit.items() if np.isfinite(of_items).any()}
     return {
         subset: SubsetCounts(
             count,
@@ -274,6 +284,7 @@ def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetC
             grades.graded([subset]),
             grades.tied[subset],
             dict(grades.reasons.get(subset, {})),
+            correct.get(subset),
         )
         for subset, count in sorted(grades.items.items())
     }

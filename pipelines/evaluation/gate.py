@@ -47,11 +47,29 @@ _NO_HEADLINE = Change("the headline", None, None)
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the rewards of the same responses moved: how many there are in both, at least one, and the differences."""
+    """How far the rewards of the same responses moved: how many there are in both, at least one, and the differences.
+
+    Of `compared` pairs of responses to one item, `rank_flips` have another order than before; a tie is an order of its own.
+    """
 
     responses: int
     mean: float
     largest: float
+    compared: int
+    rank_flips: int
+    subsets: Sequence["SubsetDrift"]
+
+
+@dataclass(frozen=True)
+class SubsetDrift:
+    """The same of a subset."""
+
+    subset: str
+    responses: int
+    mean: float
+    largest: float
+    compared: int
+    rank_flips: int
 
 
 @dataclass(frozen=True)
@@ -193,16 +211,39 @@ def _other_files(now: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str,
 
 
 def _drift(connection: duckdb.DuckDBPyConnection) -> Drift:
-    (counts,) = connection.execute(
+    connection.execute(
         """
-        with n as (select row, unnest(map_entries(rewards)) as entry from now_items),
+        create temp table moved as
+        with n as (select row, subset, unnest(map_entries(rewards)) as entry from now_items),
             b as (select row, unnest(map_entries(rewards)) as entry from before_items)
-        select count(*), coalesce(avg(abs(n.entry.value - b.entry.value)), 0),
-            coalesce(max(abs(n.entry.value - b.entry.value)), 0)
+        select n.row as row, n.subset as subset, n.entry.key as name, n.entry.value as now, b.entry.value as before
         from n join b on n.row = b.row and n.entry.key = b.entry.key
         """
+    )
+    lines = connection.execute(
+        """
+        with responses as (
+            select subset, count(*) as responses, avg(abs(now - before)) as mean, max(abs(now - before)) as largest
+            from moved group by subset
+        ), pairs as (
+            select a.subset, count(*) as compared,
+                count(*) filter (sign(a.now - b.now) <> sign(a.before - b.before)) as flips
+            from moved a join moved b on a.row = b.row and a.name < b.name group by a.subset
+        )
+        select subset, responses, mean, largest, coalesce(compared, 0), coalesce(flips, 0)
+        from responses left join pairs using (subset) order by subset
+        """
     ).fetchall()
-    return Drift(*counts)
+    parts = [SubsetDrift(*line) for line in lines]
+    responses = sum(part.responses for part in parts)
+    return Drift(
+        responses,
+        sum(part.mean * part.responses for part in parts) / max(responses, 1),
+        max((part.largest for part in parts), default=0.0),
+        sum(part.compared for part in parts),
+        sum(part.rank_flips for part in parts),
+        parts,
+    )
 
 
 def junit(comparisons: Sequence[BaselineComparison], max_drop: float, min_coverage: float) -> bytes:

@@ -2,11 +2,13 @@
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from actors.records import Reason, Status
 from pipelines.evaluation.benchmark import Item
 from pipelines.run_folder.columns import (
     PROMPT_HASH,
@@ -53,6 +55,10 @@ def _rows(table: pa.Table, ours: Sequence[str], carried: Sequence[str]) -> list[
 
 def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
     first = responses[0]
+    for response in responses:
+        # Assay writes no such rewards, but what was made otherwise may hold them: NaN > 1 is false, and would be wrong.
+        if response[REWARD] is not None and not math.isfinite(response[REWARD]):
+            response |= {REWARD: None, STATUS: Status.FAILED.value, REASON: Reason.NOT_FINITE.value}
     scored = [response for response in responses if response[REWARD] is not None]
     return Item(
         first[ROW],

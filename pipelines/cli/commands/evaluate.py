@@ -13,7 +13,7 @@ from pipelines.cli.flags import argument, build_from, command, json_option, opti
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.gate import BaselineComparison
+    from pipelines.evaluation.gate import BaselineComparison, Drift, SubsetDrift
     from pipelines.evaluation.results import Results
     from pipelines.evaluation.sections import Section
 
@@ -126,10 +126,9 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         )
     if comparison.drift is not None:
         drift = comparison.drift
-        console.print(
-            f"Rewards of {drift.responses:,} responses: mean difference {drift.mean:.3g}, largest {drift.largest:.3g}",
-            soft_wrap=True,
-        )
+        console.print(f"Rewards of {_moved(drift, ':')}", soft_wrap=True)
+        for part in drift.subsets if len(drift.subsets) > 1 else ():
+            console.print(f"  {part.subset}: {_moved(part, ',')}", soft_wrap=True, markup=False)
     console.print(f"{len(comparison.flips):,} items have another grade")
     for flip in comparison.flips[:_SHOWN_FLIPS]:
         before, now = ("no grade" if cell is None else f"{cell:g}" for cell in (flip["before"], flip["now"]))
@@ -138,6 +137,13 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(f"  and {more:,} more; --json has all of them", soft_wrap=True)
     if comparison.is_made_up:
         console.print(MADE_UP, soft_wrap=True)
+
+
+def _moved(drift: "Drift | SubsetDrift", mark: str) -> str:
+    return (
+        f"{drift.responses:,} responses{mark} mean difference {drift.mean:.3g}, largest {drift.largest:.3g}; "
+        f"{drift.rank_flips:,} of {drift.compared:,} pairs of responses rank otherwise"
+    )
 
 
 def _show_sections(sections: "Sequence[Section]") -> None:
@@ -179,7 +185,5 @@ def _show(results: "Results") -> None:
         for subset, counts in evaluation.subsets.items():
             for reason, count in counts.reasons.items():
                 console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True, markup=False)
-            if counts.expected is not None and counts.items != counts.expected:
-                console.print(f"{subset}: {counts.items:,} items, and the published file has {counts.expected:,}")
         _show_sections(evaluation.sections)
     _show_sections(results.sections)

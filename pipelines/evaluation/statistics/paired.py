@@ -183,12 +183,12 @@ def _difference(measure: Measure, value: float, draws: Array) -> Difference:
     return Difference(measure.name, value, low - least, high + least)
 
 
-def item_credits(benchmark: Benchmark, cells: Mapping[str, Array]) -> dict[str, Array]:
+def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], *, judged: bool = False) -> dict[str, Array]:
     """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1; NaN without these cells.
 
     Subsets that the headline doesn't count are graded by their first cell.
     """
-    means = mean_cells(cells, judged=False)
+    means = mean_cells(cells, judged)
     headline = benchmark.measures(means)[0].name
     weights = measure_weights(means, benchmark.measures).get(headline, {})
     return {subset: _credit(values, weights.get(subset)) for subset, values in cells.items()}
