@@ -170,7 +170,8 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
     folder = scored.folder
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
-    benchmark = choose_benchmark(folder, manifest, scored.benchmark)
+    shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
+    benchmark = choose_benchmark(folder, shape, carried, scored.benchmark)
     items, repeats = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True), Repeats()
     rows = with_games(repeats.watch(items), manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
@@ -207,24 +208,26 @@ def _compare_with_published(evaluation: Evaluation) -> list[PublishedComparison]
     )
 
 
-def choose_benchmark(folder: str, manifest: Manifest, name: str | None) -> Benchmark:
-    """The benchmark of a name, or else the one whose items have the corpus' shape and fields.
+def choose_benchmark(
+    corpus: str, shape: str, fields: Iterable[str], name: str | None, *, how: str = "--as, one of"
+) -> Benchmark:
+    """The benchmark of a name, or else the one whose items have the shape and the fields of a corpus' rows.
 
-    Raises `SettingsError` for an unknown name, or if several benchmarks or none fit.
+    Raises `SettingsError` for an unknown name, or if several benchmarks or none fit; `how` says how one is named.
     """
     by_name = benchmarks()
     if name is not None:
         if name not in by_name:
             raise SettingsError(f"--as {name}: there is no such benchmark; there are {', '.join(by_name)}")
         return by_name[name]
-    shape, carried = str(manifest.identity.get("shape")), set(manifest.columns.carried.names)
+    given = set(fields)
     fitting = [
-        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and carried.issuperset(benchmark.needs)
+        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and given.issuperset(benchmark.needs)
     ]
     fitting.sort(key=lambda benchmark: len(benchmark.needs))
     if not fitting or (len(fitting) > 1 and len(fitting[-1].needs) == len(fitting[-2].needs)):
         raise SettingsError(
-            f"{folder} doesn't say which benchmark it is (rows of the shape {shape}): give --as, one of {', '.join(by_name)}"
+            f"{corpus} doesn't say which benchmark it is (rows of the shape {shape}): give {how} {', '.join(by_name)}"
         )
     return fitting[-1]
 

@@ -31,7 +31,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     """Evaluate reward models by the scored corpora SCORED of benchmark files or labelled preferences.
 
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
-    unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
+    unless --model names models: SCORED are then files, as BENCHMARK=FILE or alone, which each model scores into --out first.
 
     With --as-published, each is scored a second time as authors ran it on the benchmark, where that is known.
 

@@ -243,6 +243,41 @@ def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
         as_published(corpus, tmp_path / "m", tmp_path / "out", endpoint="http://127.0.0.1:9/v1", engine="vllm")
 
 
+def test_a_file_alone_is_of_the_benchmark_that_its_rows_are(tmp_path: Path) -> None:
+    preferences, hard = write(tmp_path / "p.jsonl", pairs(3)), write(tmp_path / "a=b" / "hard.jsonl", judgebench_rows())
+    with endpoint() as (address, _):
+        how = {"endpoint": address, "model": MODEL, "output": str(tmp_path / "out")}
+        both = score_and_evaluate(build(EvaluateSettings, {**how, "scored": [str(preferences), str(hard)]}), Silent())
+        named = {**how, "output": str(tmp_path / "named"), "scored": str(hard), "benchmark": "pairs"}
+        (as_named,) = score_and_evaluate(build(EvaluateSettings, named), Silent())
+        answers = write(tmp_path / "answers.jsonl", lines([{"prompt": "p", "response": "r"}]))
+        with pytest.raises(
+            SettingsError,
+            match=r"answers.jsonl doesn't say which benchmark it is .*give BENCHMARK=FILE or --as, of helpsteer2, ",
+        ):
+            score_and_evaluate(build(EvaluateSettings, {**how, "scored": str(answers)}), Silent())
+    assert [evaluation.benchmark for evaluation in both] == ["pairs", "judgebench"]
+    assert sorted(path.name for path in (tmp_path / "out" / "scored").iterdir()) == ["judgebench", "pairs"]
+    assert as_named.benchmark == "pairs"
+    with pytest.raises(SettingsError, match=r"rmbench=x.jsonl: there is no such benchmark; there are helpsteer2, "):
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": "rmbench=x.jsonl"}), Silent())
+
+
+def test_without_a_folder_what_is_scored_isnt_kept(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Noting(Silent):
+        def noted(self, text: str) -> None:
+            notes.append(text)
+
+    corpus = write(tmp_path / "p.jsonl", pairs(3))
+    with endpoint() as (address, _):
+        options = {"endpoint": address, "model": MODEL, "scored": str(corpus)}
+        (evaluation,) = score_and_evaluate(build(EvaluateSettings, options), Noting())
+    assert evaluation.figures[0].n == 3
+    assert notes[0] == "without --out, what is scored isn't kept, and a run that is killed begins anew"
+
+
 def test_two_files_of_a_benchmark_and_a_model_named_twice_are_refused_with_words(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(3))
     how = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
