@@ -84,6 +84,8 @@ class MeanCells:
     counts: Mapping[str, int]
     judged: bool = False
     compared: bool = False
+    lacking: frozenset[int] = frozenset()
+    """The places of cells that no item has, of any subset: measures of these are none of this model's."""
 
     def pooled(self, subsets: Iterable[str]) -> Array:
         """The mean cells over the items of several subsets together. At least one of them must be there."""

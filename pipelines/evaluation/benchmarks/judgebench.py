@@ -66,7 +66,7 @@ def _measures(means: MeanCells) -> list[Measure]:
         *sorted(means.by_subset.keys() - _CATEGORIES.keys()),
     ]
     single_game = Measure(f"overall{_SINGLE}", np.asarray(pooled[..., 1]), n, _JUDGES_GAME if means.judged else _ONE_GAME)
-    if np.isnan(pooled[..., 0]).all():  # a judge that was asked in one order
+    if 0 in means.lacking:  # a judge that was asked in one order
         of_categories = [
             Measure(f"{name}{_SINGLE}", means.by_subset[name][..., 1], means.counts[name], _JUDGES_GAME) for name in names
         ]

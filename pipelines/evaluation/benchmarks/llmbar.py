@@ -6,8 +6,6 @@ average with half a credit for ties, and `both` without. Of a judge that was ask
 
 import math
 
-import numpy as np
-
 from pipelines.evaluation.benchmark import (
     ALL,
     Benchmark,
@@ -39,7 +37,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     all_subsets = sorted(means.by_subset)
     pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     average, strict = "average of both orders: a tie counts half", "right in both orders: a tie is wrong"
-    if np.isnan(pooled[..., 0]).all():  # a judge that was asked in one order
+    if 0 in means.lacking:  # a judge that was asked in one order
         in_one = "in the order of the row: a tie counts half"
         by_subset = [
             Measure(f"{name}, one order", means.by_subset[name][..., 2], means.counts[name], in_one) for name in all_subsets

@@ -172,7 +172,8 @@ def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, plac
     """The figures of the first model (`place` 0) or of the second, of cells that stand side by side."""
     width = len(benchmark.cells)
     by_subset = {subset: cells[..., place * width : (place + 1) * width] for subset, cells in means.by_subset.items()}
-    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared))
+    lacking = frozenset(cell - place * width for cell in means.lacking if place * width <= cell < (place + 1) * width)
+    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared, lacking))
     return {figure.name: figure for figure in figures}
 
 

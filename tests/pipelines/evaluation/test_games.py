@@ -13,6 +13,8 @@ from pipelines.evaluation.benchmark import Item
 from pipelines.evaluation.benchmarks import judgebench, llmbar
 from pipelines.evaluation.evaluate_corpus import evaluate
 from pipelines.evaluation.games import games
+from pipelines.evaluation.gate import compare
+from pipelines.evaluation.saved_results import read_results
 from pipelines.evaluation.statistics.margins import signed_margins
 from pipelines.evaluation.statistics.votes import VoteRules
 from pipelines.formats import RowShape
@@ -116,3 +118,27 @@ def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_t
     (file,) = (tmp_path / "e" / "peers").iterdir()
     decisions = [[game["decision"] for game in json.loads(line)["judgments"]] for line in file.read_text().splitlines()]
     assert decisions == [["A>B", "A>B"], ["A>B", "A=B"]], "the second game shows B first"
+
+
+def test_a_corpus_of_a_judge_with_one_vote_has_figures_of_a_single_game(tmp_path: Path) -> None:
+    row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
+    rows = [{**row, "pair_id": f"{at}", "source": "livebench-math"} for at in range(3)]
+    judge = {"family": "genrm-boxed", "judge": {"votes": 1, "aggregate": "mean", "rubric": None}}
+    results = []
+    for number, leads in enumerate(((1.0, 2.0, -1.0), (1.0, -2.0, -1.0))):
+        readings = [[Reading(value, {"reward": value}, votes=(value,)) for value in (lead, 0.0)] for lead in leads]
+        shape, folder = RowShape("judgebench"), tmp_path / f"s{number}"
+        results.append(judged_corpus(folder, rows, readings, shape, parquet=True, votes=True, **judge))
+    both = evaluate(build(EvaluateSettings, {"scored": results, "partial": True, "output": str(tmp_path / "e")}))
+    figures = {figure.name: (figure.value, figure.convention) for figure in both[0].figures}
+    assert figures == dict.fromkeys(
+        ("overall (single game)", "math (single game)"), (2 / 3, "single game, in the order of the row: a tie is wrong")
+    )
+    assert [difference.name for difference in both.paired[0].differences] == list(figures)
+    assert both.paired[0].splits[0].first_ahead == 1
+    saved = read_results(str(tmp_path / "e"))
+    (comparison,) = compare(saved[1:], saved[:1])
+    assert comparison.failures(10.0, 1.0) == [
+        "m on judgebench: overall (single game) fell from 66.67% to 33.33%, by more than 10 points"
+    ]
+    assert len(comparison.flips) == 1
