@@ -188,7 +188,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         [_data_file(benchmark, file) for file in manifest.files],
         _figures(benchmark, grades, manifest, settings.resampling_seed),
         _subset_counts(benchmark, grades, _is_judge(manifest)),
-        (manifest.summary or {}).get("work", {}),
+        _work(manifest),
         benchmark.split_of(grades.items),
         margins=grades.margins.report(),
         votes=votes.report() if votes is not None else None,
@@ -275,6 +275,13 @@ def _figure(measure: Measure, bounds: Interval) -> Figure:
         measure.is_share,
         bounds.method,
     )
+
+
+def _work(manifest: Manifest) -> dict[str, Any]:
+    """The run's seconds and tokens, as its summary has them; without those of a run that isn't complete."""
+    summary = manifest.summary or {}
+    tokens = {name: summary[name] for name in ("prompt_tokens", "completion_tokens") if name in summary}
+    return {**summary.get("work", {}), **tokens}
 
 
 def _subset_counts(benchmark: Benchmark, grades: Grades, judged: bool) -> Mapping[str, SubsetCounts]:

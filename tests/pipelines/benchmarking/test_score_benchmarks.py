@@ -79,6 +79,9 @@ def test_the_numbers_are_those_of_a_batch_run_to_the_last_bit(tmp_path: Path) ->
         (evaluation,) = run(corpus, address, tmp_path / "out")
     assert outcomes(tmp_path / "out" / "scored" / "pairs" / MODEL) == outcomes(tmp_path / "batch")
     assert evaluation.is_made_up, "the endpoint tells that its engine is the fake one"
+    tokens = sum(row["prompt_tokens"] or 0 for row in scored(tmp_path / "batch"))
+    assert (evaluation.work["prompt_tokens"], evaluation.work["completion_tokens"]) == (tokens, 0)
+    assert tokens > 0
     (counts,) = evaluation.subsets.values()
     assert (counts.items, counts.graded, counts.reasons) == (151, 150, {"rejected: empty_content": 1})
 
