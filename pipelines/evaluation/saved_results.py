@@ -58,7 +58,7 @@ def read_results(folder: str) -> list[SavedEvaluation]:
 def _evaluation(folder: str, number: int, saved: Mapping[str, Any]) -> SavedEvaluation:
     # What is read of them later is asked for here, so that a field that isn't there is missed where the file is named.
     for figure in saved["figures"]:
-        operator.itemgetter("name", "value")(figure)
+        operator.itemgetter("name", "value", "convention")(figure)
     for file in saved["files"]:
         operator.itemgetter("name", "sha256")(file)
     return SavedEvaluation(
