@@ -38,7 +38,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     With --endpoint, --model is a model of an endpoint that scores the files: one of `assay serve`, or with --rubric or
     --family any one of chat completions, as a judge.
 
-    With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
+    With --against, SCORED may be folders of results; exit code 5 if a headline fell by more than --max-drop.
     """
     from pipelines.evaluation.saved_results import is_results
 
@@ -47,13 +47,19 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
         raise SettingsError("--junit is the report of a comparison: give --against, too")
     if settings.against is None:
         _evaluate(settings, as_json)
-    elif is_results(settings.scored[0]):
-        _compare(settings, settings.scored[0], as_json, junit)
+        return
+    results = [folder for folder in settings.scored if not settings.scores_files and is_results(folder)]
+    if results:
+        if others := [folder for folder in settings.scored if folder not in results]:
+            raise SettingsError(
+                f"{others[0]} holds no results of an evaluation, and {results[0]} does: give one or the other"
+            )
+        _compare(settings, results, as_json, junit)
     else:
         with tempfile.TemporaryDirectory() as place:
             output = settings.output or str(Path(place, "results"))
             _evaluate(settings.model_copy(update={"output": output}), as_json=False, quiet=as_json)
-            _compare(settings, output, as_json, junit)
+            _compare(settings, [output], as_json, junit)
 
 
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
@@ -75,12 +81,13 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
         return score_and_evaluate(settings, Lines(first_step=first_step))
 
 
-def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:
+def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:
     """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
     from pipelines.evaluation.gate import compare, junit
     from pipelines.evaluation.saved_results import read_results
 
-    comparisons = compare(read_results(results), read_results(str(settings.against)))
+    results = [evaluation for folder in folders for evaluation in read_results(folder)]
+    comparisons = compare(results, read_results(str(settings.against)))
     if as_json:
         click.echo(json.dumps([comparison.as_json() for comparison in comparisons]))
     else:

@@ -384,6 +384,22 @@ def test_the_gate_as_a_command_and_as_junit(tmp_path: Path) -> None:
     assert isinstance(alone.exception, SettingsError)
 
 
+def test_several_folders_of_results_are_all_compared(tmp_path: Path) -> None:
+    rows = [{"instruction": "i", "input": "i", "output_1": "a", "output_2": "b", "label": 1}]
+    llmbar = judged_corpus(tmp_path / "l", rows, [(2.0, 1.0)], RowShape("llmbar"), parquet=True)
+    pairs, worse = preferences(tmp_path / "p", GOOD), preferences(tmp_path / "w", WORSE)
+    run(llmbar, pairs, output=str(tmp_path / "base"))
+    run(llmbar, output=str(tmp_path / "first"))
+    run(worse, output=str(tmp_path / "second"))
+    both = [str(tmp_path / "first"), str(tmp_path / "second")]
+    gate = CliRunner().invoke(cli, ["evaluate", *both, "--against", str(tmp_path / "base")])
+    assert isinstance(gate.exception, GateFailed)
+    assert "m on pairs: accuracy fell from 90.00% to 80.00%" in str(gate.exception)
+    mixed = CliRunner().invoke(cli, ["evaluate", both[0], worse, "--against", str(tmp_path / "base")])
+    assert isinstance(mixed.exception, SettingsError)
+    assert f"{worse} holds no results of an evaluation, and {both[0]} does" in str(mixed.exception)
+
+
 def test_from_python_it_returns_the_results(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", GOOD)
     (evaluation,) = pipelines.evaluate(scored)
