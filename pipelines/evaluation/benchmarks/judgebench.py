@@ -35,7 +35,7 @@ _CATEGORIES = {
 _SPLITS = {"gpt": (154, 98, 56, 42), "claude": (154, 51, 34, 31)}
 """Pairs of each category, by whose responses they are: tables are mostly of `gpt`, those of GPT-4o."""
 _TWO_GAMES, _ONE_GAME = "two games: a tie is wrong", "single game: a tie is read as B>A"
-_JUDGES_GAME = "single game, in the order of the row: a tie is wrong"
+_JUDGES_GAME = "single game, the first order: a tie is wrong"
 _SINGLE = " (single game)"
 _LABELS = {"A>B": ("A", "B"), "B>A": ("B", "A")}
 """The right and the wrong response by the label."""

@@ -38,7 +38,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     average, strict = "average of both orders: a tie counts half", "right in both orders: a tie is wrong"
     if 0 in means.lacking:  # a judge that was asked in one order
-        in_one = "in the order of the row: a tie counts half"
+        in_one = "the first order: a tie counts half"
         by_subset = [
             Measure(f"{name}, one order", means.by_subset[name][..., 2], means.counts[name], in_one) for name in all_subsets
         ]

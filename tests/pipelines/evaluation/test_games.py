@@ -43,6 +43,13 @@ def voted(first: Sequence[float], second: Sequence[float]) -> Item:
         (VoteRules(Shows.TWO, 4, False), [5.0, 4.0, 5.0], [1.0, 1.0, 1.0], (3.5, 4.0)),  # one can't be read: no matter
         (VoteRules(Shows.TWO, 4, False), [2.0, 1.0, 3.0], [1.0, 4.0, 1.0], ()),  # which it was decides here
         (PAIRS, [1.0, 2.0], [1.0], ()),
+        # A list of two is shown in one order and in the reverse, as often; of an odd number of votes, one more in either.
+        (VoteRules(Shows.ALL, 1, False), [4.0], [2.0], (2.0,)),
+        (VoteRules(Shows.ALL, 2, False), [5.0, 2.0], [2.0, 3.0], (3.0, -1.0)),
+        (VoteRules(Shows.ALL, 4, False), [5.0, 3.0, 2.0, 1.0], [1.0, 3.0, 3.0, 1.0], (2.0, -0.5)),
+        (VoteRules(Shows.ALL, 3, False), [2.0, 1.0, 3.0], [1.0, 4.0, 1.0], ()),
+        (VoteRules(Shows.ALL, 2, False), [5.0, 4.0, 1.0, 2.0], [1.0, 1.0, 2.0, 2.0], (3.5, -0.5)),  # of two principles
+        (VoteRules(Shows.ALL, 2, False), [4.0], [2.0], ()),  # one order could be read
     ],
 )
 def test_a_game_is_the_mean_of_the_votes_in_its_order(
@@ -102,19 +109,21 @@ def test_the_margin_is_of_the_rewards_whoever_won_the_games() -> None:
     assert signed_margins(graded) == [-1.0]
 
 
-def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["genrm-boxed", "reward-anything"])
+def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_them(family: str, tmp_path: Path) -> None:
     row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
     rows = [{**row, "pair_id": f"{at}", "source": "livebench-math"} for at in range(2)]
     votes = [((5.0, 2.0), (2.0, 3.0)), ((5.0, 3.0), (2.0, 3.0))]
     readings = [[Reading(sum(of_one) / 2, {"reward": 0.0}, votes=of_one) for of_one in pair] for pair in votes]
-    judge = {"family": "genrm-boxed", "judge": {"votes": 2, "aggregate": "mean", "rubric": None}}
+    judge = {"family": family, "judge": {"votes": 2, "aggregate": "mean", "rubric": None}}
     folder = judged_corpus(tmp_path / "s", rows, readings, RowShape("judgebench"), parquet=True, votes=True, **judge)
     out = str(tmp_path / "e")
     (evaluation,) = evaluate(build(EvaluateSettings, {"scored": [folder], "partial": True, "output": out}))
     figures = {figure.name: figure.value for figure in evaluation.figures}
     assert figures["overall"] == 0.5, "of (+3, -1) and (+3, 0) the second one is right"
-    assert evaluation.votes is not None
-    assert evaluation.votes.curve[-1].value == 1.0, "where a vote more is a mean of grades"
+    accuracy = evaluation.votes.curve[-1].value if evaluation.votes else None
+    by_rows = family == "reward-anything"  # whose votes are by principles of the rows
+    assert accuracy == (None if by_rows else 1.0), "where two votes are a mean of grades"
     (file,) = (tmp_path / "e" / "peers").iterdir()
     decisions = [[game["decision"] for game in json.loads(line)["judgments"]] for line in file.read_text().splitlines()]
     assert decisions == [["A>B", "A>B"], ["A>B", "A=B"]], "the second game shows B first"
@@ -132,7 +141,7 @@ def test_a_corpus_of_a_judge_with_one_vote_has_figures_of_a_single_game(tmp_path
     both = evaluate(build(EvaluateSettings, {"scored": results, "partial": True, "output": str(tmp_path / "e")}))
     figures = {figure.name: (figure.value, figure.convention) for figure in both[0].figures}
     assert figures == dict.fromkeys(
-        ("overall (single game)", "math (single game)"), (2 / 3, "single game, in the order of the row: a tie is wrong")
+        ("overall (single game)", "math (single game)"), (2 / 3, "single game, the first order: a tie is wrong")
     )
     assert [difference.name for difference in both.paired[0].differences] == list(figures)
     assert both.paired[0].splits[0].first_ahead == 1
