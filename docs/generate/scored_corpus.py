@@ -80,6 +80,7 @@ MANIFEST: Mapping[str, str] = {
     "reserved": "names that are kept free for a corpus that is going to be made of this one",
     "made_with": "what may change between runs into one folder; also in the metadata of every part (below)",
     "run": "the name of the run, with which the names of its parts end",
+    "summary_of": "a hash of the names, sizes and times of the parts that the summary is of; there once it is complete",
     "summary": "what came of it (below); null until the run is complete",
 }
 

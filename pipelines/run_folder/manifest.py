@@ -50,6 +50,8 @@ class Manifest:
     summary: Mapping[str, Any] | None = None
     run: str = ""
     retries: tuple[Mapping[str, Any], ...] = ()
+    summary_of: str = ""
+    """The mark of the parts that the summary is of (`Parts.mark`)."""
 
     @property
     def fingerprint(self) -> str:
@@ -160,6 +162,7 @@ class Manifest:
             "made_with": self.made_with,
             "run": self.run,
             **({"retries": self.retries} if self.retries else {}),
+            **({"summary_of": self.summary_of} if self.summary_of else {}),
             "summary": self.summary,
         }
         try:
@@ -226,8 +229,16 @@ def read_manifest(folder: str) -> Manifest | None:
         run = document.get("run", "")
         if re.fullmatch(rf"(?:{RUN})?", run) is None:
             raise ValueError(f"{run!r} isn't the name of a run")
-        retries = tuple(document.get("retries", ()))
-        return Manifest(document["identity"], files, columns, document["made_with"], document["summary"], run, retries)
+        return Manifest(
+            document["identity"],
+            files,
+            columns,
+            document["made_with"],
+            document["summary"],
+            run,
+            tuple(document.get("retries", ())),
+            document.get("summary_of", ""),
+        )
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:

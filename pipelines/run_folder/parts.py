@@ -15,6 +15,7 @@ A late writer of a dead driver can therefore never add a part to a run that was 
 older versions name no run, and neither do their parts; both are read as the run "".
 """
 
+import hashlib
 import itertools
 import json
 import re
@@ -45,6 +46,8 @@ _END_NAME = re.compile(rf"(\d+)-(\d+)(?:-({RUN}))?")
 _BATCH_ROWS = 4096
 _LEAST_BYTES = 12
 """Of a Parquet file: two magic numbers of 4 bytes, and the 4-byte length of its footer."""
+_MARK_VERSION = 1
+"""Another one where a summary holds more or other figures: all parts are read once more then."""
 
 
 class Counts(NamedTuple):
@@ -184,6 +187,11 @@ class Parts:
     def entries(self) -> list[tuple[Part, Entry]]:
         """All parts of the run, each with its directory entry, in no order; without those that a retry has replaced."""
         return _without_replaced(self._all_entries())
+
+    def mark(self) -> str:
+        """A hash of the names, sizes and times of writing of all parts: equal as long as nobody adds or changes one."""
+        entries = sorted(entry for _, entry in self.entries())
+        return hashlib.sha256(json.dumps([_MARK_VERSION, *entries]).encode()).hexdigest()
 
     def _all_entries(self) -> list[tuple[Part, Entry]]:
         run, entries = self._run(), self.parts_folder.entries()

@@ -8,7 +8,7 @@ quantiles are within half a percent of rank.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import duckdb
@@ -93,6 +93,12 @@ class Summary:
                 for quantile, value in zip(QUANTILES, values, strict=True)
             },
         }
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, Any]) -> "Summary":
+        """The summary that a manifest holds, without the exports."""
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved and each.name != "made"}
+        return cls(**{**values, "quantiles": {name: tuple(row) for name, row in saved["quantiles"].items()}})
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""

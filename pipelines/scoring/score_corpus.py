@@ -96,6 +96,8 @@ class Run:
     block_bytes: int
     known: Sequence[str] = ()
     """Files given to --append that the run holds already."""
+    earlier: Manifest | None = None
+    """The manifest that was there, if nothing is appended to it."""
     later: Parts | None = None
     """In the first of two passes: the parts of the second pass. What those cover needs no first pass."""
     left_out: Sequence[str] = ()
@@ -227,19 +229,26 @@ def _carry_out(
     if strays := run.parts.strays():
         progress.noted(strays_message(strays))
     _repair(run, progress)
+    saved = None
     if not run.missing():
-        # Repeating the command of a complete run is how a user mends a damaged part, so all parts are read
-        # completely; the summary reads only some columns.
+        saved = _saved_summary(run)
         parts = len(run.parts.listing())
-        progress.noted(f"nothing is left to score, {parts:,} part{'s are' if parts != 1 else ' is'} there; checking")
-        drop_unreadable(run.parts, progress.noted)
+        there = f"nothing is left to score, {parts:,} part{'s are' if parts != 1 else ' is'} there"
+        if saved is not None:
+            progress.noted(f"{there}, and none has changed since all were read; `assay verify` reads them again")
+        else:
+            # Repeating the command of a complete run is how a user mends a damaged part, so all parts are read completely;
+            # the summary reads only some columns.
+            progress.noted(f"{there}; checking")
+            drop_unreadable(run.parts, progress.noted)
     for attempts_left in reversed(range(_PASSES)):
         if run.missing():
             _complete(run, flows, steps, progress)
         check_held()
         counts = run.audit()
+        mark = run.parts.mark()  # before they are read: of parts that change meanwhile the summary isn't taken for known
         try:
-            summary = summarise(run.parts, run.manifest.columns, counts)
+            summary = saved or summarise(run.parts, run.manifest.columns, counts)
             summary = replace(
                 summary,
                 made=[FinishedExport(job, export_job.read_finished_export(job) or export_job.complete(job)) for job in jobs],
@@ -248,11 +257,20 @@ def _carry_out(
         except (SourceError, AuditError):
             # A part is damaged, or contradicts its name. Drop such parts and score their rows again; if there are none, the
             # error has another cause, and a retry would meet it again.
+            saved = None
             if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
     summary = replace(compare_run.with_facts(summary, run.parts, run.settings), left_out=run.left_out)
-    replace(run.manifest, summary=summary.as_json()).write(run.settings.output)
+    replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
     return summary
+
+
+def _saved_summary(run: Run) -> Summary | None:
+    """The summary in the manifest, if it is of the parts as they are: a million parts needn't be read again."""
+    earlier = run.earlier
+    if earlier is None or earlier.summary is None or earlier.summary_of != run.parts.mark():
+        return None
+    return Summary.of_json(earlier.summary)
 
 
 def _text_note(columns: Columns) -> str:
@@ -297,6 +315,7 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
         plan.part_rows,
         plan.block_bytes,
         already_held,
+        earlier=None if settings.append else earlier,
         left_out=plan.left_out,
         store=store,
     )

@@ -175,6 +175,7 @@ def test_a_manifest_that_breaks_off_is_written_again_where_the_parts_agree(
         opened(asked(corpus, out, limit=5))
     assert score(asked(corpus, out), monkeypatch) == []
     after = json.loads((out / "manifest.json").read_text())
+    assert after.pop("summary_of") == Parts(str(out)).mark()
     assert {**after, "summary": None} == before
     assert {path.stat().st_ino for path in (out / "parts").iterdir()} == inodes
 

@@ -15,6 +15,7 @@ import pytest
 from actors.errors import AuditError, ModelError, OutputError, RunStopped, SourceError
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.parts import Parts, audit
+from pipelines.scoring import score_corpus
 from pipelines.scoring.score_corpus import score
 from tests.support.corpora import Notes, chat, lines, outcome_of, rows, scored, settings, write
 
@@ -64,6 +65,34 @@ def test_a_second_run_writes_nothing_again(tmp_path: Path) -> None:
     before = files_of(tmp_path / "out")
     assert score(settings(corpus, tmp_path / "out", part_rows=7)) == first
     assert files_of(tmp_path / "out") == before
+
+
+def test_parts_that_nobody_touched_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million parts would take hours. The figures are those of the manifest."""
+    corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
+    first = score(settings(corpus, tmp_path / "out", part_rows=20))
+    manifest = read_manifest(str(tmp_path / "out"))
+    notes = Notes()
+    with monkeypatch.context() as patch:
+        patch.setattr(score_corpus, "summarise", None)
+        patch.setattr(score_corpus, "drop_unreadable", None)
+        again = score(settings(corpus, tmp_path / "out"), notes)
+    assert (again, again.as_json()) == (first, first.as_json())
+    assert "5 parts are there, and none has changed since all were read" in "\n".join(notes.all)
+    assert read_manifest(str(tmp_path / "out")) == manifest
+
+
+def test_a_part_that_was_touched_has_all_of_them_read_again(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
+    first = score(settings(corpus, tmp_path / "out", part_rows=20))
+    part = sorted((tmp_path / "out" / "parts").glob("*.parquet"))[1]
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    notes = Notes()
+    assert score(settings(corpus, tmp_path / "out"), notes) == first
+    assert f"{part.name}" in "\n".join(notes.all)
+    assert "there; checking" in "\n".join(notes.all)
 
 
 def test_lost_parts_are_scored_again_and_no_others(tmp_path: Path) -> None:
