@@ -164,10 +164,18 @@ function explore(section) {
 
 function correlate(section) {
   const points = DATA.points[Number(section.dataset.run)], select = section.querySelector("select");
-  const show = () => scatter(section.querySelector("[data-scatter]"), points[select.value], points.reward,
-    select.selectedOptions[0].textContent, "reward");
+  const show = () => {
+    const values = points[select.value], known = (_, at) => values[at] !== null;
+    scatter(section.querySelector("[data-scatter]"), values.filter(known), points.reward.filter(known),
+      select.selectedOptions[0].textContent, "reward");
+  };
   select.addEventListener("change", show);
   show();
+}
+
+function nameLanguage(cell) { // by the browser's own names; "unclear" has none
+  const code = cell.dataset.language, name = code.length > 3 ? code : new Intl.DisplayNames("en", { type: "language" }).of(code);
+  if (name !== code) cell.textContent = `${name} (${code})`;
 }
 
 for (const element of document.querySelectorAll("[data-chart]")) {
@@ -176,6 +184,7 @@ for (const element of document.querySelectorAll("[data-chart]")) {
   else draw(element, spec);
 }
 document.querySelectorAll(".correlations").forEach(correlate);
+document.querySelectorAll("[data-language]").forEach(nameLanguage);
 document.querySelectorAll(".explorer").forEach(explore);
 
 function redraw() {
