@@ -245,6 +245,71 @@ def test_groups_are_over_all_responses(tmp_path: Path) -> None:
     assert number["others"] == 271
 
 
+def nested_corpus(folder: Path, **how: Any) -> str:
+    metas: list[Any] = [
+        {"topic": "a", "source": {"name": "it's"}, "weights": [1]},
+        {"topic": "b", "source": {"name": "it's"}, "weights": [1]},
+        {"topic": "a", "source": None, "weights": []},
+        {"topic": None, "source": {"name": "y"}, "weights": None},
+        None,
+    ]
+    rows = [chat(f"q{at}", f"text {at}", **{"meta": meta, "my.kind": "k"}) for at, meta in enumerate(metas)]
+    return judged_corpus(folder, rows, [[float(at)] for at in range(5)], MESSAGES, **how)
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+def test_groups_of_nested_fields(tmp_path: Path, parquet: bool) -> None:
+    by = ["meta.topic", "meta.source.name", "my.kind"] if parquet else ["meta.topic", "meta.source.name"]
+    with open_all(nested_corpus(tmp_path / "s", parquet=parquet), *by) as responses:
+        topic, source, *_ = [
+            [(row["group"], row["responses"], row["mean"]) for row in group["rows"]] for group in groups(responses, by)
+        ]
+        read_all(responses)
+    assert sorted(topic, key=str) == [("a", 2, 1.0), ("b", 1, 1.0), (None, 2, 3.5)]
+    assert sorted(source, key=str) == [("it's", 2, 0.5), ("y", 1, 3.0), (None, 2, 3.0)]
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path / "s"), by=by))
+    assert "By <bdi>meta.source.name</bdi>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+@pytest.mark.parametrize("name", ["meta", "meta.kind", "meta.weights", "meta.", "meta.topic.x", "meta.source"])
+def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet: bool, name: str) -> None:
+    folder = nested_corpus(tmp_path / "s", parquet=parquet)
+    there = "my.kind, meta.topic, meta.source.name" if parquet else "none; a field inside another is named with a dot"
+    with pytest.raises(SettingsError, match=f"--by {name}: there is no column of this name .* the input has {there}"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
+
+
+def test_a_nested_output_makes_groups_and_stays_an_output(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0, 2.0, 2.0])
+    with open_all(folder, "scores.reward", "status") as responses:
+        scores, status = groups(responses, ["scores.reward", "status"])
+        (output,) = outputs(responses)
+    assert [(row["group"], row["responses"]) for row in scores["rows"]] == [("2.0", 2), ("1.0", 1)]
+    assert [(row["group"], row["responses"]) for row in status["rows"]] == [("scored", 3)]
+    assert output["count"] == 3
+
+
+def test_candidates_make_groups_of_equal_texts(tmp_path: Path) -> None:
+    texts = [[("x", 1.0), ("y", 2.0), ("x", 3.0)]]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}], texts, prompts())
+    with open_all(folder, "candidate") as responses:
+        (group,) = groups(responses, ["candidate"])
+        assert sampling(responses)["distinct"] == 2  # type: ignore[index]
+    assert [(row["group"], row["responses"]) for row in group["rows"]] == [("x", 2), ("y", 1)]
+
+
+def test_records_that_are_not_json_are_in_no_group(tmp_path: Path) -> None:
+    folder = nested_corpus(tmp_path / "s")
+    part = sorted((tmp_path / "s" / "parts").glob("*.parquet"))[0]
+    table = pq.read_table(part)
+    records = pa.array([b"\xff{", b'\xef\xbb\xbf{"meta": {"topic": 7}}'], pa.large_binary())
+    pq.write_table(table.set_column(table.schema.names.index("record"), "record", records), part)
+    with open_all(folder, "meta.topic") as responses:
+        (topic,) = groups(responses, ["meta.topic"])
+    assert sorted((str(row["group"]), row["responses"]) for row in topic["rows"]) == [("7", 1), ("None", 3), ("a", 1)]
+
+
 def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> None:
     rng = random.Random(4)
     rewards = [[rng.gauss(0, 1) for _ in range(count)] for count in (4, 4, 6, 2)]
