@@ -37,6 +37,8 @@ class _Measure(NamedTuple):
     """Responses that have it at all; None for what all have."""
     both_ways: bool = False
     """Whether their being behind is warned of, too."""
+    than: str = "others"
+    """Those that they are ahead of or behind."""
 
 
 _LABELS = {
@@ -65,10 +67,13 @@ def correlations(responses: Responses) -> dict[str, Any]:
             None if response.language == UNCLEAR else int(response.language != main) for response in measured
         ]
     rows = [_row(name, measures[name], rewards, values[name]) for name in values]
+    warnings = [row["warning"] for row in rows if row["warning"]]
+    if main is not None and rows[-1]["warning"] is None:
+        warnings += _language_warnings(rewards, [response.language for response in measured], main)
     return {
         "count": len(rewards),
         "rows": rows,
-        "warnings": [row["warning"] for row in rows if row["warning"]],
+        "warnings": warnings,
         "limit": STRONG,
         "enough": ENOUGH,
         "ahead": AHEAD,
@@ -86,8 +91,19 @@ def _main_language(features_of_sample: Sequence[Features]) -> str | None:
 
 
 def _language_measure(main: str) -> _Measure:
-    others = f'Responses in other languages than "{main}"'
-    return _Measure(f'language other than "{main}"', others, f'Responses in the language "{main}"', others, both_ways=True)
+    others, those = f'Responses in other languages than "{main}"', f'those in "{main}"'
+    return _Measure(f'language other than "{main}"', others, f'Responses in "{main}"', others, both_ways=True, than=those)
+
+
+def _language_warnings(rewards: NDArray[np.float64], languages: Sequence[str], main: str) -> list[str]:
+    """Warnings of single languages that are ahead of the main one or behind: among all others they may not be seen."""
+    spoken = np.array(languages)
+    whats = []
+    for language in sorted(set(languages) - {main, UNCLEAR}):
+        either = (spoken == main) | (spoken == language)
+        measure = _language_measure(main)._replace(some=f'Responses in "{language}"')
+        whats.append(_ahead(measure, rewards[either], spoken[either] == language))
+    return [f"{what}. {_ADVICE}" for what in whats if what]
 
 
 def spearman(first: NDArray[Any], second: NDArray[Any]) -> float | None:
@@ -150,7 +166,7 @@ def _ahead(measure: _Measure, rewards: NDArray[np.float64], values: NDArray[Any]
     if share < AHEAD and not is_behind:
         return None
     return (
-        f"{measure.some} have {'lower' if is_behind else 'higher'} rewards than others: in "
+        f"{measure.some} have {'lower' if is_behind else 'higher'} rewards than {measure.than}: in "
         f"{1 - share if is_behind else share:.0%} of pairs, over {count:,} of them and {others:,} others"
     )
 

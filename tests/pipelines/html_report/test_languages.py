@@ -81,15 +81,30 @@ def test_another_language_that_is_rewarded_more_or_less_is_warned_of(tmp_path: P
     folder = languages_corpus(tmp_path / "s", 40, shift, short=500)
     options = {"scored": (folder,), "output": str(tmp_path / "r.html")}
     warnings = html_report.build(build(ReportSettings, options)).warnings
-    expected = f'Responses in other languages than "en" have {word} rewards than others: in '
+    expected = f'Responses in other languages than "en" have {word} rewards than those in "en": in '
     assert [warning[: len(expected)] for warning in warnings] == ([expected] if word else [])
     assert all("% of pairs, over 40 of them and 1,460 others." in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(("shift", "word"), [(2.0, "higher"), (0.0, None), (-2.0, "lower")])
+def test_a_single_language_is_warned_of_though_the_others_together_are_level(
+    tmp_path: Path, shift: float, word: str | None
+) -> None:
+    rng = random.Random(6)
+    languages = [rng.choices(["en", "fr", "ru"], [50, 45, 5])[0] for _ in range(1500)]
+    rewards: list[float | None] = [rng.gauss(0, 1) + shift * (language == "ru") for language in languages]
+    texts = [DECLARATION[language] for language in languages]
+    with open_all(corpus(tmp_path / "s", rewards, texts)) as responses:
+        warnings = correlations(read_all(responses))["warnings"]
+    expected = f'Responses in "ru" have {word} rewards than those in "en": in '
+    assert [warning[: len(expected)] for warning in warnings if '"ru"' in warning] == ([expected] if word else [])
+    assert not [warning for warning in warnings if '"fr"' in warning or "other languages" in warning]
 
 
 def test_a_correlation_with_the_language_is_said_of_the_languages(tmp_path: Path) -> None:
     with open_all(languages_corpus(tmp_path / "s", 900, -1.0)) as responses:
         (warning,) = [row["warning"] for row in correlations(read_all(responses))["rows"] if row["name"] == "other_language"]
-    assert warning.startswith('Responses in the language "en" have higher rewards: Spearman\'s correlation is -0.4')
+    assert warning.startswith('Responses in "en" have higher rewards: Spearman\'s correlation is -0.4')
 
 
 def test_the_classifier_is_loaded_for_a_report_alone() -> None:
