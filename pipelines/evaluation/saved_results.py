@@ -28,6 +28,10 @@ class SavedEvaluation:
     items: pa.Table
     margins: Mapping[str, Any] | None = None
     """Accuracy by the difference of the rewards, as `results.json` has it; None where a benchmark or a reading has none."""
+    votes: Mapping[str, Any] | None = None
+    """What a judge's votes come to, as `results.json` has it; None of a reward head."""
+    published: Sequence[Mapping[str, Any]] = ()
+    """The published tables that have this model, each beside the figures here that are like its own."""
 
 
 def is_results(folder: str) -> bool:
@@ -50,6 +54,8 @@ def read_results(folder: str) -> list[SavedEvaluation]:
             saved["files"],
             _items(folder, number),
             saved.get("margins"),
+            saved.get("votes"),
+            saved.get("published") or (),
         )
         for number, saved in enumerate(_read_document(folder)["evaluations"])
     ]

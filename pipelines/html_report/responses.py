@@ -126,7 +126,7 @@ class Responses:
 @contextmanager
 def opened(folder: str, *, partial: bool, by: Sequence[str], sample: int, seed: int) -> Iterator[Responses]:
     """Open a folder. Raises a `UserError` if it isn't a scored corpus, or has no column of a name in `by`."""
-    corpus = open_scored(folder, "report", partial=partial)
+    corpus = open_scored(folder, "report", partial=partial, also=", or an evaluation (the folder of `evaluate --out`)")
     columns = corpus.manifest.columns
     grouped = _group_columns(columns, by)
     schema = _schema(columns, grouped)

@@ -19,7 +19,7 @@ function series(kind, line, at) {
   const stroke = color(`--series-${at % 6}`);
   const common = { label: line.label, stroke, width: 2, value: (_, value) => (value === null ? "" : NUMBER.format(value)) };
   if (kind === "bars") return { ...common, width: 0, fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 60] }), points: { show: false } };
-  if (kind === "lines") return { ...common, points: { show: line.values.length < 60, size: 5, fill: stroke } };
+  if (kind === "lines") return { ...common, spanGaps: true, points: { show: line.values.length < 60, size: 5, fill: stroke } };
   return { ...common, paths: () => null, points: { show: true, size: kind === "scatter" ? 4 : 8, space: 0, width: 0, fill: stroke } };
 }
 
