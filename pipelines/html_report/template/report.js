@@ -63,9 +63,10 @@ function intervalOptions(spec) {
 
 function draw(element, spec) {
   drawn.get(element)?.plot.destroy();
-  const bar = spec.kind === "bars" ? (spec.x[1] - spec.x[0]) / 2 : 0; // half of one, beside the outermost centres
+  // Half a bar beside the outermost centres; and room beside points, of which the library draws but one right at the end.
+  const bar = spec.kind === "bars" ? (spec.x[1] - spec.x[0]) / 2 : 0;
   const { range, around, hooks } = spec.kind === "intervals" ? intervalOptions(spec)
-    : { around: bar, hooks: { draw: [(plot) => drawMark(plot, spec)] } };
+    : { around: spec.kind === "scatter" ? ((spec.x.at(-1) - spec.x[0]) || 1) * 0.02 : bar, hooks: { draw: [(plot) => drawMark(plot, spec)] } };
   const x = axis(spec.xLabel);
   if (spec.kind === "intervals") {
     x.splits = (_, __, from, to) => Array.from({ length: Math.ceil(to) }, (___, at) => at + 1).filter((at) => at >= from && at <= to);
