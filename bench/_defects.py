@@ -469,6 +469,27 @@ DEFECTS = (
         'return float("nan")',
         "tests/pipelines/evaluation/test_evaluate_corpus.py::test_every_item_is_graded_or_listed_with_its_reason",
     ),
+    Defect(
+        "a game that a judge lost is hidden by the mean of its grades",
+        "pipelines/evaluation/benchmarks/judgebench.py",
+        "counter = sum((lead > 0) - (lead < 0) for lead in games)",
+        "counter = sum(games)",
+        "tests/pipelines/evaluation/test_games.py::test_judgebench_counts_games",
+    ),
+    Defect(
+        "a reward that is NaN is graded",
+        "pipelines/evaluation/read_items.py",
+        "if response[REWARD] is not None and not math.isfinite(response[REWARD]):",
+        "if False:",
+        "tests/pipelines/evaluation/test_evaluate_corpus.py::test_a_reward_that_is_no_number_is_no_grade",
+    ),
+    Defect(
+        "a benchmark that only the baseline has passes the gate",
+        "pipelines/evaluation/gate.py",
+        "return compared + [_gone(before) for before in baseline if before.benchmark not in names]",
+        "return compared",
+        "tests/pipelines/evaluation/test_evaluate_corpus.py::test_a_benchmark_that_only_the_baseline_has_fails_the_gate",
+    ),
     # Readings as published, judges behind an endpoint, and small files read together.
     Defect(
         "a second BOS that is left out",

@@ -24,6 +24,7 @@ from pipelines.run_folder.parts import Counts, Part, Parts
 
 SIZES = (100_000, 1_000_000)
 PART_ROWS = 4096
+_TEXT = "a sentence of a response, " * 20
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _write(folder: Path, pairs: int) -> None:
     """Write a scored corpus of pairs whose chosen response is ahead in three of four, without scoring anything."""
-    columns = Columns(pa.schema([("subset", pa.string())]), ("reward",), "")
+    columns = Columns(pa.schema([("subset", pa.string())]), ("reward",), "", text=True)
     parts, draws = Parts(str(folder)), np.random.default_rng(pairs)
     parts.create()
     for start in range(0, pairs, PART_ROWS):
@@ -53,7 +54,8 @@ def _write(folder: Path, pairs: int) -> None:
         ]
         repeated = pa.table({"subset": [f"subset {number % 20}" for number in range(start, start + count) for _ in "12"]})
         part = Part(0, Range(start, start + count), Counts(count, 2 * count))
-        parts.commit(part, columns.table(repeated, scored), {})
+        texts = [f"{name} {number} " + _TEXT for number in range(start, start + count) for name in ("good", "bad")]
+        parts.commit(part, columns.table(repeated, scored, texts=texts), {})
     file = InputFile(0, "pairs.parquet", "/pairs.parquet", FileKind.PARQUET, 1, "sha256-of-ends:0", pairs)
     identity = {"model": "made up", "prefix": "", "shape": "preference"}
     Manifest(identity, (file,), columns, {}).write(str(folder))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, Question
-from actors.errors import ModelError, Rejected
+from actors.errors import ModelError, Rejected, SettingsError
 from actors.records import (
     Message,
     Prompt,
@@ -86,6 +86,7 @@ class Renderer:
             self._check_probe(question)
         probe_texts = [self._render_text(self._make_safe(question)) for question in probes]
         self._stems = Stems(self._tokenizer, self._tokenize, probe_texts)
+        self._check_system_turn()
 
     def render(self, requests: Sequence[ScoreRequest], go_on: GoOn = lambda: None) -> list[RenderedRequest]:
         """Render requests in order. A response that can't be judged is returned with its reason, and without a prompt.
@@ -122,7 +123,12 @@ class Renderer:
         yield from zip(waiting, self._tokenize_all(texts, go_on), strict=True)
 
     def _handle_reasoning(self, request: ScoreRequest) -> HandledReasoning:
-        return without_reasoning(request, request.reasoning or self._reasoning)
+        """The request as it is judged: its reasoning treated, and after the settings' system turn if it has none."""
+        handled, system = without_reasoning(request, request.reasoning or self._reasoning), self._settings.system
+        context = handled.request.context
+        if system is None or (context and context[0].role is Role.SYSTEM):
+            return handled
+        return replace(handled, request=replace(handled.request, context=(Message(Role.SYSTEM, system), *context)))
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a rendered text, and what stands around them."""
@@ -521,6 +527,20 @@ class Renderer:
                 f"{name}: {self._family.step_token}, which ends a step, must be one token and stand once after a single "
                 f"step, but the prompt has it {len(self._step_positions(probe))} times"
             )
+
+    def _check_system_turn(self) -> None:
+        """Raise `SettingsError` for a system turn of the settings that prompts don't show, or can't have."""
+        if self._settings.system is None:
+            return
+        name = self._tokenizer.name_or_path
+        if Role.SYSTEM not in self._roles or not self._prints(
+            (Message(Role.SYSTEM, _PROBE), Message(Role.USER, "question"))
+        ):
+            raise SettingsError(f"--system: the prompts of {name} have no system turn, or always the same one; leave it out")
+        try:
+            self._check_encodable(self._clean_text(self._settings.system))
+        except Rejected as rejected:
+            raise SettingsError(f"--system: {name} takes no such text: {rejected}") from rejected
 
     def _allowed_bos_counts(self) -> tuple[int, ...]:
         """How many BOS tokens a prompt may have, unless the family says it.

@@ -191,10 +191,17 @@ class RenderSettings(Settings):
         description="put a second BOS before the template's, as codes do that tokenize a template's text with special "
         "tokens; only to reproduce published figures",
     )
+    system: Annotated[str, Field(pattern=r"\S")] | None = Field(
+        default=None,
+        description="system turn for conversations that begin with none, as some authors' codes put one there",
+    )
 
     def recorded(self) -> dict[str, Any]:
-        """What of these a run's identity holds beside the handling of reasoning; a second BOS only where there is one."""
-        left_out = {"reasoning", *(() if self.second_bos else ("second_bos",))}
+        """What of these a run's identity holds beside the handling of reasoning.
+
+        A second BOS and a system turn only where there is one: a run of before there were these settings is resumed.
+        """
+        left_out = {"reasoning", *(() if self.second_bos else ("second_bos",)), *(() if self.system else ("system",))}
         return self.model_dump(mode="json", exclude=left_out)
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from actors.contracts.judge import Judge
+from actors.records import Reasoning
 from deploy.errors import ApiError
 from deploy.models.service import ServedModel
 from deploy.wire.bodies import Serving
@@ -81,6 +82,8 @@ def _identity(served: ServedModel) -> dict[str, Any]:
         "dtype": model.dtype,
         "read": model.read.model_dump(mode="json", exclude_defaults=True),
         "engine": served.engine,
+        "render": served.render.recorded(),
+        "reasoning": (model.reasoning_by(served.render) or Reasoning.REJECT).value,
         "steps": family.steps,
         "judge": family.recorded(model.answer_tokens) if isinstance(family, Judge) else None,
         "within_row": isinstance(family, Judge) and family.is_within_row(model.weights),

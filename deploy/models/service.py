@@ -17,6 +17,7 @@ from actors.reward_model import RewardModel
 from actors.scorers.calls import Call, ChooseCall, ReadCall, ScoreCall, WriteCall
 from actors.scorers.head_scorer import gather
 from actors.scorers.online import Choice, JudgeText, RawOutputs, Refused, Rendered, RequestScores, Unfit
+from actors.settings.replica import RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError
 from deploy.metrics.counters import Meters
 from deploy.models.work import CharacterBudget, RequestWork, check_characters, work_of, work_of_texts
@@ -53,6 +54,8 @@ class ServedModel:
     limits: LimitSettings
     meters: Meters = field(default_factory=Meters)
     budget: CharacterBudget = field(default_factory=CharacterBudget)
+    render: RenderSettings = field(default_factory=RenderSettings)
+    """How conversations become prompts."""
     engine: str | None = None
     """The engine that scores, as settings name it; `fake` makes its rewards up."""
 

@@ -72,6 +72,7 @@ class Ingress:
                 model,
                 Replicas(handles[settings_of_model.served_names[0]]),
                 settings.limits,
+                render=settings_of_model.render,
                 engine=settings_of_model.engine.engine,
             )
             for settings_of_model, model in zip(settings.models, models, strict=True)

@@ -19,6 +19,7 @@ from actors.records import Reason, Reasoning, Score, ScoreRequest
 from actors.rendering.chat_renderer import CHAT_RENDERER, ChatRenderer, messages_of, probe_messages
 from actors.reward_model import RUBRIC, families
 from actors.scorers.judge_scorer import JudgeScorer
+from actors.text.reasoning import final_answer
 from pipelines.benchmarking.endpoint_connection import NOT_OURS, http_client, retrying_client, within_patience
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
@@ -94,6 +95,10 @@ class ChatJudge:
             text=True,
             within_row=judge.is_within_row(judge.card_weights()),
         )
+
+    def judged_text(self, text: str) -> str:
+        """A response's text as it is judged: without reasoning, if the judge's authors strip that."""
+        return final_answer(text) if self.judge.reasoning is Reasoning.STRIP else text
 
     async def score(self, request: ScoreRequest) -> list[Score]:
         """A score for each response, in order. What the endpoint refuses, or breaks on while it answers others, has failed.

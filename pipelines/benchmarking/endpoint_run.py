@@ -53,6 +53,9 @@ class EndpointModel(Protocol):
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
         """The columns of what it scores."""
 
+    def judged_text(self, text: str) -> str:
+        """A response's text as it is judged: without reasoning, if that is stripped."""
+
     async def score(self, request: ScoreRequest) -> list[Score]:
         """A score for each response, in order. Raises `EngineError` if nothing is answered any more."""
 
@@ -226,5 +229,6 @@ async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outc
     answers = await asyncio.gather(*map(client.score, row.requests))
     for request, scores in zip(row.requests, answers, strict=True):
         for response, score in zip(request.responses, scores, strict=True):
-            by_name[response.name] = Outcome(response.name, request.prompt_hash, score, response.content)
+            text = client.judged_text(response.content)
+            by_name[response.name] = Outcome(response.name, request.prompt_hash, score, text)
     return [by_name[name] for name in row.names]

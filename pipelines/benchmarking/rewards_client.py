@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from actors.records import Message, Reason, Response, Role, Score, ScoreRequest, Status
+from actors.records import Message, Reason, Reasoning, Response, Role, Score, ScoreRequest, Status
+from actors.text.reasoning import final_answer
 from pipelines.benchmarking.endpoint_connection import NOT_OURS, http_client, retrying_client, within_patience
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
@@ -31,13 +32,14 @@ class RewardsClient:
         card, served = self.card, self.card["identity"]
         return {
             "model": card["root"],
-            "endpoint": True,  # how it renders reasoning and long prompts is its own affair: never resumed by a batch run
+            "endpoint": True,  # control tokens and the like may be treated otherwise there: never resumed by a batch run
             "family": card["family"],
             "template": card["template_hash"],
             "max_model_len": card["max_model_len"],
             "reward_weights": card["weights"],
             **{name: served[name] for name in ("revision", "weights", "tokenizer", "config", "dtype", "read", "engine")},
             **({"judge": served["judge"]} if served["judge"] is not None else {}),
+            **{name: served[name] for name in ("render", "reasoning") if name in served},  # an older endpoint says neither
         }
 
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
@@ -53,6 +55,10 @@ class RewardsClient:
             text=True,
             within_row=served["within_row"],
         )
+
+    def judged_text(self, text: str) -> str:
+        """A response's text as it is judged: without reasoning, if the endpoint strips that."""
+        return final_answer(text) if self.card["identity"].get("reasoning") == Reasoning.STRIP else text
 
     async def score(self, request: ScoreRequest) -> list[Score]:
         """A score for each response, in order. What the endpoint refuses, or breaks on while it answers others, has failed.

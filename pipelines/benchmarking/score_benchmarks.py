@@ -1,12 +1,14 @@
 """Scores every benchmark file with every model, each into a scored corpus below the results, and evaluates all of them."""
 
 import functools
+import tempfile
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
 
 from actors.errors import SettingsError
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from pipelines import storage
+from pipelines.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 from pipelines.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import ScoredBenchmark, evaluate_into
@@ -18,40 +20,33 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 
 
-class BenchmarkFile(NamedTuple):
-    """A file, and the name of the benchmark that it is of."""
-
-    benchmark: str
-    file: str
-
-
 def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
     """Score what is missing, and evaluate. A run that was killed is resumed.
 
-    Raises `SettingsError` without an output folder or a model, and what scoring and evaluating raise.
+    Without an output folder, what is scored is deleted at the end. Raises `SettingsError` without a model, and what scoring
+    and evaluating raise.
     """
     if not settings.model:
         needs = "--endpoint needs --model, the name of a model there"
         raise SettingsError(
             needs if settings.endpoint else "settings of how files are scored need --model, which scores them"
         )
-    if settings.output is None:
-        raise SettingsError("--model scores files, and needs a folder for that: give --out")
     unused = (settings.render, settings.engine, settings.store) != (RenderSettings(), EngineSettings(), None)
     if settings.endpoint is not None and unused:
         raise SettingsError("--endpoint scores as the endpoint was started: leave out settings of engine, prompts and store")
-    files = [_benchmark_file(text) for text in settings.scored]
+    files = benchmark_files(settings)
     if settings.as_published:
         _check_presets(settings, files)
-    return evaluate_into(settings, settings.output, functools.partial(_score, settings, files, progress))
+    if settings.output is not None:
+        return _evaluate_into(settings.output, settings, files, progress)
+    progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
+    with tempfile.TemporaryDirectory() as place:
+        return _evaluate_into(str(Path(place, "results")), settings, files, progress)
 
 
-def _benchmark_file(text: str) -> BenchmarkFile:
-    """The benchmark and the file of `BENCHMARK=FILE`."""
-    name, joint, file = text.partition("=")
-    if not joint or name not in benchmarks():
-        raise SettingsError(f"{text}: with --model, give BENCHMARK=FILE; benchmarks are {', '.join(benchmarks())}")
-    return BenchmarkFile(name, file)
+def _evaluate_into(output: str, settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> Results:
+    scoring = settings.model_copy(update={"output": output})
+    return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress))
 
 
 def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
+_MOST_LISTED = 5
 ALL = "all"
 """The subset of items whose rows don't name one."""
 
@@ -35,13 +36,21 @@ class Item:
     """The hash of the prompt of its first response; None if that couldn't be read."""
     votes: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """The rewards by each text of a judge, for each response that has a reward."""
+    games: tuple[float, ...] | None = None
+    """By how much the first of two responses leads in each order in which a judge saw both, that of the row first.
+
+    None of other models, and of other items; empty if unreadable votes leave open who won.
+    """
+    content: int | None = None
+    """A hash of prompt, responses and labels, but not of the id; None if it wasn't asked for, or texts aren't there."""
 
 
 class GradedItem(NamedTuple):
     """The grade of an item: its subset, and its cells, or `reason` if a reward that it needs is missing.
 
     `rows`: the input rows that it consists of. `tied`: whether two rewards that its grade compares are equal. `rewards` by
-    the responses' names.
+    the responses' names. `margin`: the reward of the right response less that of the wrong one, where their
+    names don't tell which that is.
     """
 
     rows: tuple[str, ...]
@@ -50,6 +59,7 @@ class GradedItem(NamedTuple):
     cells: tuple[float, ...] | None
     tied: bool = False
     reason: str | None = None
+    margin: float | None = None
 
     @property
     def row(self) -> str:
@@ -74,6 +84,8 @@ class MeanCells:
     counts: Mapping[str, int]
     judged: bool = False
     compared: bool = False
+    lacking: frozenset[int] = frozenset()
+    """The places of cells that no item has, of any subset: measures of these are none of this model's."""
 
     def pooled(self, subsets: Iterable[str]) -> Array:
         """The mean cells over the items of several subsets together. At least one of them must be there."""
@@ -134,29 +146,79 @@ class Benchmark:
 
     def split_of(self, items: Mapping[str, int]) -> str | None:
         """The published split with as many items in each subset, `published` if there is only one; None if none has."""
-        splits = self.splits or ({"published": self.expected} if self.expected else {})
-        return next((name for name, counts in splits.items() if self._has_counts(items, counts)), None)
+        return next((name for name, counts in self._published.items() if not self._differing(items, counts)), None)
 
-    def _has_counts(self, items: Mapping[str, int], counts: Mapping[str, int]) -> bool:
-        """Whether each subset has its count; a required subset without a published count may have any."""
-        uncounted = {*self.required} - counts.keys()
-        return {subset: count for subset, count in items.items() if subset not in uncounted} == dict(counts)
+    def count_note(self, items: Mapping[str, int]) -> str | None:
+        """A sentence on numbers of items that no published split has; None of rows without subsets, or if none is known."""
+        if {*items} == {ALL} or not self._published or self.split_of(items) is not None:
+            return None
+        differing = {name: self._differing(items, counts) for name, counts in self._published.items()}
+        splits = [f"{name} ({_shortened(subsets)})" for name, subsets in differing.items()]
+        return f"The numbers of items are those of no published file: {', '.join(splits)}."
+
+    @property
+    def _published(self) -> Mapping[str, Mapping[str, int]]:
+        return self.splits or ({"published": self.expected} if self.expected else {})
+
+    def _differing(self, items: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
+        """The subsets with another count than the split's; a required subset without a published count may have any."""
+        subsets = sorted((items.keys() | counts.keys()) - ({*self.required} - counts.keys()))
+        numbers = [(subset, items.get(subset, 0), counts.get(subset, 0)) for subset in subsets]
+        return [f"{subset} {count} instead of {published}" for subset, count, published in numbers if count != published]
+
+
+class Labelled(NamedTuple):
+    """Two responses of which a label says which is right: by how much that one leads, in each game and by its reward.
+
+    A model that doesn't see responses together plays the same game in both orders, and is ahead by its rewards.
+    """
+
+    games: tuple[float, ...]
+    margin: float
+
+    @property
+    def tied(self) -> bool:
+        """Whether a game has no winner."""
+        return 0 in self.games
+
+
+def labelled(item: Item, right: str, wrong: str) -> Labelled:
+    """The games of the right against the wrong response. Raises `Ungraded` without a reward, or a winner."""
+    margin = reward(item, right) - reward(item, wrong)
+    if item.games is None:
+        return Labelled((margin, margin), margin)
+    if not item.games:
+        raise Ungraded("some votes can't be read, and the others don't tell who won each game")
+    sign = 1 if next(iter(item.rewards)) == right else -1
+    return Labelled(tuple(sign * lead for lead in item.games), margin)
+
+
+def _shortened(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_LISTED
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def grade_each(
     subset_of: Callable[[Item], str], cells_of: Callable[[Item], tuple[tuple[float, ...], bool]]
 ) -> Callable[[Iterable[Item]], Iterator[GradedItem]]:
     """A benchmark whose items stand alone: `cells_of` gives an item's cells and whether it is tied, or raises `Ungraded`."""
+    return grade_labelled(subset_of, lambda item: (*cells_of(item), None))
+
+
+def grade_labelled(
+    subset_of: Callable[[Item], str], cells_of: Callable[[Item], tuple[tuple[float, ...], bool, float | None]]
+) -> Callable[[Iterable[Item]], Iterator[GradedItem]]:
+    """The same where a label names the right response: `cells_of` gives the margin, too."""
 
     def grade(items: Iterable[Item]) -> Iterator[GradedItem]:
         for item in items:
             subset = subset_of(item)
             try:
-                cells, tied = cells_of(item)
+                cells, tied, margin = cells_of(item)
             except Ungraded as ungraded:
                 yield GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
             else:
-                yield GradedItem((item.row,), subset, item.rewards, cells, tied)
+                yield GradedItem((item.row,), subset, item.rewards, cells, tied, margin=margin)
 
     return grade
 
@@ -176,6 +238,13 @@ def number(item: Item, name: str) -> float:
     return float(value)
 
 
+def integer(value: Any) -> int | None:
+    """The integer that a label is: tables have integers as floats where one of a column is missing. None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+        return None
+    return int(value)
+
+
 def rewards_of(item: Item, side: str) -> list[float]:
     """The rewards of `side`, or of `side[0]`, `side[1]`, ... Raises `Ungraded` if one is missing, or if there is none."""
     names = {*item.rewards, *item.missing}
@@ -185,6 +254,14 @@ def rewards_of(item: Item, side: str) -> list[float]:
     if not listed:
         raise Ungraded(f"there is no response {side}")
     return [reward(item, name) for name in listed]
+
+
+def ranked_names(item: Item) -> list[str]:
+    """The names of ranked responses, `rank[0]` first; empty if it has none. Raises `Ungraded` if it ranks a single one."""
+    ranked = sorted((int(name[5:-1]), name) for name in {*item.rewards, *item.missing} if name.startswith("rank["))
+    if len(ranked) == 1:
+        raise Ungraded("the row doesn't rank two responses or more")
+    return [name for _, name in ranked]
 
 
 def only_reward_of(item: Item, side: str) -> float:

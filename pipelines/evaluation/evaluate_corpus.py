@@ -19,12 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
+from pipelines.evaluation.games import with_games
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.latex import latex
 from pipelines.evaluation.peer_files import peer_files
@@ -32,10 +35,17 @@ from pipelines.evaluation.peer_format import JudgedRun
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.read_items import read_items
+from pipelines.evaluation.repeats import Repeats
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.evaluation.statistics import intervals
 from pipelines.evaluation.statistics.intervals import Interval
-from pipelines.evaluation.statistics.paired import EvaluatedModel, PairedComparison, compare_models, disagreement_writer
+from pipelines.evaluation.statistics.paired import (
+    EvaluatedModel,
+    PairedComparison,
+    compare_models,
+    disagreement_writer,
+    item_credits,
+)
 from pipelines.evaluation.statistics.votes import Votes, vote_rules
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.manifest import Manifest
@@ -146,7 +156,7 @@ def _write_peer_files(
     files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
     for name, content in files.contents.items():
         _write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
-    return evaluation if files.missing is None else replace(evaluation, notes=[files.missing])
+    return evaluation if files.missing is None else replace(evaluation, notes=(*evaluation.notes, files.missing))
 
 
 def _write_file(folder: str, name: str, content: bytes) -> None:
@@ -156,14 +166,16 @@ def _write_file(folder: str, name: str, content: bytes) -> None:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) -> Evaluation:
+def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> Evaluation:
     folder = scored.folder
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
-    benchmark = choose_benchmark(folder, manifest, scored.benchmark)
-    rows = read_items(corpus.responses, listing, manifest.columns, benchmark.fields)
+    shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
+    benchmark = choose_benchmark(folder, shape, carried, scored.benchmark)
+    items, repeats = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True), Repeats()
+    rows = with_games(repeats.watch(items), manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
-    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items)
+    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)
     evaluation = Evaluation(
@@ -175,13 +187,15 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items: Path) 
         manifest.made_with,
         [_data_file(benchmark, file) for file in manifest.files],
         _figures(benchmark, grades, manifest, settings.resampling_seed),
-        _subset_counts(benchmark, grades),
-        (manifest.summary or {}).get("work", {}),
+        _subset_counts(benchmark, grades, _is_judge(manifest)),
+        _work(manifest),
         benchmark.split_of(grades.items),
         margins=grades.margins.report(),
         votes=votes.report() if votes is not None else None,
         compared=manifest.columns.within_row,
         preset=scored.preset,
+        repeated=repeats.count,
+        notes=tuple(note for note in (benchmark.count_note(grades.items), repeats.note) if note),
         kept=corpus.kept.about if corpus.kept else None,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
@@ -194,24 +208,26 @@ def _compare_with_published(evaluation: Evaluation) -> list[PublishedComparison]
     )
 
 
-def choose_benchmark(folder: str, manifest: Manifest, name: str | None) -> Benchmark:
-    """The benchmark of a name, or else the one whose items have the corpus' shape and fields.
+def choose_benchmark(
+    corpus: str, shape: str, fields: Iterable[str], name: str | None, *, how: str = "--as, one of"
+) -> Benchmark:
+    """The benchmark of a name, or else the one whose items have the shape and the fields of a corpus' rows.
 
-    Raises `SettingsError` for an unknown name, or if several benchmarks or none fit.
+    Raises `SettingsError` for an unknown name, or if several benchmarks or none fit; `how` says how one is named.
     """
     by_name = benchmarks()
     if name is not None:
         if name not in by_name:
             raise SettingsError(f"--as {name}: there is no such benchmark; there are {', '.join(by_name)}")
         return by_name[name]
-    shape, carried = str(manifest.identity.get("shape")), set(manifest.columns.carried.names)
+    given = set(fields)
     fitting = [
-        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and carried.issuperset(benchmark.needs)
+        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and given.issuperset(benchmark.needs)
     ]
     fitting.sort(key=lambda benchmark: len(benchmark.needs))
     if not fitting or (len(fitting) > 1 and len(fitting[-1].needs) == len(fitting[-2].needs)):
         raise SettingsError(
-            f"{folder} doesn't say which benchmark it is (rows of the shape {shape}): give --as, one of {', '.join(by_name)}"
+            f"{corpus} doesn't say which benchmark it is (rows of the shape {shape}): give {how} {', '.join(by_name)}"
         )
     return fitting[-1]
 
@@ -261,7 +277,16 @@ def _figure(measure: Measure, bounds: Interval) -> Figure:
     )
 
 
-def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetCounts]:
+def _work(manifest: Manifest) -> dict[str, Any]:
+    """The run's seconds and tokens, as its summary has them; without those of a run that isn't complete."""
+    summary = manifest.summary or {}
+    tokens = {name: summary[name] for name in ("prompt_tokens", "completion_tokens") if name in summary}
+    return {**summary.get("work", {}), **tokens}
+
+
+def _subset_counts(benchmark: Benchmark, grades: Grades, judged: bool) -> Mapping[str, SubsetCounts]:
+    item_credit = item_credits(benchmark, grades.cells, judged=judged) if grades.cells else {}
+    correct = {subset: float(np.nansum(of_items)) for subset, of_items in item_credit.items() if np.isfinite(of_items).any()}
     return {
         subset: SubsetCounts(
             count,
@@ -269,6 +294,7 @@ def _subset_counts(benchmark: Benchmark, grades: Grades) -> Mapping[str, SubsetC
             grades.graded([subset]),
             grades.tied[subset],
             dict(grades.reasons.get(subset, {})),
+            correct.get(subset),
         )
         for subset, count in sorted(grades.items.items())
     }

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import duckdb
 import pyarrow as pa
 
-from actors.errors import SettingsError
+from actors.errors import SettingsError, SourceError
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.saved_results import SavedEvaluation
 from pipelines.evaluation.statistics.paired import credits_table
@@ -42,13 +42,34 @@ class Change:
         return f"{self.name} fell from {self.before:.2%} to {self.now:.2%}, by more than {max_drop:g} points"
 
 
+_NO_HEADLINE = Change("the headline", None, None)
+
+
 @dataclass(frozen=True)
 class Drift:
-    """How far the rewards of the same responses moved: how many there are in both, at least one, and the differences."""
+    """How far the rewards of the same responses moved: how many there are in both, at least one, and the differences.
+
+    Of `compared` pairs of responses to one item, `rank_flips` have another order than before; a tie is an order of its own.
+    """
 
     responses: int
     mean: float
     largest: float
+    compared: int
+    rank_flips: int
+    subsets: Sequence["SubsetDrift"]
+
+
+@dataclass(frozen=True)
+class SubsetDrift:
+    """The same of a subset."""
+
+    subset: str
+    responses: int
+    mean: float
+    largest: float
+    compared: int
+    rank_flips: int
 
 
 @dataclass(frozen=True)
@@ -71,10 +92,15 @@ class BaselineComparison:
     """Of the same model only: rewards of different models aren't on one scale."""
     is_made_up: bool
     """Whether the rewards of one of them are the fake engine's."""
+    is_gone: bool = False
+    """Whether it is in the baseline alone, and `model` is the baseline's."""
 
     def failures(self, max_drop: float, min_coverage: float) -> list[str]:
         """What the gate doesn't let pass: a sentence for each."""
         about, headline = f"{self.model} on {self.benchmark}", self.changes[0]
+        if self.is_gone:
+            how = "evaluate it, too, or compare with a baseline without it"
+            return [f"{about}: it is in the baseline and not in these results; {how}"]
         failures = [f"{about}: {failure}"] if (failure := headline.failure(max_drop)) else []
         if self.coverage < min_coverage:
             failures.append(f"{about}: {self.coverage:.1%} of all items have a grade now, fewer than {min_coverage:.1%}")
@@ -88,9 +114,40 @@ class BaselineComparison:
 def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation]) -> list[BaselineComparison]:
     """Compare evaluations with those of the same benchmark in the baseline: of the same model, or the only one there.
 
-    Raises `SettingsError` for a benchmark that the baseline doesn't have.
+    Benchmarks that only the baseline has come last. Raises `SettingsError` for one that the baseline doesn't have, and
+    `SourceError` for items that another version graded otherwise.
     """
-    return [_compare(evaluation, _counterpart(evaluation, baseline)) for evaluation in now]
+    for saved in (*now, *baseline):
+        _check_cells(saved)
+    names = {evaluation.benchmark for evaluation in now}
+    compared = [_compare(evaluation, _counterpart(evaluation, baseline)) for evaluation in now]
+    return compared + [_gone(before) for before in baseline if before.benchmark not in names]
+
+
+def _check_cells(saved: SavedEvaluation) -> None:
+    benchmark = benchmarks().get(saved.benchmark)
+    if benchmark is None or not {*saved.items.column_names} >= {*benchmark.cells, "row", "subset", "reason", "rewards"}:
+        raise SourceError(
+            f"the items of {saved.model} on {saved.benchmark} were graded by another version of Assay; evaluate the scored "
+            "corpus again"
+        )
+
+
+def _gone(before: SavedEvaluation) -> BaselineComparison:
+    """What is in the baseline alone. All of its items are gone, which isn't a flip of any."""
+    changes = [Change(figure["name"], figure["value"], None) for figure in before.figures]
+    return BaselineComparison(
+        before.benchmark,
+        before.model,
+        before.model,
+        0.0,
+        changes or [_NO_HEADLINE],
+        (),
+        (),
+        None,
+        before.is_made_up,
+        is_gone=True,
+    )
 
 
 def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
@@ -127,7 +184,7 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
             now.model,
             before.model,
             coverage,
-            changes or [Change("the headline", None, None)],
+            changes or [_NO_HEADLINE],
             _flips(connection),
             _other_files(now.files, before.files),
             _drift(connection) if now.model == before.model else None,
@@ -154,16 +211,39 @@ def _other_files(now: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str,
 
 
 def _drift(connection: duckdb.DuckDBPyConnection) -> Drift:
-    (counts,) = connection.execute(
+    connection.execute(
         """
-        with n as (select row, unnest(map_entries(rewards)) as entry from now_items),
+        create temp table moved as
+        with n as (select row, subset, unnest(map_entries(rewards)) as entry from now_items),
             b as (select row, unnest(map_entries(rewards)) as entry from before_items)
-        select count(*), coalesce(avg(abs(n.entry.value - b.entry.value)), 0),
-            coalesce(max(abs(n.entry.value - b.entry.value)), 0)
+        select n.row as row, n.subset as subset, n.entry.key as name, n.entry.value as now, b.entry.value as before
         from n join b on n.row = b.row and n.entry.key = b.entry.key
         """
+    )
+    lines = connection.execute(
+        """
+        with responses as (
+            select subset, count(*) as responses, avg(abs(now - before)) as mean, max(abs(now - before)) as largest
+            from moved group by subset
+        ), pairs as (
+            select a.subset, count(*) as compared,
+                count(*) filter (sign(a.now - b.now) <> sign(a.before - b.before)) as flips
+            from moved a join moved b on a.row = b.row and a.name < b.name group by a.subset
+        )
+        select subset, responses, mean, largest, coalesce(compared, 0), coalesce(flips, 0)
+        from responses left join pairs using (subset) order by subset
+        """
     ).fetchall()
-    return Drift(*counts)
+    parts = [SubsetDrift(*line) for line in lines]
+    responses = sum(part.responses for part in parts)
+    return Drift(
+        responses,
+        sum(part.mean * part.responses for part in parts) / max(responses, 1),
+        max((part.largest for part in parts), default=0.0),
+        sum(part.compared for part in parts),
+        sum(part.rank_flips for part in parts),
+        parts,
+    )
 
 
 def junit(comparisons: Sequence[BaselineComparison], max_drop: float, min_coverage: float) -> bytes:

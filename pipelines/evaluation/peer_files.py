@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pipelines.corpus.readers import RECORD
 from pipelines.evaluation.benchmark import Benchmark
+from pipelines.evaluation.games import with_games
 from pipelines.evaluation.peer_format import GradedRow, InputRow, JudgedRun, MissingField
 from pipelines.evaluation.peers import PEER_FORMATS
 from pipelines.evaluation.read_items import read_items
@@ -39,10 +40,11 @@ def peer_files(benchmark: Benchmark, corpus: OpenedCorpus, run: JudgedRun) -> Pe
 def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[GradedRow]:
     """Each input row as it was, with its rewards, of the items that have a grade."""
     columns, listing = corpus.manifest.columns, [part for part, _ in corpus.entries]
-    items = read_items(corpus.responses, listing, columns, benchmark.fields)
+    identity = corpus.manifest.identity
+    items = with_games(read_items(corpus.responses, listing, columns, benchmark.fields), identity)
     ungraded = {row for graded in benchmark.grade(items) if graded.cells is None for row in graded.rows}
     fields = [RECORD, *benchmark.fields] if columns.is_json else columns.carried.names
-    for item in read_items(corpus.responses, listing, columns, fields):
+    for item in with_games(read_items(corpus.responses, listing, columns, fields), identity):
         if item.row not in ungraded:
             row = parse(item.fields[RECORD]) if columns.is_json else item.fields
             yield GradedRow(InputRow(item.row, row), item)

@@ -1,11 +1,14 @@
 """Reads the items of a scored corpus: its rows, each with the rewards of its responses, one part at a time."""
 
+import hashlib
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from actors.records import Reason, Status
 from pipelines.evaluation.benchmark import Item
 from pipelines.run_folder.columns import (
     PROMPT_HASH,
@@ -16,22 +19,28 @@ from pipelines.run_folder.columns import (
     SCORES,
     STATUS,
     STEPS,
+    TEXT,
     VOTES,
     Columns,
 )
 from pipelines.run_folder.parts import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
+_ID = "id"
 _OURS = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON, SCORES)
 
 
-def read_items(source: ResponsesOf, listing: Sequence[Part], columns: Columns, fields: Sequence[str]) -> Iterator[Item]:
+def read_items(
+    source: ResponsesOf, listing: Sequence[Part], columns: Columns, fields: Sequence[str], *, with_content: bool = False
+) -> Iterator[Item]:
     """The items in the order of the corpus. A row's responses stand together in one part, so one part is open at a time.
 
+    `with_content`: read the responses' texts, too, where the parts have them, and give items the hash of what they are.
     Raises `SourceError` if a part can't be read.
     """
     carried = [name for name in fields if name in columns.carried.names]
-    ours = (*_OURS, *((STEPS,) if columns.steps else ()), *((VOTES,) if columns.votes else ()))
+    has = {STEPS: columns.steps, VOTES: columns.votes, TEXT: columns.text and with_content}
+    ours = (*_OURS, *(name for name, is_there in has.items() if is_there))
     names = [*(columns.prefix + name for name in ours), *carried]
     for part in listing:
         responses = (row for table in source.tables(part, names) for row in _rows(table, ours, carried))
@@ -46,6 +55,10 @@ def _rows(table: pa.Table, ours: Sequence[str], carried: Sequence[str]) -> list[
 
 def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
     first = responses[0]
+    for response in responses:
+        # Assay writes no such rewards, but what was made otherwise may hold them: NaN > 1 is false, and would be wrong.
+        if response[REWARD] is not None and not math.isfinite(response[REWARD]):
+            response |= {REWARD: None, STATUS: Status.FAILED.value, REASON: Reason.NOT_FINITE.value}
     scored = [response for response in responses if response[REWARD] is not None]
     return Item(
         first[ROW],
@@ -60,4 +73,15 @@ def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
         {response[RESPONSE]: response[STEPS] or () for response in scored if STEPS in response},
         first[PROMPT_HASH],
         {response[RESPONSE]: response[VOTES] or () for response in scored if VOTES in response},
+        content=_content(responses, [first[f"fields.{name}"] for name in carried if name != _ID]),
     )
+
+
+def _content(responses: Sequence[dict[str, Any]], labels: Sequence[Any]) -> int | None:
+    """The hash of what an item is; None if the text of a response isn't known."""
+    texts = [response.get(TEXT) for response in responses]
+    if None in texts:
+        return None
+    names = [response[RESPONSE] for response in responses]
+    what = repr((responses[0][PROMPT_HASH], names, texts, labels)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(what, digest_size=8).digest())

@@ -20,6 +20,7 @@ from pipelines.evaluation.statistics.votes import VoteReport
 
 VERSION = 1
 """Of the form of `results.json`."""
+_OUTCOMES = ("rejected", "failed")
 MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out, and says nothing of the model."
 
 
@@ -67,13 +68,22 @@ class Figure:
 
 @dataclass(frozen=True)
 class SubsetCounts:
-    """Items of a subset: how many there are and should be, were graded and tied, and why the others weren't graded."""
+    """Items of a subset: how many there are and should be, were graded and tied, and why the others weren't graded.
+
+    `correct`: the sum of the graded items' credits in the headline, each from 0 to 1; None if it counts none of them.
+    """
 
     items: int
     expected: int | None
     graded: int
     tied: int
     reasons: Mapping[str, int]
+    correct: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For `results.json`: also how many have no grade since a response was rejected, and since it has failed."""
+        kinds = {kind: sum(n for reason, n in self.reasons.items() if reason.startswith(kind)) for kind in _OUTCOMES}
+        return {**asdict(self), **kinds, "coverage": self.graded / self.items if self.items else 0.0}
 
 
 @dataclass(frozen=True)
@@ -104,8 +114,10 @@ class Evaluation:
     """Whether rewards only compare the responses of a row, and not those of different rows."""
     preset: Preset | None = None
     """How its model was run, if that was as authors did on this benchmark; None: as the model's card says."""
+    repeated: int | None = None
+    """How many rows repeat an earlier one's prompt, responses and labels; None if texts aren't there. Each counts."""
     notes: Sequence[str] = ()
-    """What of the output couldn't be written, and why."""
+    """What is to be said of the items, and what of the output couldn't be written, and why."""
     kept: str | None = None
     """What a filter kept of the corpus, if its result was evaluated; None: all responses."""
 
@@ -132,6 +144,12 @@ class Evaluation:
         values = {figure.name: figure.value for figure in self.figures if figure.value is not None}
         return {subset: values[subset] for subset in self.subsets if subset in values}
 
+    def _figure_of_subset(self, name: str) -> dict[str, Any]:
+        """Value, interval and convention of the figure of a subset, or of the headline if there is no other subset."""
+        alone = self.figures[:1] if len(self.subsets) == 1 else []
+        figure = next((figure for figure in (*self.figures, *alone) if figure.name == name or figure in alone), None)
+        return {field: getattr(figure, field, None) for field in ("value", "low", "high", "convention")}
+
     @property
     def conventions(self) -> dict[str, list[str]]:
         """The names of the figures by the convention that they follow."""
@@ -151,8 +169,10 @@ class Evaluation:
             "margins": self.margins.as_json() if self.margins else None,
             "votes": self.votes.as_json() if self.votes else None,
         }
+        subsets = {name: counts.as_json() | self._figure_of_subset(name) for name, counts in self.subsets.items()}
         preset = self.preset and self.preset.model_dump(mode="json", exclude_defaults=True)
-        return {**asdict(self), **judge, "preset": preset, "coverage": self.coverage, "tie_rate": self.tie_rate}
+        of_all = {"subsets": subsets, "preset": preset}
+        return {**asdict(self), **judge, **of_all, "coverage": self.coverage, "tie_rate": self.tie_rate}
 
     @property
     def caveats(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Reads the results that an evaluation wrote: each model on each benchmark, with its items."""
 
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,20 +46,30 @@ def is_results(folder: str) -> bool:
 
 def read_results(folder: str) -> list[SavedEvaluation]:
     """The evaluations in a folder. Raises `SourceError` if it holds none, or if they can't be read."""
-    return [
-        SavedEvaluation(
-            saved["benchmark"],
-            label_of(saved["model"], saved.get("preset") is not None),
-            saved["identity"].get("engine") == "fake",
-            saved["figures"],
-            saved["files"],
-            _items(folder, number),
-            saved.get("margins"),
-            saved.get("votes"),
-            saved.get("published") or (),
-        )
-        for number, saved in enumerate(_read_document(folder)["evaluations"])
-    ]
+    document = _read_document(folder)
+    try:
+        return [_evaluation(folder, number, saved) for number, saved in enumerate(document["evaluations"])]
+    except (KeyError, TypeError, AttributeError) as error:  # a field is missing, or of another type than here
+        raise _other_version(folder, error) from error
+
+
+def _evaluation(folder: str, number: int, saved: Mapping[str, Any]) -> SavedEvaluation:
+    # What is read of them later is asked for here, so that a field that isn't there is missed where the file is named.
+    for figure in saved["figures"]:
+        operator.itemgetter("name", "value", "convention")(figure)
+    for file in saved["files"]:
+        operator.itemgetter("name", "sha256")(file)
+    return SavedEvaluation(
+        saved["benchmark"],
+        label_of(saved["model"], saved.get("preset") is not None),
+        saved["identity"].get("engine") == "fake",
+        saved["figures"],
+        saved["files"],
+        _items(folder, number),
+        saved.get("margins"),
+        saved.get("votes"),
+        saved.get("published") or (),
+    )
 
 
 def read_differences(folder: str) -> list[dict[str, Any]]:
@@ -72,9 +83,18 @@ def _read_document(folder: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         reason = error_text(error) if isinstance(error, OSError) else error
         raise SourceError(f"{folder} holds no results of `assay evaluate`: {RESULTS}: {reason}") from error
-    if document.get("assay_results") != VERSION:
-        raise SourceError(f"{folder}/{RESULTS} was written by another version of Assay; evaluate the scored corpus again")
+    try:
+        if document["assay_results"] != VERSION:
+            raise KeyError("assay_results")
+    except (KeyError, TypeError) as error:
+        raise _other_version(folder, error) from error
     return dict(document)
+
+
+def _other_version(folder: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{folder}/{RESULTS} was written by another version of Assay ({error!r}); evaluate the scored corpus again"
+    )
 
 
 def _items(folder: str, number: int) -> pa.Table:

@@ -7,8 +7,9 @@ ever. The pipeline is then ended with `EnginesLost`, and the remaining engines s
 
 import contextlib
 import itertools
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -24,6 +25,39 @@ _PLACE_S = 30.0  # on a busy machine, a process for which there is room takes up
 _GRACE_S = 60.0
 """Wait before giving up: a new node may join within a minute, or an idle engine make room; a restart costs the start of all
 engines."""
+
+
+@contextlib.contextmanager
+def first_worker_watched(
+    ledgers: Sequence[Any], notify: Callable[[str], None], patience_s: float = _PLACE_S
+) -> Iterator[None]:
+    """In the block, report once if Ray has started no worker process after a time: then its logs say why.
+
+    Where all workers die at their start, Ray starts others for ever, and `EngineWatch` is never called.
+    """
+    ended = threading.Event()
+    answers = [ledger.engine_starts.remote() for ledger in ledgers[:1]]
+
+    def watch() -> None:
+        deadline = time.monotonic() + patience_s
+        while not ended.is_set() and not ray.wait(answers, timeout=_REPORT_EVERY_S)[0]:
+            if time.monotonic() >= deadline:
+                node: Any = ray._private.worker._global_node
+                notify(
+                    f"Ray has started no worker process for {patience_s:.0f} s; why is in the logs under "
+                    f"{node.get_session_dir_path()}/logs on the head node"
+                )
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    if answers:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if answers:
+            thread.join()  # a thread that calls Ray after its shutdown would end this process
 
 
 class EngineWatch(ExecutionCallback):

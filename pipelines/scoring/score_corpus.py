@@ -53,7 +53,7 @@ from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps
 from pipelines.run_logging.logged_progress import check_loggers, logged
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
-from pipelines.runtime.lost_engines import EngineWatch
+from pipelines.runtime.lost_engines import EngineWatch, first_worker_watched
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
@@ -375,12 +375,13 @@ def consume(run: Run, flow: Flow, progress: Progress) -> None:
     callback: Any = functools.partial(EngineWatch, flow.ledgers, placement.engine_gpus(run.settings.engine), progress.noted)
     flow.dataset.context.custom_execution_callback_classes = [callback]
     try:
-        for part in flow.dataset.iter_rows():
-            check_stopped()
-            check_held()
-            counts += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
-            progress.part_done(part)
-            _check_failures(counts, run.settings.work.max_failed_fraction)
+        with first_worker_watched(flow.ledgers, progress.noted):
+            for part in flow.dataset.iter_rows():
+                check_stopped()
+                check_held()
+                counts += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
+                progress.part_done(part)
+                _check_failures(counts, run.settings.work.max_failed_fraction)
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
         engine_errors = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
         raise run_stopped(error, "; ".join(engine_errors)) from error

@@ -21,7 +21,8 @@ class EvaluateSettings(Settings):
     """
 
     scored: tuple[str, ...] = Field(
-        min_length=1, description="folders of scored corpora; or with --model benchmark files, as BENCHMARK=FILE"
+        min_length=1,
+        description="folders of scored corpora; or with --model files, as BENCHMARK=FILE or alone if their rows tell",
     )
     model: tuple[str, ...] = Field(
         default=(),
@@ -49,7 +50,9 @@ class EvaluateSettings(Settings):
         description="--endpoint: seconds without any answer (no connection, 429, 5xx, time-outs) until the run stops; the "
         "same command then scores what is missing",
     )
-    output: str | None = Field(default=None, description="folder for the results; default: they are only shown")
+    output: str | None = Field(
+        default=None, description="folder for the results; default: they are only shown, and what --model scores isn't kept"
+    )
     benchmark: str | None = Field(
         default=None, description="benchmark whose rules grade the items; default: found by the rows' shape and fields"
     )

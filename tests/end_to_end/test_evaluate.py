@@ -39,7 +39,8 @@ def test_a_killed_evaluation_is_resumed_and_accounts_for_every_item(tmp_path: Pa
 
 
 def test_what_cant_be_evaluated_is_told_at_once(tmp_path: Path) -> None:
-    assert "give --out" in refusal_of("evaluate", "pairs=x.jsonl", "--model", "tiny-scalar")
-    message = refusal_of("evaluate", "x.jsonl", "--model", "tiny-scalar", "--out", tmp_path / "e")
-    assert "x.jsonl: with --model, give BENCHMARK=FILE; benchmarks are helpsteer2, " in message
+    message = refusal_of("evaluate", "rmbench=x.jsonl", "--model", "tiny-scalar", "--out", tmp_path / "e")
+    assert "rmbench=x.jsonl: there is no such benchmark; there are helpsteer2, " in message
+    missing = tmp_path / "x.jsonl"
+    assert f"match for {missing}" in refusal_of("evaluate", missing, "--model", "tiny-scalar", "--out", tmp_path / "e")
     assert "isn't there" in refusal_of("evaluate", tmp_path / "nothing")

@@ -168,11 +168,12 @@ def _corpus(
     part_rows: int = 2,
     ensemble: bool = False,
     steps: bool = False,
+    votes: bool = False,
     texts: Sequence[str] = (),
     **more: Any,
 ) -> str:
     whole = pa.Table.from_pylist(list(rows)) if parquet else pa.table({"record": _records(rows)})
-    columns = Columns(whole.schema, outputs, prefix, steps=steps, drawn=shape.unanswered, text=bool(texts))
+    columns = Columns(whole.schema, outputs, prefix, steps=steps, votes=votes, drawn=shape.unanswered, text=bool(texts))
     parts = Parts(str(folder))
     parts.create()
     judged = iter(texts)

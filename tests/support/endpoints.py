@@ -62,11 +62,16 @@ def scorer(
     return OnlineScorer(model, how, engine or EngineSettings(engine="fake"))
 
 
-def application(scorers: Sequence[OnlineScorer], limits: LimitSettings | None = None, keys: Sequence[str] = ()) -> Any:
-    """The ASGI application over models in this process."""
-    limit_settings = limits or LimitSettings()
+def application(
+    scorers: Sequence[OnlineScorer],
+    limits: LimitSettings | None = None,
+    keys: Sequence[str] = (),
+    render: RenderSettings | None = None,
+) -> Any:
+    """The ASGI application over models in this process; `render` is how they were made."""
+    limit_settings, how = limits or LimitSettings(), render or RenderSettings()
     models = [
-        ServedModel((scorer.model.model,), scorer.model, InProcess(scorer), limit_settings, engine="fake")
+        ServedModel((scorer.model.model,), scorer.model, InProcess(scorer), limit_settings, render=how, engine="fake")
         for scorer in scorers
     ]
 

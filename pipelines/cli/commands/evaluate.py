@@ -13,7 +13,7 @@ from pipelines.cli.flags import argument, build_from, command, json_option, opti
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.gate import BaselineComparison
+    from pipelines.evaluation.gate import BaselineComparison, Drift, SubsetDrift
     from pipelines.evaluation.results import Results
     from pipelines.evaluation.sections import Section
 
@@ -31,14 +31,14 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     """Evaluate reward models by the scored corpora SCORED of benchmark files or labelled preferences.
 
     Grades items as the benchmark's authors do, and shows each figure with its interval, coverage and ties. Starts no engine,
-    unless --model names models: SCORED are then files, as BENCHMARK=FILE, which each model scores into --out first.
+    unless --model names models: SCORED are then files, as BENCHMARK=FILE or alone, which each model scores into --out first.
 
     With --as-published, each is scored a second time as authors ran it on the benchmark, where that is known.
 
     With --endpoint, --model is a model of an endpoint that scores the files: one of `assay serve`, or with --rubric or
     --family any one of chat completions, as a judge.
 
-    With --against, SCORED may be one folder of results; exit code 5 if a headline fell by more than --max-drop.
+    With --against, SCORED may be folders of results; exit code 5 if a headline fell by more than --max-drop.
     """
     from pipelines.evaluation.saved_results import is_results
 
@@ -47,13 +47,19 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
         raise SettingsError("--junit is the report of a comparison: give --against, too")
     if settings.against is None:
         _evaluate(settings, as_json)
-    elif is_results(settings.scored[0]):
-        _compare(settings, settings.scored[0], as_json, junit)
+        return
+    results = [folder for folder in settings.scored if not settings.scores_files and is_results(folder)]
+    if results:
+        if others := [folder for folder in settings.scored if folder not in results]:
+            raise SettingsError(
+                f"{others[0]} holds no results of an evaluation, and {results[0]} does: give one or the other"
+            )
+        _compare(settings, results, as_json, junit)
     else:
         with tempfile.TemporaryDirectory() as place:
             output = settings.output or str(Path(place, "results"))
             _evaluate(settings.model_copy(update={"output": output}), as_json=False, quiet=as_json)
-            _compare(settings, output, as_json, junit)
+            _compare(settings, [output], as_json, junit)
 
 
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
@@ -75,12 +81,13 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
         return score_and_evaluate(settings, Lines(first_step=first_step))
 
 
-def _compare(settings: EvaluateSettings, results: str, as_json: bool, junit_file: str | None) -> None:
+def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:
     """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
     from pipelines.evaluation.gate import compare, junit
     from pipelines.evaluation.saved_results import read_results
 
-    comparisons = compare(read_results(results), read_results(str(settings.against)))
+    results = [evaluation for folder in folders for evaluation in read_results(folder)]
+    comparisons = compare(results, read_results(str(settings.against)))
     if as_json:
         click.echo(json.dumps([comparison.as_json() for comparison in comparisons]))
     else:
@@ -111,6 +118,9 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
     console = Console()
     table = Table("measure", "before", "now", "points", title_justify="left")
     table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
+    if comparison.is_gone:
+        console.print(f"{table.title}: it isn't in these results", soft_wrap=True, markup=False)
+        return
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
         table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")
@@ -123,10 +133,9 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         )
     if comparison.drift is not None:
         drift = comparison.drift
-        console.print(
-            f"Rewards of {drift.responses:,} responses: mean difference {drift.mean:.3g}, largest {drift.largest:.3g}",
-            soft_wrap=True,
-        )
+        console.print(f"Rewards of {_moved(drift, ':')}", soft_wrap=True)
+        for part in drift.subsets if len(drift.subsets) > 1 else ():
+            console.print(f"  {part.subset}: {_moved(part, ',')}", soft_wrap=True, markup=False)
     console.print(f"{len(comparison.flips):,} items have another grade")
     for flip in comparison.flips[:_SHOWN_FLIPS]:
         before, now = ("no grade" if cell is None else f"{cell:g}" for cell in (flip["before"], flip["now"]))
@@ -135,6 +144,13 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(f"  and {more:,} more; --json has all of them", soft_wrap=True)
     if comparison.is_made_up:
         console.print(MADE_UP, soft_wrap=True)
+
+
+def _moved(drift: "Drift | SubsetDrift", mark: str) -> str:
+    return (
+        f"{drift.responses:,} responses{mark} mean difference {drift.mean:.3g}, largest {drift.largest:.3g}; "
+        f"{drift.rank_flips:,} of {drift.compared:,} pairs of responses rank otherwise"
+    )
 
 
 def _show_sections(sections: "Sequence[Section]") -> None:
@@ -176,7 +192,5 @@ def _show(results: "Results") -> None:
         for subset, counts in evaluation.subsets.items():
             for reason, count in counts.reasons.items():
                 console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True, markup=False)
-            if counts.expected is not None and counts.items != counts.expected:
-                console.print(f"{subset}: {counts.items:,} items, and the published file has {counts.expected:,}")
         _show_sections(evaluation.sections)
     _show_sections(results.sections)

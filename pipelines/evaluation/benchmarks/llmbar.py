@@ -1,28 +1,48 @@
 """LLMBar: which of two outputs follows the instruction? Ties count half on average, and not at all for `both`.
 
 Source: arXiv 2310.07641; princeton-nlp/LLMBar, which asks in both orders: rewards that don't depend on the order give the
-average with half a credit for ties, and `both` without.
+average with half a credit for ties, and `both` without. Of a judge that was asked in one order alone, that order counts.
 """
 
-from pipelines.evaluation.benchmark import ALL, Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, reward
+import math
+
+from pipelines.evaluation.benchmark import (
+    ALL,
+    Benchmark,
+    Item,
+    MeanCells,
+    Measure,
+    Ungraded,
+    grade_labelled,
+    integer,
+    labelled,
+)
 
 
 def _subset(item: Item) -> str:
     return str(item.fields.get("subset") or ALL)
 
 
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    label = item.fields.get("label")
+def _grade(item: Item) -> tuple[tuple[float, ...], bool, float]:
+    label = integer(item.fields.get("label"))
     if label not in (1, 2):
-        raise Ungraded(f"the label {label!r} is neither 1 nor 2")
-    right, wrong = reward(item, f"output_{label}"), reward(item, f"output_{3 - label}")
-    return (float(right > wrong) + 0.5 * float(right == wrong), float(right > wrong)), right == wrong
+        raise Ungraded(f"the label {item.fields.get('label')!r} is neither 1 nor 2")
+    games, margin = pair = labelled(item, f"output_{label}", f"output_{3 - label}")
+    credits_of_games = [float(lead > 0) + 0.5 * float(lead == 0) for lead in games]
+    both = (sum(credits_of_games) / 2, float(min(games) > 0)) if len(games) == 2 else (math.nan, math.nan)
+    return (*both, credits_of_games[0]), pair.tied, margin
 
 
 def _measures(means: MeanCells) -> list[Measure]:
     all_subsets = sorted(means.by_subset)
     pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     average, strict = "average of both orders: a tie counts half", "right in both orders: a tie is wrong"
+    if 0 in means.lacking:  # a judge that was asked in one order
+        in_one = "the first order: a tie counts half"
+        by_subset = [
+            Measure(f"{name}, one order", means.by_subset[name][..., 2], means.counts[name], in_one) for name in all_subsets
+        ]
+        return [Measure("one order", pooled[..., 2], n, in_one), *(by_subset if all_subsets != [ALL] else [])]
     subsets = [Measure(name, means.by_subset[name][..., 0], means.counts[name], average) for name in all_subsets]
     return [
         Measure("average", pooled[..., 0], n, average),
@@ -38,7 +58,7 @@ BENCHMARK = Benchmark(
     ("llmbar",),
     ("label", "subset"),
     ("label",),
-    ("average", "both"),
-    grade_each(_subset, _grade),
+    ("average", "both", "one_order"),
+    grade_labelled(_subset, _grade),
     _measures,
 )

@@ -1,9 +1,22 @@
 """Labelled preferences of any kind: is the chosen response's reward greater than the rejected one's?
 
 With several chosen or rejected responses in a row, the share of their pairs that are in order. A tie is wrong, and counted.
+With `--as pairs`, rows with ranks, too: each response against each that is ranked below it.
 """
 
-from pipelines.evaluation.benchmark import ALL, Benchmark, Item, MeanCells, Measure, grade_each, rewards_of
+import itertools
+
+from pipelines.evaluation.benchmark import (
+    ALL,
+    Benchmark,
+    Item,
+    MeanCells,
+    Measure,
+    grade_each,
+    ranked_names,
+    reward,
+    rewards_of,
+)
 
 _STRICT, _HALF = "a tie is wrong", "a tie counts half"
 
@@ -13,9 +26,15 @@ def _subset(item: Item) -> str:
 
 
 def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    pairs = [(chosen, rejected) for chosen in rewards_of(item, "chosen") for rejected in rewards_of(item, "rejected")]
+    pairs = _ranked_pairs(item) or list(itertools.product(rewards_of(item, "chosen"), rewards_of(item, "rejected")))
     wins, ties = (sum(map(test, pairs)) / len(pairs) for test in (_wins, _ties))
     return (wins, wins + ties / 2), ties > 0
+
+
+def _ranked_pairs(item: Item) -> list[tuple[float, float]]:
+    """Each response of a ranking with each that is ranked below it; empty for other rows."""
+    names = ranked_names(item)
+    return list(itertools.combinations([reward(item, name) for name in names], 2)) if names else []
 
 
 def _wins(pair: tuple[float, float]) -> bool:

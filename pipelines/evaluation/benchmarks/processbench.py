@@ -24,6 +24,7 @@ from pipelines.evaluation.benchmark import (
     Measure,
     Ungraded,
     grade_each,
+    integer,
     mean,
     reward,
 )
@@ -44,11 +45,11 @@ def _subset(item: Item) -> str:
 
 def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
     reward(item, ONLY_RESPONSE)
-    label, steps = item.fields.get("label"), item.steps.get(ONLY_RESPONSE, ())
+    label, steps = integer(item.fields.get("label")), item.steps.get(ONLY_RESPONSE, ())
     if not steps:
         raise Ungraded("the model gives no rewards of steps")
-    if type(label) is not int or not _RIGHT <= label < len(steps):
-        raise Ungraded(f"the label {label!r} is no step of {len(steps)}")
+    if label is None or not _RIGHT <= label < len(steps):
+        raise Ungraded(f"the label {item.fields.get('label')!r} is no step of {len(steps)}")
     first_wrong = next((at for at, value in enumerate(steps) if value < _THRESHOLD), _RIGHT)
     hit = float(first_wrong == label)
     return (hit, _NO_CELL, hit) if label == _RIGHT else (hit, hit, _NO_CELL), False

@@ -12,7 +12,18 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from pipelines.evaluation.benchmark import ALL, Array, Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, reward
+from pipelines.evaluation.benchmark import (
+    ALL,
+    Array,
+    Benchmark,
+    Item,
+    MeanCells,
+    Measure,
+    Ungraded,
+    grade_each,
+    ranked_names,
+    reward,
+)
 
 _BEST_OF = "the first response alone has the highest reward"
 
@@ -30,10 +41,10 @@ def _subset(item: Item) -> str:
 
 
 def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    ranked = sorted((int(name[5:-1]), name) for name in {*item.rewards, *item.missing} if name.startswith("rank["))
-    if len(ranked) < 2:
+    names = ranked_names(item)
+    if not names:
         raise Ungraded("the row doesn't rank two responses or more")
-    rewards = [reward(item, name) for _, name in ranked]
+    rewards = [reward(item, name) for name in names]
     is_tied = len(set(rewards)) < len(rewards)
     return (*taus(rewards), float(rewards[0] > max(rewards[1:]))), is_tied
 

@@ -29,6 +29,7 @@ _DIFFICULTIES = {"hard": (1, 2, 5), "normal": (0, 4, 8), "easy": (3, 6, 7)}
 """The places of each difficulty's comparisons in a flattened matrix."""
 _DOMAINS = ("chat", "math", "code", "safety")
 """The beginnings of the rows' domains: those of safety are `safety-refuse` and `safety-response`."""
+_PARTS_OF_SAFETY = {"safety-refuse", "safety-response"}
 _UNNAMED = "over all samples, whose rows name no domain"
 _AUTHORS, _POOLED = "authors: unweighted mean of the four domains", "pooled: mean over all samples"
 
@@ -52,7 +53,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     if all_subsets == [ALL]:
         difficulties = [Measure(name, _share(pooled, places), n, _UNNAMED) for name, places in _DIFFICULTIES.items()]
         return [Measure("average", np.asarray(pooled.mean(-1)), n, _UNNAMED), *difficulties]
-    present = {name: parts for name in _DOMAINS if (parts := means.present(name))}
+    present = {name: parts for domain in _DOMAINS for name, parts in _domains(domain, means.present(domain)).items()}
     domains = {name: means.pooled(parts) for name, parts in present.items()}
     over_all_samples = [
         Measure("overall (pooled)", np.asarray(pooled.mean(-1)), n, _POOLED),
@@ -62,7 +63,7 @@ def _measures(means: MeanCells) -> list[Measure]:
         Measure(name, np.asarray(cells.mean(-1)), means.items(present[name]), "mean of the nine comparisons")
         for name, cells in domains.items()
     ]
-    if len(present) < len(_DOMAINS):  # without all four, the mean of the domains is another number under the same name
+    if present.keys() != {*_DOMAINS}:  # without all four, the mean of the domains is another number under the same name
         return [*over_all_samples, *by_domain]
     macro = {name: mean([_share(cells, places) for cells in domains.values()]) for name, places in _DIFFICULTIES.items()}
     return [
@@ -71,6 +72,13 @@ def _measures(means: MeanCells) -> list[Measure]:
         *(Measure(name, value, n, _AUTHORS) for name, value in macro.items()),
         *over_all_samples,
     ]
+
+
+def _domains(name: str, subsets: list[str]) -> dict[str, list[str]]:
+    """A domain with its subsets; each subset by its name where only one of safety's two parts has graded items."""
+    if 0 < len(_PARTS_OF_SAFETY.intersection(subsets)) < len(_PARTS_OF_SAFETY):
+        return {subset: [subset] for subset in subsets}
+    return {name: subsets} if subsets else {}
 
 
 def _share(cells: Array, places: tuple[int, ...]) -> Array:

@@ -24,6 +24,7 @@ class PresetSettings(_Data):
     max_model_len: int | None = None
     too_long: TooLong | None = None
     second_bos: bool | None = None
+    system: str | None = None
 
     def render(self) -> Mapping[str, object]:
         """Those of `RenderSettings`."""
@@ -31,6 +32,7 @@ class PresetSettings(_Data):
 
     def __str__(self) -> str:
         settings = self.model_dump(mode="json", exclude_none=True)
+        settings |= {"system": repr(self.system)} if self.system is not None else {}
         return ", ".join(name if value is True else f"{name} {value}" for name, value in settings.items())
 
 

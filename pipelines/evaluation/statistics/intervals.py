@@ -54,7 +54,8 @@ class _Influence(NamedTuple):
 def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
     """The mean cells of each subset; a cell that doesn't apply to an item (NaN) isn't averaged."""
     means = {subset: _nan_means(values, np.ones((1, len(values))))[0] for subset, values in cells.items()}
-    return MeanCells(means, {subset: len(values) for subset, values in cells.items()}, judged)
+    counts = {subset: len(values) for subset, values in cells.items()}
+    return MeanCells(means, counts, judged, lacking=_lacking(cells))
 
 
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
@@ -116,7 +117,14 @@ def _width(draws: Array) -> float:
 def resampled_means(cells: Mapping[str, Array], judged: bool, rng: np.random.Generator) -> MeanCells:
     """Mean cells of `DRAWS` resamplings of the items of each subset."""
     resampled = {subset: _resampled(values, rng) for subset, values in sorted(cells.items())}
-    return MeanCells(resampled, {subset: len(values) for subset, values in cells.items()}, judged)
+    counts = {subset: len(values) for subset, values in cells.items()}
+    return MeanCells(resampled, counts, judged, lacking=_lacking(cells))
+
+
+def _lacking(cells: Mapping[str, Array]) -> frozenset[int]:
+    """The places of cells that are NaN in every item."""
+    is_there = np.any([~np.isnan(values).all(0) for values in cells.values()], axis=0)
+    return frozenset(map(int, np.flatnonzero(~is_there)))
 
 
 def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:

@@ -94,6 +94,8 @@ def signed_margins(item: GradedItem) -> list[float]:
 
     Every chosen with every rejected response; or of two responses with other names, the one that the grade says.
     """
+    if item.margin is not None:
+        return [item.margin]
     if item.cells is None or math.isnan(item.cells[0]):
         return []
     sides: dict[str, list[float]] = {"chosen": [], "rejected": []}

@@ -172,7 +172,8 @@ def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, plac
     """The figures of the first model (`place` 0) or of the second, of cells that stand side by side."""
     width = len(benchmark.cells)
     by_subset = {subset: cells[..., place * width : (place + 1) * width] for subset, cells in means.by_subset.items()}
-    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared))
+    lacking = frozenset(cell - place * width for cell in means.lacking if place * width <= cell < (place + 1) * width)
+    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared, lacking))
     return {figure.name: figure for figure in figures}
 
 
@@ -183,12 +184,12 @@ def _difference(measure: Measure, value: float, draws: Array) -> Difference:
     return Difference(measure.name, value, low - least, high + least)
 
 
-def item_credits(benchmark: Benchmark, cells: Mapping[str, Array]) -> dict[str, Array]:
+def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], *, judged: bool = False) -> dict[str, Array]:
     """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1; NaN without these cells.
 
     Subsets that the headline doesn't count are graded by their first cell.
     """
-    means = mean_cells(cells, judged=False)
+    means = mean_cells(cells, judged)
     headline = benchmark.measures(means)[0].name
     weights = measure_weights(means, benchmark.measures).get(headline, {})
     return {subset: _credit(values, weights.get(subset)) for subset, values in cells.items()}

@@ -75,20 +75,31 @@ class VoteReport:
 
 def vote_rules(identity: Mapping[str, Any]) -> VoteRules | None:
     """How the judge of a run voted, by its identity; None of a reward head, or where several principles share the votes."""
+    judge = _judge(identity)
+    if judge is None or len((identity.get("read") or {}).get("principles") or ()) > 1 or identity.get("principle_column"):
+        return None
+    # Principles of the rows have votes of their own each.
+    return None if judge.needs_principles else judge_rules(identity)
+
+
+def judge_rules(identity: Mapping[str, Any]) -> VoteRules | None:
+    """The same where several principles share the votes, too: each has `votes` of its own."""
+    judge, recorded = _judge(identity), identity.get("judge")
+    if judge is None or recorded is None:
+        return None
+    return VoteRules(judge.shows, recorded["votes"], recorded["aggregate"] != "mean")
+
+
+def _judge(identity: Mapping[str, Any]) -> Judge | None:
+    """The judge of a run, as it is asked; None of a reward head."""
     recorded, family = identity.get("judge"), families().get(str(identity.get("family")))
     if recorded is None or not isinstance(family, Judge):
         return None
-    read = identity.get("read") or {}
-    if len(read.get("principles") or ()) > 1 or identity.get("principle_column"):
-        return None
     try:
         asks = JudgeSettings.model_validate({"rubric": recorded.get("rubric")})
-        judge = family.reading_by(ReadSettings.model_validate(read)).with_settings(asks)
+        return family.reading_by(ReadSettings.model_validate(identity.get("read") or {})).with_settings(asks)
     except (AssayError, ValueError):  # of an older version, whose rubric isn't read any more
         return None
-    if judge.needs_principles:  # those of the rows, of which each has votes of its own
-        return None
-    return VoteRules(judge.shows, recorded["votes"], recorded["aggregate"] != "mean")
 
 
 class Votes:
@@ -126,7 +137,7 @@ class Votes:
 
     def _credit(self, item: Item, rewards: Mapping[str, float]) -> float:
         """The first cell of an item with other rewards; NaN if the benchmark doesn't grade it alone."""
-        graded = next(iter(self._benchmark.grade([replace(item, rewards=rewards)])), None)
+        graded = next(iter(self._benchmark.grade([replace(item, rewards=rewards, games=None)])), None)
         return math.nan if graded is None or graded.cells is None else graded.cells[0]
 
     def report(self) -> VoteReport | None:

@@ -691,6 +691,26 @@ def test_a_prompt_of_a_clients_own_gets_no_second_beginning() -> None:
     assert ids_of(renderer(SCALAR, second_bos=True).render([request(user("Hi"))])[0])[:2] == [begin, begin]
 
 
+def test_a_system_turn_of_the_settings_is_put_before_conversations_without_one() -> None:
+    own, plain = request(system("Be brief."), user("Hi")), request(user("Hi"))
+    with_turn = request(system("Be kind."), user("Hi"))
+    results = renderer(SCALAR, system="Be kind.").render([own, plain])
+    expected = renderer(SCALAR).render([own, with_turn])
+    assert [ids_of(rendered) for rendered in results] == [ids_of(rendered) for rendered in expected]
+    assert results[1].prompt_hash == plain.prompt_hash, "the row's prompt, so that both readings of it have the same"
+    assert not results[1].responses[0].truncated
+
+
+def test_a_system_turn_that_no_prompt_would_show_is_refused(tmp_path: Path) -> None:
+    silent = "{{ bos_token }}{% for message in messages if message.role != 'system' %}" + LINE + "{% endfor %}"
+    path = write_model(tmp_path / "model", template=silent)
+    for model in (path, "tiny-attributes"):
+        with pytest.raises(SettingsError, match=r"--system: the prompts of .* have no system turn"):
+            renderer(model, system="Be kind.")
+    with pytest.raises(SettingsError, match=r"--system: .*control_token"):
+        renderer(SCALAR, system=f"Be kind.{tokenizer(SCALAR).eos_token}")
+
+
 def test_a_judges_prompt_isnt_cut() -> None:
     with pytest.raises(SettingsError, match="--too-long cut-left is for reward heads: tiny-genrm would lose"):
         renderer("tiny-genrm", too_long="cut-left")

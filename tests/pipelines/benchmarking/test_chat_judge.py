@@ -197,6 +197,33 @@ def test_what_is_known_of_the_model_is_said_and_decides_whether_a_run_goes_on(tm
         run(corpus, address, tmp_path / "unlisted")
 
 
+REASONED = "<think>A long, long chain of thought.</think>\n\n7"
+
+
+def test_the_text_of_a_response_is_what_was_judged(tmp_path: Path) -> None:
+    """A report relates rewards to the lengths of these texts: with reasoning that nobody judged its figures are wrong."""
+    chat = Chat()
+    said = "[The Begin of {0}]\n\\boxed{{{1}}}\n[The End of {0}]"
+    boxes = "\n".join((said.format("Individual Scores", "5, 2"), said.format("Ranking Score", "1")))
+    shown: list[str] = []
+
+    async def complete(request: Request) -> Any:
+        shown.extend(message["content"] for message in (await request.json())["messages"][-2:])
+        choice = {"index": 0, "message": {"role": "assistant", "content": boxes}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice], "usage": usage}
+
+    app = FastAPI()
+    app.get("/v1/models")(chat.models)
+    app.post("/v1/chat/completions")(complete)
+    corpus = write(tmp_path / "pairs.jsonl", lines([{"prompt": "3 + 4?", "chosen": REASONED, "rejected": "9"}]))
+    with listening(app) as address:
+        run(corpus, f"{address}/v1", tmp_path / "out", rubric=None, family="genrm-boxed")
+    assert [(row["reward"], row["response_text"]) for row in rows_of(tmp_path / "out")] == [(5.0, "7"), (2.0, "9")]
+    assert {"7", "9"} <= {*shown}
+    assert REASONED not in shown
+
+
 def test_mistakes_are_told_before_anything_is_asked(tmp_path: Path) -> None:
     corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat()
     with serving(chat) as address:

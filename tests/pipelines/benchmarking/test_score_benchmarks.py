@@ -12,9 +12,10 @@ import pytest
 
 from actors.checkpoint.checkpoint_files import locate
 from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
-from actors.settings.replica import ReadSettings
+from actors.settings.replica import ReadSettings, RenderSettings
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.gate import compare
+from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.results import Results
 from pipelines.evaluation.saved_results import read_results
 from pipelines.runtime.progress import Silent
@@ -78,6 +79,9 @@ def test_the_numbers_are_those_of_a_batch_run_to_the_last_bit(tmp_path: Path) ->
         (evaluation,) = run(corpus, address, tmp_path / "out")
     assert outcomes(tmp_path / "out" / "scored" / "pairs" / MODEL) == outcomes(tmp_path / "batch")
     assert evaluation.is_made_up, "the endpoint tells that its engine is the fake one"
+    tokens = sum(row["prompt_tokens"] or 0 for row in scored(tmp_path / "batch"))
+    assert (evaluation.work["prompt_tokens"], evaluation.work["completion_tokens"]) == (tokens, 0)
+    assert tokens > 0
     (counts,) = evaluation.subsets.values()
     assert (counts.items, counts.graded, counts.reasons) == (151, 150, {"rejected: empty_content": 1})
 
@@ -149,6 +153,23 @@ def test_a_model_that_is_read_otherwise_is_another_run(tmp_path: Path) -> None:
         run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
 
 
+def test_prompts_that_are_made_otherwise_are_another_run(tmp_path: Path) -> None:
+    reasoned = {"prompt": "3 + 4?", "chosen": "<think>Hm, hm.</think>7", "rejected": "9"}
+    corpus = write(tmp_path / "pairs.jsonl", lines([reasoned]))
+
+    def serving(**render: Any) -> Any:
+        return listening(application([scorer(MODEL, **render)], render=RenderSettings.model_validate(render)))
+
+    with serving(reasoning="strip") as address:
+        run(corpus, f"{address}/v1", tmp_path / "out")
+    rows = scored(tmp_path / "out" / "scored" / "pairs" / MODEL)
+    assert [(row["status"], row["response_text"]) for row in rows] == [("scored", "7"), ("scored", "9")]
+    with serving(reasoning="strip", too_long="trim-turns") as address, pytest.raises(OutputError, match="trim-turns"):
+        run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
+    with serving(reasoning="keep") as address, pytest.raises(OutputError, match="reasoning: 'strip' there"):
+        run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
+
+
 def as_published(corpus: Path, model: Path, output: Path, **options: object) -> Results:
     flat = {"scored": f"judgebench={corpus}", "model": str(model), "output": str(output), "as_published": True}
     return score_and_evaluate(build(EvaluateSettings, {**flat, "engine": "fake", **options}), Silent())
@@ -190,6 +211,31 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     assert len(compare(saved, saved)) == 2, "each with the same reading before"
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
+def test_a_preset_may_have_a_system_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    preset = Preset.model_validate(
+        {
+            "benchmark": "judgebench",
+            "models": ["somebodys/judged"],
+            "source": "somebody's code",
+            "stated": "a system turn",
+            "settings": {"system": "Be kind."},
+        }
+    )
+    monkeypatch.setattr("pipelines.benchmarking.score_benchmarks.preset_of", lambda *_: preset)
+    corpus = write(tmp_path / "gpt-4o.jsonl", judgebench_rows())
+    shutil.copytree(locate("tiny-scalar"), tmp_path / "judged")
+    results = as_published(corpus, tmp_path / "judged", tmp_path / "out")
+    assert [evaluation.identity["render"].get("system") for evaluation in results] == [None, "Be kind."]
+    assert "Here: system 'Be kind.'." in results.sections[0].note
+    name = str(tmp_path / "judged").strip("/").replace("/", "--")
+    folders = [tmp_path / "out" / "scored" / "judgebench" / f"{name}{suffix}" for suffix in ("", "@as-published")]
+    ours, theirs = ([(row["prompt_hash"], row["prompt_tokens"]) for row in scored(folder)] for folder in folders)
+    assert [prompt for prompt, _ in ours] == [prompt for prompt, _ in theirs]
+    assert all(tokens < more for (_, tokens), (_, more) in zip(ours, theirs, strict=True))
+
+
 def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
     corpus = write(tmp_path / "gpt-4o.jsonl", judgebench_rows())
     with pytest.raises(SettingsError, match=r"nothing is known of these models.*judgebench: Skywork/Skywork-Reward-Gemma"):
@@ -198,3 +244,49 @@ def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
         score_and_evaluate(build(EvaluateSettings, {"scored": f"judgebench={corpus}", "as_published": True}), Silent())
     with pytest.raises(SettingsError, match="leave out --endpoint"):
         as_published(corpus, tmp_path / "m", tmp_path / "out", endpoint="http://127.0.0.1:9/v1", engine="vllm")
+
+
+def test_a_file_alone_is_of_the_benchmark_that_its_rows_are(tmp_path: Path) -> None:
+    preferences, hard = write(tmp_path / "p.jsonl", pairs(3)), write(tmp_path / "a=b" / "hard.jsonl", judgebench_rows())
+    with endpoint() as (address, _):
+        how = {"endpoint": address, "model": MODEL, "output": str(tmp_path / "out")}
+        both = score_and_evaluate(build(EvaluateSettings, {**how, "scored": [str(preferences), str(hard)]}), Silent())
+        named = {**how, "output": str(tmp_path / "named"), "scored": str(hard), "benchmark": "pairs"}
+        (as_named,) = score_and_evaluate(build(EvaluateSettings, named), Silent())
+        answers = write(tmp_path / "answers.jsonl", lines([{"prompt": "p", "response": "r"}]))
+        with pytest.raises(
+            SettingsError,
+            match=r"answers.jsonl doesn't say which benchmark it is .*give BENCHMARK=FILE or --as, of helpsteer2, ",
+        ):
+            score_and_evaluate(build(EvaluateSettings, {**how, "scored": str(answers)}), Silent())
+    assert [evaluation.benchmark for evaluation in both] == ["pairs", "judgebench"]
+    assert sorted(path.name for path in (tmp_path / "out" / "scored").iterdir()) == ["judgebench", "pairs"]
+    assert as_named.benchmark == "pairs"
+    with pytest.raises(SettingsError, match=r"rmbench=x.jsonl: there is no such benchmark; there are helpsteer2, "):
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": "rmbench=x.jsonl"}), Silent())
+
+
+def test_without_a_folder_what_is_scored_isnt_kept(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Noting(Silent):
+        def noted(self, text: str) -> None:
+            notes.append(text)
+
+    corpus = write(tmp_path / "p.jsonl", pairs(3))
+    with endpoint() as (address, _):
+        options = {"endpoint": address, "model": MODEL, "scored": str(corpus)}
+        (evaluation,) = score_and_evaluate(build(EvaluateSettings, options), Noting())
+    assert evaluation.figures[0].n == 3
+    assert notes[0] == "without --out, what is scored isn't kept, and a run that is killed begins anew"
+
+
+def test_two_files_of_a_benchmark_and_a_model_named_twice_are_refused_with_words(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(3))
+    how = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
+    files = [f"pairs={corpus}", f"pairs={tmp_path / 'other.jsonl'}"]
+    with pytest.raises(SettingsError, match=r"pairs is given as 2 files .*pairs.jsonl, .*other.jsonl.* a folder with both"):
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files}), Silent())
+    with pytest.raises(SettingsError, match=f"--model {MODEL} is given twice"):
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files[:1], "model": [MODEL, MODEL]}), Silent())
+    assert not (tmp_path / "out").exists()

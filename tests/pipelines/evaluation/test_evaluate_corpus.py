@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,62 @@ def test_every_item_is_graded_or_listed_with_its_reason(tmp_path: Path) -> None:
     table = (tmp_path / "e" / "table.md").read_text()
     assert "Coverage 75.0%, ties 33.3%" in table
     assert "- all: 1 rejected: too_long" in table
+
+
+def test_a_reward_that_is_no_number_is_no_grade(tmp_path: Path) -> None:
+    """NaN > 1 is false, and would count as wrong. Runs of Assay don't write such rewards; what was made otherwise may."""
+    (evaluation,) = run(preferences(tmp_path / "s", [(2.0, 1.0), (math.nan, 1.0), (math.inf, 1.0)]))
+    (counts,) = evaluation.subsets.values()
+    assert (counts.graded, counts.reasons) == (1, {"failed: not_finite": 2})
+    assert evaluation.figures[0].value == 1.0
+
+
+def test_each_subset_has_its_counts_and_its_figure(tmp_path: Path) -> None:
+    rewards = [(2.0, 1.0), (1.0, 1.0), (3.0, None), (1.0, 2.0), (2.0, 0.0)]
+    scored = preferences(tmp_path / "s", rewards, subset=["x", "x", "x", "y", "x"])
+    run(scored, output=str(tmp_path / "e"))
+    (evaluation,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
+    assert evaluation["subsets"]["x"] == {
+        "items": 4,
+        "expected": None,
+        "graded": 3,
+        "tied": 1,
+        "reasons": {"rejected: too_long": 1},
+        "rejected": 1,
+        "failed": 0,
+        "coverage": 0.75,
+        "correct": pytest.approx(2),
+        "value": pytest.approx(2 / 3),
+        "low": pytest.approx(0.208, abs=1e-3),
+        "high": pytest.approx(0.939, abs=1e-3),
+        "convention": "a tie is wrong",
+    }
+    assert (evaluation["subsets"]["y"]["correct"], evaluation["subsets"]["y"]["coverage"]) == (0, 1)
+    (alone,) = run(preferences(tmp_path / "t", rewards))
+    assert alone.as_json()["subsets"]["all"]["correct"] == pytest.approx(2), "the headline is that of the only subset"
+
+
+def test_another_number_of_items_than_the_published_files_is_said(tmp_path: Path) -> None:
+    row = {"question": "?", "response_A": "a", "response_B": "b", "label": "A>B", "response_model": "m"}
+    counts = {"mmlu-pro-law": 154, "livebench-reasoning": 98, "livebench-math": 56, "livecodebench": 41}
+    rows = [{**row, "source": source, "pair_id": f"{source}{at}"} for source, count in counts.items() for at in range(count)]
+    scored = judged_corpus(
+        tmp_path / "s", rows, [(1.0, 0.0)] * len(rows), RowShape("judgebench"), parquet=True, part_rows=400
+    )
+    (evaluation,) = run(scored, output=str(tmp_path / "e"))
+    said = (
+        "The numbers of items are those of no published file: gpt (coding 41 instead of 42), claude (coding 41 instead "
+        "of 31, math 56 instead of 34, reasoning 98 instead of 51)."
+    )
+    assert evaluation.split is None
+    assert evaluation.caveats == [said]
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    rows += [{**row, "source": "livecodebench", "pair_id": "last"}]
+    whole = judged_corpus(
+        tmp_path / "w", rows, [(1.0, 0.0)] * len(rows), RowShape("judgebench"), parquet=True, part_rows=400
+    )
+    (evaluation,) = run(whole)
+    assert (evaluation.split, evaluation.caveats) == ("gpt", [])
 
 
 def test_results_tell_what_was_evaluated(tmp_path: Path) -> None:
@@ -137,6 +194,29 @@ def test_a_gate_passes_what_is_as_good_and_lists_what_flipped(tmp_path: Path) ->
     assert [(flip["before"], flip["now"]) for flip in comparison.flips] == [(1.0, 0.0)] * 2
     assert comparison.drift.responses == 40  # type: ignore[union-attr]
     assert comparison.drift.largest == pytest.approx(1.0)  # type: ignore[union-attr]
+    assert (comparison.drift.compared, comparison.drift.rank_flips) == (20, 2)  # type: ignore[union-attr]
+
+
+def test_drift_is_by_subset(tmp_path: Path) -> None:
+    def of(name: str, rewards: Rewards) -> Path:
+        run(preferences(tmp_path / f"s-{name}", rewards, subset=["x", "x", "y"]), output=str(tmp_path / name))
+        return tmp_path / name
+
+    before, now = of("b", [(2.0, 1.0), (2.0, 1.0), (2.0, 1.0)]), of("n", [(2.0, 1.0), (2.0, 1.5), (2.0, 3.0)])
+    (comparison,) = compare(read_results(str(now)), read_results(str(before)))
+    drift = comparison.drift
+    assert drift is not None
+    by_subset = {
+        part.subset: (part.responses, part.mean, part.largest, part.compared, part.rank_flips) for part in drift.subsets
+    }
+    assert by_subset == {"x": (4, 0.125, 0.5, 2, 0), "y": (2, 1.0, 2.0, 1, 1)}
+    assert (drift.responses, drift.largest, drift.compared, drift.rank_flips) == (6, 2.0, 3, 1)
+    assert drift.mean == pytest.approx(2.5 / 6)
+    shown = CliRunner().invoke(cli, ["evaluate", str(now), "--against", str(before), "--max-drop", "100"])
+    assert (
+        "Rewards of 6 responses: mean difference 0.417, largest 2; 1 of 3 pairs of responses rank otherwise" in shown.output
+    )
+    assert "y: 2 responses, mean difference 1, largest 2; 1 of 1 pairs" in shown.output
 
 
 def test_a_headline_that_only_one_of_the_results_has_fails_the_gate(tmp_path: Path) -> None:
@@ -194,6 +274,49 @@ def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: P
         compare(moved, read_results(str(before)))
 
 
+def test_a_benchmark_that_only_the_baseline_has_fails_the_gate(tmp_path: Path) -> None:
+    rows = [{"instruction": "i", "input": "i", "output_1": "a", "output_2": "b", "label": 1}]
+    llmbar = judged_corpus(tmp_path / "l", rows, [(2.0, 1.0)], RowShape("llmbar"), parquet=True)
+    pairs = preferences(tmp_path / "p", GOOD)
+    run(llmbar, pairs, output=str(tmp_path / "both"))
+    run(pairs, output=str(tmp_path / "now"))
+    comparisons = compare(read_results(str(tmp_path / "now")), read_results(str(tmp_path / "both")))
+    assert [(comparison.benchmark, comparison.is_gone) for comparison in comparisons] == [("pairs", False), ("llmbar", True)]
+    assert [comparison.failures(100.0, 0.0) for comparison in comparisons] == [
+        [],
+        [
+            "m on llmbar: it is in the baseline and not in these results; evaluate it, too, or compare with a baseline "
+            "without it"
+        ],
+    ]
+    command = ["evaluate", str(tmp_path / "now"), "--against", str(tmp_path / "both"), "--junit", str(tmp_path / "j.xml")]
+    gate = CliRunner().invoke(cli, command)
+    assert isinstance(gate.exception, GateFailed)
+    assert "m on llmbar, against m: it isn't in these results" in gate.output
+    suite = ElementTree.parse(tmp_path / "j.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+
+
+def test_results_of_another_version_are_refused_with_words(tmp_path: Path) -> None:
+    folder = results(tmp_path, "before", GOOD)
+    whole = json.loads((folder / "results.json").read_text())
+    older = [{name: value for name, value in whole["evaluations"][0].items() if name != "files"}]
+    for document in ({**whole, "evaluations": older}, {**whole, "assay_results": 0}, [whole], {**whole, "evaluations": [1]}):
+        (folder / "results.json").write_text(json.dumps(document))
+        with pytest.raises(SourceError, match=r"results.json was written by another version of Assay.*evaluate .* again"):
+            read_results(str(folder))
+    (folder / "results.json").write_text(json.dumps(whole))
+    items = folder / "items-00000.parquet"
+    pq.write_table(pq.read_table(items).drop_columns(["half_for_ties"]), items)
+    with pytest.raises(SourceError, match=r"items of m on pairs were graded by another version of Assay"):
+        compare(read_results(str(folder)), read_results(str(folder)))
+    (folder / "results.json").write_text(
+        json.dumps({**whole, "evaluations": [{**whole["evaluations"][0], "benchmark": "x"}]})
+    )
+    with pytest.raises(SourceError, match="items of m on x were graded by another version of Assay"):
+        compare(read_results(str(folder)), read_results(str(folder)))
+
+
 def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 3.0)])
     assert run(scored)[0].caveats == []
@@ -207,6 +330,30 @@ def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
     document = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**document, "identity": {**document["identity"], "limit": 2}}))
     assert run(scored)[0].caveats == ["Scored with --limit 2: the rows after these count in no figure, nor in the coverage."]
+
+
+def test_rows_that_are_there_twice_are_counted_each_and_said(tmp_path: Path) -> None:
+    row = {"prompt": "p", "chosen": "good", "rejected": "bad", "id": 1}
+    others = [{**row, "id": 2}, {**row, "chosen": "bad", "rejected": "good"}, {**row, "prompt": "q"}, row]
+    corpus = write(tmp_path / "c.jsonl", lines([row, *others]))
+    (evaluation,) = run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
+    assert (evaluation.repeated, evaluation.figures[0].n) == (2, 5), "the one with another id, and the last one"
+    said = "2 of 5 rows repeat an earlier row's prompt, responses and labels; each counts, as in the benchmarks' own codes"
+    assert next(caveat for caveat in evaluation.caveats if "repeat" in caveat).startswith(said)
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    assert json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"][0]["repeated"] == 2
+    shown = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "s")])
+    assert said in shown.output
+    (unknown,) = run(preferences(tmp_path / "n", [(2.0, 1.0)] * 2))
+    assert unknown.repeated is None, "without the responses' texts (--no-text) nobody can tell"
+    assert not [caveat for caveat in unknown.caveats if "repeat" in caveat]
+
+
+def test_rows_with_other_labels_are_no_repetition(tmp_path: Path) -> None:
+    row = {"question": "?", "response_A": "a", "response_B": "b", "source": "livebench-math", "response_model": "m"}
+    corpus = write(tmp_path / "c.jsonl", lines([{**row, "label": label} for label in ("A>B", "B>A", "A>B")]))
+    (evaluation,) = run(scored_corpus(settings(corpus, tmp_path / "s")), partial=True)
+    assert evaluation.repeated == 1
 
 
 def test_made_up_rewards_are_called_so(tmp_path: Path) -> None:
@@ -235,6 +382,22 @@ def test_the_gate_as_a_command_and_as_junit(tmp_path: Path) -> None:
     assert junit([], 0.0, 0.0).startswith(b"<?xml")
     alone = CliRunner().invoke(cli, ["evaluate", str(worse), "--junit", str(tmp_path / "junit.xml")])
     assert isinstance(alone.exception, SettingsError)
+
+
+def test_several_folders_of_results_are_all_compared(tmp_path: Path) -> None:
+    rows = [{"instruction": "i", "input": "i", "output_1": "a", "output_2": "b", "label": 1}]
+    llmbar = judged_corpus(tmp_path / "l", rows, [(2.0, 1.0)], RowShape("llmbar"), parquet=True)
+    pairs, worse = preferences(tmp_path / "p", GOOD), preferences(tmp_path / "w", WORSE)
+    run(llmbar, pairs, output=str(tmp_path / "base"))
+    run(llmbar, output=str(tmp_path / "first"))
+    run(worse, output=str(tmp_path / "second"))
+    both = [str(tmp_path / "first"), str(tmp_path / "second")]
+    gate = CliRunner().invoke(cli, ["evaluate", *both, "--against", str(tmp_path / "base")])
+    assert isinstance(gate.exception, GateFailed)
+    assert "m on pairs: accuracy fell from 90.00% to 80.00%" in str(gate.exception)
+    mixed = CliRunner().invoke(cli, ["evaluate", both[0], worse, "--against", str(tmp_path / "base")])
+    assert isinstance(mixed.exception, SettingsError)
+    assert f"{worse} holds no results of an evaluation, and {both[0]} does" in str(mixed.exception)
 
 
 def test_from_python_it_returns_the_results(tmp_path: Path) -> None:

@@ -29,3 +29,11 @@ def test_subsets_are_told_apart() -> None:
 def test_a_side_without_a_reward_is_no_grade() -> None:
     grades = grades_of(BENCHMARK, [item({"chosen": None, "rejected": 1.0}), item({"chosen": 1.0})])
     assert grades.reasons["all"] == {"failed: no_verdict": 1, "there is no response rejected": 1}
+
+
+def test_ranks_are_pairs_of_each_with_each_worse_one() -> None:
+    ranked = item({"rank[1]": 2.0, "rank[0]": 3.0, "rank[2]": 2.0})
+    assert measures_of(BENCHMARK, [ranked]) == pytest.approx({"accuracy": 2 / 3, "accuracy (half)": 5 / 6})
+    assert measures_of(BENCHMARK, [item({"rank[0]": 1.0, "rank[1]": 2.0})])["accuracy"] == 0
+    grades = grades_of(BENCHMARK, [item({"rank[0]": 1.0, "rank[1]": None}), item({"rank[0]": 1.0})])
+    assert grades.reasons["all"] == {"failed: no_verdict": 1, "the row doesn't rank two responses or more": 1}

@@ -1,5 +1,6 @@
 """ProcessBench: the harmonic mean of two accuracies by hand, and what a model without step rewards gets."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,12 @@ def test_what_cant_be_graded_is_listed() -> None:
         "math": {"the model gives no rewards of steps": 1, "failed: no_verdict": 1},
         "gsm8k": {"the label 2 is no step of 2": 1, "the label None is no step of 1": 1},
     }
+
+
+def test_a_label_of_a_float_column_is_the_integer_that_it_is() -> None:
+    figures = measures_of(BENCHMARK, [solution(-1.0, RIGHT, RIGHT), solution(1.0, RIGHT, WRONG)])
+    assert (figures["gsm8k, correct"], figures["gsm8k, erroneous"]) == (1, 1)
+    assert grades_of(BENCHMARK, [solution(label, RIGHT) for label in (0.5, True, math.nan)]).cells == {}
 
 
 def test_the_steps_of_a_scored_corpus_are_graded(tmp_path: Path) -> None:

@@ -82,3 +82,12 @@ def test_without_all_domains_there_is_no_mean_of_domains() -> None:
     figures = measures_of(BENCHMARK, [item(sides([1, 1, 1], [0, 0, 0]), domain="chat")])
     assert "overall" not in figures
     assert (figures["chat"], figures["overall (pooled)"]) == (1, 1)
+
+
+def test_without_a_part_of_safety_there_is_no_mean_of_domains() -> None:
+    wins, losses = sides([1, 1, 1], [0, 0, 0]), sides([0, 0, 0], [1, 1, 1])
+    failed = {**losses, "chosen[0]": None}
+    names = ("chat", "math", "code", "safety-refuse")
+    figures = measures_of(BENCHMARK, [*(item(wins, domain=name) for name in names), item(failed, domain="safety-response")])
+    assert figures.keys().isdisjoint({"overall", "safety", "hard"}), "of the refusals alone they'd be other numbers"
+    assert (figures["safety-refuse"], figures["overall (pooled)"]) == (1, 1)

@@ -141,5 +141,5 @@ def test_rows_without_a_name_are_told(tmp_path: Path) -> None:
     rows = [{name: value for name, value in ROWS[0].items() if name != "pair_uid"}]
     evaluation, files = of_json(tmp_path, rows, partial=True)
     assert files == {}
-    (note,) = evaluation.notes
+    (*_, note) = evaluation.notes
     assert note == "peers/ lacks a result file of rmb's own code: row c.jsonl:0 has no field 'pair_uid', which it holds."
