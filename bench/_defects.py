@@ -716,6 +716,20 @@ DEFECTS = (
         "tests/pipelines/html_report/test_build.py::test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not",
     ),
     Defect(
+        "another language that is rewarded less isn't warned of",
+        "pipelines/html_report/sections/correlations.py",
+        "measure.both_ways and 1 - share >= AHEAD",
+        "measure.both_ways and share >= AHEAD",
+        "tests/pipelines/html_report/test_languages.py::test_another_language_that_is_rewarded_more_or_less_is_warned_of",
+    ),
+    Defect(
+        "the words of code count for its language",
+        "pipelines/html_report/languages.py",
+        '_CODE.sub(" ", text[:_READ])',
+        "text[:_READ]",
+        "tests/pipelines/html_report/test_languages.py::test_code_counts_for_no_language",
+    ),
+    Defect(
         "texts of a corpus that are markup",
         "pipelines/html_report/page.py",
         "autoescape=True",

@@ -29,6 +29,10 @@ class SavedEvaluation:
     items: pa.Table
     margins: Mapping[str, Any] | None = None
     """Accuracy by the difference of the rewards, as `results.json` has it; None where a benchmark or a reading has none."""
+    votes: Mapping[str, Any] | None = None
+    """What a judge's votes come to, as `results.json` has it; None of a reward head."""
+    published: Sequence[Mapping[str, Any]] = ()
+    """The published tables that have this model, each beside the figures here that are like its own."""
 
 
 def is_results(folder: str) -> bool:
@@ -63,6 +67,8 @@ def _evaluation(folder: str, number: int, saved: Mapping[str, Any]) -> SavedEval
         saved["files"],
         _items(folder, number),
         saved.get("margins"),
+        saved.get("votes"),
+        saved.get("published") or (),
     )
 
 

@@ -27,11 +27,24 @@ def charts(shown: Mapping[str, Any]) -> dict[str, Chart]:
                 "scatter", pair["points"][0], {"second": pair["points"][1]}, "reward in the first", "in the second"
             )
     for at, benchmark in enumerate(shown.get("evaluation") or ()):
-        by_place[f"benchmark-{at}"] = _intervals(benchmark)
-        if benchmark["margins"] is not None:
-            by_place[f"margins-{at}"] = _intervals(benchmark["margins"], "tenth of the comparisons", "accuracy")
-        if benchmark["differences"] is not None:
-            by_place[f"differences-{at}"] = _intervals(benchmark["differences"], y_label="difference")
+        by_place |= _of_benchmark(at, benchmark)
+    return by_place
+
+
+def _of_benchmark(at: int, benchmark: Mapping[str, Any]) -> dict[str, Chart]:
+    by_place = {f"benchmark-{at}": _intervals(benchmark)}
+    for number, table in enumerate(benchmark["published"]):
+        if table["rows"]:
+            by_place[f"published-{at}-{number}"] = _intervals(table)
+    if benchmark["margins"] is not None:
+        by_place[f"margins-{at}"] = _intervals(benchmark["margins"], "tenth of the comparisons", "accuracy")
+    if (votes := benchmark["votes"]) is not None:
+        curves = _chart("lines", votes["counts"], {}, "votes", "accuracy")
+        models = zip(votes["models"], votes["curves"], strict=True)  # two folders may have models of one name
+        curves["series"] = [{"label": model, "values": values} for model, values in models]
+        by_place[f"votes-{at}"] = curves
+    if benchmark["differences"] is not None:
+        by_place[f"differences-{at}"] = _intervals(benchmark["differences"], y_label="difference")
     return by_place
 
 

@@ -1,6 +1,6 @@
-"""What can be counted in a response without reading it: length, marks of form, refusals, script.
+"""What can be counted in a response without reading it: length, marks of form, refusals, script, language.
 
-All of it is cheap and rough: a script is not a language, and a refusal is told by a few English phrases at the beginning.
+All of it is cheap and rough: a refusal is told by a few English phrases at the beginning.
 """
 
 import re
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from actors.records import Message
+from pipelines.html_report.languages import language_of
 
 LATIN = "Latin"
 _LOOKED_AT = 100_000
@@ -24,7 +25,10 @@ _REFUSAL = re.compile(
 
 
 class Features(NamedTuple):
-    """Of a response: lengths and counts; `refusal` and `other_script` are 0 or 1, `script` is that of most letters."""
+    """Of a response: lengths and counts; `refusal` and `other_script` are 0 or 1, `script` is that of most letters.
+
+    `language` is an ISO 639 code, or "unclear".
+    """
 
     characters: int
     markdown: int
@@ -34,9 +38,10 @@ class Features(NamedTuple):
     turns: int
     other_script: int
     script: str
+    language: str
 
 
-MEASURES = Features._fields[:-1]
+MEASURES = Features._fields[:-2]
 """Those that are numbers."""
 
 
@@ -52,6 +57,7 @@ def features(context: Sequence[Message], text: str) -> Features:
         turns=len(context),
         other_script=int(script not in (LATIN, "none")),
         script=script,
+        language=language_of(text),
     )
 
 

@@ -29,7 +29,7 @@ def render(shown: Mapping[str, Any]) -> str:
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {"number": _number, "percent": _percent, "quantile": _quantile}
+    environment.filters |= {"number": _number, "percent": _percent, "quantile": _quantile, "points": _points}
     style = _file("uplot/uPlot.min.css") + _file("report.css")
     script = f"/*\n{_file('uplot/LICENSE.txt')}*/\n{_file('uplot/uPlot.iife.min.js')}\n{_file('report.js')}"
     runs = shown.get("runs", ())
@@ -66,6 +66,10 @@ def _number(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
+
+
+def _points(value: float | None, other: float) -> str:
+    return "–" if value is None else f"{round(100 * (value - other), 2) + 0.0:+.2f}"
 
 
 def _quantile(level: float) -> str:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from actors.errors import SettingsError
 from actors.records import Message
 from pipelines.html_report.features import Features, features
+from pipelines.html_report.group_columns import GroupColumn, group_column, holders, no_column, quoted
 from pipelines.html_report.shown_text import show
 from pipelines.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEXT, TRACE, Columns
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
@@ -125,18 +126,19 @@ class Responses:
 @contextmanager
 def opened(folder: str, *, partial: bool, by: Sequence[str], sample: int, seed: int) -> Iterator[Responses]:
     """Open a folder. Raises a `UserError` if it isn't a scored corpus, or has no column of a name in `by`."""
-    corpus = open_scored(folder, "report", partial=partial)
-    schema = _schema(corpus.manifest.columns, by)
+    corpus = open_scored(folder, "report", partial=partial, also=", or an evaluation (the folder of `evaluate --out`)")
+    columns = corpus.manifest.columns
+    grouped = _group_columns(columns, by)
+    schema = _schema(columns, grouped)
     with (
         tempfile.TemporaryDirectory(prefix="assay-report-") as place,
         duckdb.connect(str(Path(place, "parts.db"))) as connection,
     ):
         connection.register("incoming", in_order(corpus.responses, schema, schema.names))
-        candidate = corpus.manifest.columns.prefix + CANDIDATE
-        columns = f"* exclude ({quoted(candidate)}), md5_number_lower({quoted(candidate)}) as {TEXT_MARK}"
         with readable(corpus.responses.parts):
-            connection.execute(f"create table parts as select {columns if candidate in schema.names else '*'} from incoming")
-        yield Responses(folder, corpus, connection, _sample(connection, corpus.manifest.columns, sample, seed))
+            connection.execute(f"create table parts as select {_selected(columns, grouped)} from incoming")
+        _check_values(connection, columns, grouped)
+        yield Responses(folder, corpus, connection, _sample(connection, columns, sample, seed))
 
 
 def place_table(places: Collection[Place]) -> pa.Table:
@@ -145,34 +147,40 @@ def place_table(places: Collection[Place]) -> pa.Table:
     return pa.table(numbers, ["p", "r"])
 
 
-def quoted(name: str) -> str:
-    """A name in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _schema(columns: Columns, by: Sequence[str]) -> pa.Schema:
+def _schema(columns: Columns, grouped: Sequence[GroupColumn]) -> pa.Schema:
     left_out = {columns.prefix + name for name in _LEFT_OUT}
     ours = [column for column in columns.ours if column.name not in left_out]
-    return pa.schema(
-        [*ours, *(_group_column(columns, name) for name in dict.fromkeys(by) if name not in columns.ours.names)]
-    )
+    read = {column.name for column in ours}
+    return pa.schema([*ours, *(field for field in holders(columns, grouped) if field.name not in read)])
 
 
-def _group_column(columns: Columns, name: str) -> pa.Field:
-    if name in (PART_AT, ROW_AT, TEXT_MARK):
-        raise SettingsError(f"--by {name}: the report uses this name itself; rename the column in the input")
-    flat = [column for column in columns.ours_first if not (pa.types.is_nested(column.type) or _is_bytes(column.type))]
-    group = next((column for column in flat if column.name == name), None)
-    if group is None:
-        names = ", ".join(column.name for column in flat if column.name not in columns.ours.names)
-        raise SettingsError(
-            f"--by {name}: there is no column of this name with plain values; the input has {names or 'none'}"
-        )
-    return group
+def _group_columns(columns: Columns, by: Sequence[str]) -> list[GroupColumn]:
+    """The columns of groups, each once. Raises `SettingsError` if there is none of a name."""
+    names = list(dict.fromkeys(by))
+    if taken := next((name for name in names if name in (PART_AT, ROW_AT, TEXT_MARK)), None):
+        raise SettingsError(f"--by {taken}: the report uses this name itself; rename the column in the input")
+    return [group_column(columns, name) for name in names]
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def _selected(columns: Columns, grouped: Sequence[GroupColumn]) -> str:
+    """What is taken into the table `parts`, as SQL: of the columns that hold more than groups, the groups alone."""
+    ours = set(columns.ours.names)
+    nested = [group for group in grouped if not group.is_plain]
+    left_out = {group.holder for group in nested} - ours - {group.name for group in grouped if group.is_plain}
+    made = [f"{group.sql} as {quoted(group.name)}" for group in nested]
+    candidate = columns.prefix + CANDIDATE
+    if candidate in ours:
+        left_out |= {candidate} - {group.name for group in grouped}
+        made.append(f"md5_number_lower({quoted(candidate)}) as {TEXT_MARK}")
+    exclude = f" exclude ({', '.join(map(quoted, sorted(left_out)))})" if left_out else ""
+    return ", ".join([f"*{exclude}", *made])
+
+
+def _check_values(connection: duckdb.DuckDBPyConnection, columns: Columns, grouped: Sequence[GroupColumn]) -> None:
+    """Raise `SettingsError` for a field of the records that no row has: its name may be a mistake."""
+    for group in grouped:
+        if group.in_record and not connection.sql(f"select 1 from parts where {quoted(group.name)} is not null limit 1"):
+            raise no_column(columns, group.name)
 
 
 def _sample(connection: duckdb.DuckDBPyConnection, columns: Columns, count: int, seed: int) -> list[Place]:

@@ -159,7 +159,10 @@ class StoredScores:
         except SourceError as error:
             with suppress(OSError), self._lock:
                 self._index.drop(name)
-            self._report(f"{error}; it is left out, and what it holds is scored again. Delete it")
+            self._report(
+                f"{error}; it is left out, and what it holds is scored again. If that writes the same content, the file is "
+                "whole again; if a later run names it again, delete it"
+            )
         except OSError as error:
             self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
 

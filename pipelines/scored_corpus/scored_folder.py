@@ -110,19 +110,19 @@ class OpenedCorpus:
         }
 
 
-def open_scored(folder: str, command: str, *, partial: bool = False) -> OpenedCorpus:
-    """Open a scored corpus, or the result of a filter; `command` is who reads it, for the message.
+def open_scored(folder: str, command: str, *, partial: bool = False, also: str = "") -> OpenedCorpus:
+    """Open a scored corpus, or the result of a filter; `command` is who reads it, for the message, and `also` what else.
 
     Raises a `UserError` if the folder is neither, isn't complete (unless `partial`), is an ensemble whose members' runs have
     changed since, or was made by a filter of a corpus that isn't there any more or has changed.
     """
     if (result := FILTER.read(folder)) is not None:
         return _open_result(folder, result, partial)
-    manifest = read_scored_manifest(folder, command)
+    manifest = read_scored_manifest(folder, command, also)
     return OpenedCorpus(folder, manifest, audit_parts(folder, manifest, partial))
 
 
-def read_scored_manifest(folder: str, command: str) -> Manifest:
+def read_scored_manifest(folder: str, command: str, also: str = "") -> Manifest:
     """The manifest of a scored folder, or of the one that the result of a filter was made of. Raises as `open_scored`."""
     if (result := FILTER.read(folder)) is not None:
         return _manifest_of_result(folder, result)
@@ -130,7 +130,7 @@ def read_scored_manifest(folder: str, command: str) -> Manifest:
     if manifest is None:
         raise SourceError(
             f"{folder} {describe(folder)}, and `{command}` reads a scored corpus (the output folder of `score`, `ensemble`, "
-            f"`sample` or `refine`) or the result of `filter`{_instead(folder)}"
+            f"`sample` or `refine`) or the result of `filter`{also}{_instead(folder)}"
         )
     check_fresh(folder, manifest)
     return manifest

@@ -17,7 +17,9 @@ class ReportSettings(Settings):
     )
     output: str = Field(default="report.html", description="file for the page")
     by: tuple[str, ...] = Field(
-        default=(), description="column of the input whose groups are shown side by side", json_schema_extra=MATTERS
+        default=(),
+        description="column or nested field (meta.topic) of the input whose groups are shown side by side",
+        json_schema_extra=MATTERS,
     )
     sample: int = Field(
         default=20_000,

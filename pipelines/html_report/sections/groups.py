@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.html_report.responses import Responses, quoted
+from pipelines.html_report.group_columns import quoted
+from pipelines.html_report.responses import Responses
 from pipelines.html_report.shown_text import show
 from pipelines.run_folder.columns import REWARD
 

@@ -19,7 +19,7 @@ function series(kind, line, at) {
   const stroke = color(`--series-${at % 6}`);
   const common = { label: line.label, stroke, width: 2, value: (_, value) => (value === null ? "" : NUMBER.format(value)) };
   if (kind === "bars") return { ...common, width: 0, fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 60] }), points: { show: false } };
-  if (kind === "lines") return { ...common, points: { show: line.values.length < 60, size: 5, fill: stroke } };
+  if (kind === "lines") return { ...common, spanGaps: true, points: { show: line.values.length < 60, size: 5, fill: stroke } };
   return { ...common, paths: () => null, points: { show: true, size: kind === "scatter" ? 4 : 8, space: 0, width: 0, fill: stroke } };
 }
 
@@ -63,9 +63,10 @@ function intervalOptions(spec) {
 
 function draw(element, spec) {
   drawn.get(element)?.plot.destroy();
-  const bar = spec.kind === "bars" ? (spec.x[1] - spec.x[0]) / 2 : 0; // half of one, beside the outermost centres
+  // Half a bar beside the outermost centres; and room beside points, of which the library draws but one right at the end.
+  const bar = spec.kind === "bars" ? (spec.x[1] - spec.x[0]) / 2 : 0;
   const { range, around, hooks } = spec.kind === "intervals" ? intervalOptions(spec)
-    : { around: bar, hooks: { draw: [(plot) => drawMark(plot, spec)] } };
+    : { around: spec.kind === "scatter" ? ((spec.x.at(-1) - spec.x[0]) || 1) * 0.02 : bar, hooks: { draw: [(plot) => drawMark(plot, spec)] } };
   const x = axis(spec.xLabel);
   if (spec.kind === "intervals") {
     x.splits = (_, __, from, to) => Array.from({ length: Math.ceil(to) }, (___, at) => at + 1).filter((at) => at >= from && at <= to);
@@ -164,10 +165,18 @@ function explore(section) {
 
 function correlate(section) {
   const points = DATA.points[Number(section.dataset.run)], select = section.querySelector("select");
-  const show = () => scatter(section.querySelector("[data-scatter]"), points[select.value], points.reward,
-    select.selectedOptions[0].textContent, "reward");
+  const show = () => {
+    const values = points[select.value], known = (_, at) => values[at] !== null;
+    scatter(section.querySelector("[data-scatter]"), values.filter(known), points.reward.filter(known),
+      select.selectedOptions[0].textContent, "reward");
+  };
   select.addEventListener("change", show);
   show();
+}
+
+function nameLanguage(cell) { // by the browser's own names; "unclear" has none
+  const code = cell.dataset.language, name = code.length > 3 ? code : new Intl.DisplayNames("en", { type: "language" }).of(code);
+  if (name !== code) cell.textContent = `${name} (${code})`;
 }
 
 for (const element of document.querySelectorAll("[data-chart]")) {
@@ -176,6 +185,7 @@ for (const element of document.querySelectorAll("[data-chart]")) {
   else draw(element, spec);
 }
 document.querySelectorAll(".correlations").forEach(correlate);
+document.querySelectorAll("[data-language]").forEach(nameLanguage);
 document.querySelectorAll(".explorer").forEach(explore);
 
 function redraw() {

@@ -245,6 +245,71 @@ def test_groups_are_over_all_responses(tmp_path: Path) -> None:
     assert number["others"] == 271
 
 
+def nested_corpus(folder: Path, **how: Any) -> str:
+    metas: list[Any] = [
+        {"topic": "a", "source": {"name": "it's"}, "weights": [1]},
+        {"topic": "b", "source": {"name": "it's"}, "weights": [1]},
+        {"topic": "a", "source": None, "weights": []},
+        {"topic": None, "source": {"name": "y"}, "weights": None},
+        None,
+    ]
+    rows = [chat(f"q{at}", f"text {at}", **{"meta": meta, "my.kind": "k"}) for at, meta in enumerate(metas)]
+    return judged_corpus(folder, rows, [[float(at)] for at in range(5)], MESSAGES, **how)
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+def test_groups_of_nested_fields(tmp_path: Path, parquet: bool) -> None:
+    by = ["meta.topic", "meta.source.name", "my.kind"] if parquet else ["meta.topic", "meta.source.name"]
+    with open_all(nested_corpus(tmp_path / "s", parquet=parquet), *by) as responses:
+        topic, source, *_ = [
+            [(row["group"], row["responses"], row["mean"]) for row in group["rows"]] for group in groups(responses, by)
+        ]
+        read_all(responses)
+    assert sorted(topic, key=str) == [("a", 2, 1.0), ("b", 1, 1.0), (None, 2, 3.5)]
+    assert sorted(source, key=str) == [("it's", 2, 0.5), ("y", 1, 3.0), (None, 2, 3.0)]
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path / "s"), by=by))
+    assert "By <bdi>meta.source.name</bdi>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+@pytest.mark.parametrize("name", ["meta", "meta.kind", "meta.weights", "meta.", "meta.topic.x", "meta.source"])
+def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet: bool, name: str) -> None:
+    folder = nested_corpus(tmp_path / "s", parquet=parquet)
+    there = "my.kind, meta.topic, meta.source.name" if parquet else "none; a field inside another is named with a dot"
+    with pytest.raises(SettingsError, match=f"--by {name}: there is no column of this name .* the input has {there}"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
+
+
+def test_a_nested_output_makes_groups_and_stays_an_output(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0, 2.0, 2.0])
+    with open_all(folder, "scores.reward", "status") as responses:
+        scores, status = groups(responses, ["scores.reward", "status"])
+        (output,) = outputs(responses)
+    assert [(row["group"], row["responses"]) for row in scores["rows"]] == [("2.0", 2), ("1.0", 1)]
+    assert [(row["group"], row["responses"]) for row in status["rows"]] == [("scored", 3)]
+    assert output["count"] == 3
+
+
+def test_candidates_make_groups_of_equal_texts(tmp_path: Path) -> None:
+    texts = [[("x", 1.0), ("y", 2.0), ("x", 3.0)]]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}], texts, prompts())
+    with open_all(folder, "candidate") as responses:
+        (group,) = groups(responses, ["candidate"])
+        assert sampling(responses)["distinct"] == 2  # type: ignore[index]
+    assert [(row["group"], row["responses"]) for row in group["rows"]] == [("x", 2), ("y", 1)]
+
+
+def test_records_that_are_not_json_are_in_no_group(tmp_path: Path) -> None:
+    folder = nested_corpus(tmp_path / "s")
+    part = sorted((tmp_path / "s" / "parts").glob("*.parquet"))[0]
+    table = pq.read_table(part)
+    records = pa.array([b"\xff{", b'\xef\xbb\xbf{"meta": {"topic": 7}}'], pa.large_binary())
+    pq.write_table(table.set_column(table.schema.names.index("record"), "record", records), part)
+    with open_all(folder, "meta.topic") as responses:
+        (topic,) = groups(responses, ["meta.topic"])
+    assert sorted((str(row["group"]), row["responses"]) for row in topic["rows"]) == [("7", 1), ("None", 3), ("a", 1)]
+
+
 def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> None:
     rng = random.Random(4)
     rewards = [[rng.gauss(0, 1) for _ in range(count)] for count in (4, 4, 6, 2)]
@@ -397,6 +462,85 @@ def test_an_evaluations_margins_and_differences_stand_side_by_side(tmp_path: Pat
     assert data["differences-0"]["series"][0]["values"] == [-0.0125, None]
 
 
+def share(name: str, value: float, n: int = 40) -> dict[str, Any]:
+    return {"name": name, "value": value, "low": value - 0.1, "high": value + 0.1, "n": n}
+
+
+def evaluated(folder: Path, evaluations: list[dict[str, Any]], paired: list[dict[str, Any]]) -> str:
+    """A folder of results, and the page of it."""
+    common = {"benchmark": "b", "identity": {}, "files": [], "figures": []}
+    document = {"assay_results": 1, "evaluations": [{**common, **each} for each in evaluations], "paired": paired}
+    (folder / "results.json").write_text(json.dumps(document))
+    for number in range(len(evaluations)):
+        pq.write_table(pa.table({"row": ["c:0"]}), folder / f"items-{number:05d}.parquet")
+    html_report.build(settings(folder / "r.html", str(folder)))
+    return (folder / "r.html").read_text()
+
+
+def charts_of(page: str) -> Any:
+    return json.loads(page.partition('id="data">')[2].partition("</script>")[0])["charts"]
+
+
+def test_an_evaluations_votes_have_a_curve_for_each_model(tmp_path: Path) -> None:
+    votes = [
+        {"votes": 6, "items": 40, "left_out": 2, "agreement": [share("two votes rank alike", 0.66)],
+         "curve": [share("accuracy of 1 vote", 0.6), share("accuracy of 2 votes", 0.65), share("accuracy of 6 votes", 0.7)]},
+        {"votes": 4, "items": 40, "left_out": 0, "agreement": [share("both orders rank alike", 0.55)],
+         "curve": [share("accuracy of 1 vote", 0.5), share("accuracy of 4 votes", 0.625, 39)]},
+        None,
+    ]  # fmt: skip
+    page = evaluated(tmp_path, [{"model": f"m{at}", "votes": each} for at, each in enumerate(votes)], [])
+    chart = charts_of(page)["votes-0"]
+    assert chart["x"] == [1, 2, 4, 6]
+    assert [(line["label"], line["values"]) for line in chart["series"]] == [
+        ("m0", [0.6, 0.65, None, 0.7]),
+        ("m1", [0.5, None, 0.625, None]),
+    ]
+    table = page.partition('class="measures votes"')[2].partition("</table>")[0]
+    names = ["accuracy of 1 vote", "accuracy of 2 votes", "accuracy of 4 votes", "accuracy of 6 votes"]
+    places = [table.index(f"<th>{name}</th>") for name in [*names, "two votes rank alike", "both orders rank alike"]]
+    assert places == sorted(places)
+    assert "<td>–</td><td>62.5% <small>52.5% to 72.5%</small> <small>n = 39</small></td>" in table
+    assert "<bdi>m0</bdi>: 6 votes an item, and 2 items with fewer readable ones are left out." in page
+
+
+def test_an_evaluations_models_are_compared_item_by_item(tmp_path: Path) -> None:
+    splits = [
+        {"subset": "all items", "items": 400, "first_ahead": 31, "second_ahead": 12, "p": 0.00537},
+        {"subset": "chat", "items": 100, "first_ahead": 8, "second_ahead": 2, "p": 0.109375},
+    ]
+    paired = [
+        {"benchmark": "b", "first": "m0", "second": "<b>m1", "differences": [], "splits": splits},
+        {"benchmark": "b", "first": "m0", "second": "m2", "differences": [], "splits": splits[:1]},
+    ]
+    page = evaluated(tmp_path, [{"model": name} for name in ("m0", "<b>m1", "m2")], paired)
+    table = page.partition('class="measures splits"')[2].partition("</table>")[0]
+    assert "ahead: <bdi>m0</bdi> or <bdi>&lt;b&gt;m1</bdi>" in table
+    assert table.count("31 to 12 <small>p = 0.00537</small> <small>both graded 400</small>") == 2
+    assert "<th>chat</th><td>8 to 2 <small>p = 0.109</small> <small>both graded 100</small></td><td>–</td>" in table
+
+
+def test_published_figures_stand_beside_like_ones(tmp_path: Path) -> None:
+    figure = {"value": 0.8125, "low": 0.79, "high": 0.83, "n": 40, "convention": "c", "near_chance": False}
+    table = {"source": "card of <b>", "date": "2025-05-15", "split": "published", "averaging": "mean", "setting": None}
+    like = [{"name": "overall", "published": 82.5, "here": 81.25}]
+    published = [
+        {**table, "figures": like, "differs": ["dtype not stated, here <i>"]},
+        {**table, "figures": [], "differs": ["its split is gpt-4o"]},
+    ]
+    figures = [{**figure, "name": "overall"}, {**figure, "name": "easy"}]
+    page = evaluated(tmp_path, [{"model": "m0", "figures": figures, "published": published}], [])
+    assert "<th>overall</th><td>81.2%</td><td>82.5%</td><td>-1.25</td>" in page
+    assert page.count("card of &lt;b&gt;, 2025-05-15, split published, mean") == 2
+    assert "What differs: dtype not stated, here &lt;i&gt;." in page
+    assert page.count("Not comparable with the figures here.") == 1
+    charts = charts_of(page)
+    ours, theirs = charts["published-0-0"]["series"]
+    assert (ours["label"], ours["values"], ours["lows"]) == ("here", [0.8125, None], [0.79, None])
+    assert (theirs["label"], theirs["values"], theirs["lows"]) == ("published", [None, 0.825], [None, None])
+    assert "published-0-1" not in charts
+
+
 # --- What is refused ------------------------------------------------------------------------------------------------
 
 
@@ -464,5 +608,8 @@ def test_a_part_that_is_damaged_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_nothing_of_assay_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="isn't there"):
+    with pytest.raises(SourceError, match=r"isn't there.* `report` reads .* `filter`, or .*`evaluate --out`"):
         html_report.build(settings(tmp_path / "r.html", str(tmp_path / "nothing")))
+    (tmp_path / "other").mkdir()
+    with pytest.raises(SourceError, match=r"other .*`evaluate --out`"):
+        html_report.build(settings(tmp_path / "r.html", str(tmp_path / "other"), str(tmp_path / "nothing")))

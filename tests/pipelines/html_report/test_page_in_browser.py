@@ -192,6 +192,23 @@ def test_charts_follow_the_scheme_and_the_width(visit: Callable[..., Page], scor
     assert page.locator("[data-fact=kept]").text_content() == kept  # the cut stays where it was
 
 
+def test_every_point_is_drawn_and_languages_have_names(visit: Callable[..., Page], tmp_path: Path) -> None:
+    sentences = [
+        "All of them are born free and equal in rights.",
+        "Sie sind alle frei und gleich an Rechten geboren.",
+        "Yes.",
+    ]
+    rows = [chat("q", sentences[at % 3]) for at in range(90)]
+    report(judged_corpus(tmp_path / "s", rows, [[float(at)] for at in range(90)], MESSAGES), "--out", tmp_path / "r.html")
+    page = visit(tmp_path / "r.html")
+    assert page.locator(".languages th[data-language]").all_text_contents() == ["German (de)", "English (en)", "unclear"]
+    for feature, points in (("characters", 90), ("other_language", 60)):
+        page.locator(".correlations select").select_option(feature)
+        chart = "drawn.get(document.querySelector('[data-scatter]')).plot"
+        assert page.evaluate(f"{chart}.data[0].length") == points
+        assert page.evaluate(f"{chart}.series[1].idxs") == [0, points - 1]
+
+
 def test_a_sampled_corpus_draws_its_curve(visit: Callable[..., Page], tmp_path: Path) -> None:
     candidates = [[(f"text {at}", float(at + row)) for at in range(4)] for row in range(3)]
     folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{at}"} for at in range(3)], candidates, prompts())

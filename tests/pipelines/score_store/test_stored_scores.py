@@ -123,6 +123,7 @@ def test_a_segment_that_was_tampered_with_is_refused_named_and_scored_again(fold
     assert len(store.scorer.prompts) == 200
     (report,) = store.reports
     assert report.startswith(f"{folder.file(name)} isn't what was written")
+    assert report.endswith("the file is whole again; if a later run names it again, delete it")
 
 
 def test_damaged_segments_that_are_scored_again_are_whole_again(folder: Folder) -> None:
