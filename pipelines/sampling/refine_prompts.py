@@ -194,7 +194,7 @@ class _Refining:
                 self._writer(run, self.writers[2], editor, self.edit_prompt),
             )
             preparation = self._preparation(run, self.writers[0], self.settings.policy.policy_system)
-            yield Flow(step_dataset(run, units, preparation, RefineStep, step), engines.ledgers)
+            yield Flow(step_dataset(run, units, preparation, RefineStep, step), engines.ledgers, engines.endpoint_ledgers)
 
     def _writer(self, run: Run, model: _Model, source: CandidateSource, prompt: str) -> Writer:
         # Without --policy-system: that is for answers, and the critic and the editor have prompts of their own.
