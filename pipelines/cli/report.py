@@ -1,7 +1,7 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,6 +12,7 @@ from pipelines.cli.plan_report import show_facts
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.rpo_scale import NO_SIGNAL, SATURATED, TARGET
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
 from pipelines.run_folder.parts import Parts, strays_message
@@ -24,7 +25,6 @@ from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, Re
 from pipelines.storage import absolute
 
 MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
-_RPO_SETTING = "gt_reward_scale"  # NeMo-Aligner's own name, to be copied as it is
 _MOST_CAUSES = 5
 _REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
 
@@ -192,12 +192,15 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
     _show_place(console, settings.output)
 
 
-def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False) -> None:
-    """Print the summary of an export; `noun` is what its rows are, such as pairs. `inside_run`: it is that of --keep."""
+def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False, rows_each: int = 1) -> None:
+    """Print the summary of an export; `noun` is what `rows_each` of its rows are, such as a pair.
+
+    `inside_run`: it is that of --keep.
+    """
     console = Console(highlight=False)
-    console.print(
-        f"{summary.rows:,} {noun} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
-    )
+    in_rows = f", in {summary.rows:,} rows," if rows_each > 1 else ""
+    made = f"{summary.rows // rows_each:,} {noun}{in_rows}"
+    console.print(f"{made} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True)
     if not summary.rows:
         console.print("There are no rows, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
     if summary.taken:
@@ -223,12 +226,28 @@ def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run:
             f"{', '.join(summary.left_fields)}",
             soft_wrap=True,
         )
-    for name, value in (summary.scale or {}).items():
-        shown = name if name == _RPO_SETTING else name.replace("_", " ")
-        console.print(f"{shown}: {value}", soft_wrap=True)
+    if summary.scale is not None:
+        _show_scale(console, **summary.scale)
     if summary.made_up:
         console.print(MADE_UP)
     console.print(f"Written to {output}", soft_wrap=True)
+
+
+def _show_scale(
+    console: Console, *, pairs: int, quantiles: Sequence[float], saturated: float, no_signal: float, gt_reward_scale: float
+) -> None:
+    """What the margins mean to NeMo-Aligner's RPO; the setting has NeMo-Aligner's own name, to be copied as it is."""
+    names = {0.0: "min", 0.5: "median", 1.0: "max"}
+    margins = ", ".join(
+        f"{names.get(place, f'{place:.0%}')} {margin:.3f}" for place, margin in zip(QUANTILES, quantiles, strict=True)
+    )
+    console.print(f"Margins of the {pairs:,} pairs: {margins}", soft_wrap=True)
+    console.print(
+        f"At a scale of 1, {saturated:.1%} of the pairs are surely told apart (probability above {SATURATED}), "
+        f"{no_signal:.1%} are nearly ties (below {NO_SIGNAL})",
+        soft_wrap=True,
+    )
+    console.print(f"gt_reward_scale: {gt_reward_scale:.4g} gives the median pair the probability {TARGET}", soft_wrap=True)
 
 
 def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
