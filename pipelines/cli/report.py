@@ -18,7 +18,6 @@ from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
 from pipelines.run_folder.parts import Parts, strays_message
 from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
-from pipelines.sampling.sample_step import Usage
 from pipelines.scored_corpus.candidates import LabelAgreement
 from pipelines.scored_corpus.summary import QUANTILES, Summary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
@@ -156,9 +155,7 @@ def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
     )
     if summary.mean_reward is not None and summary.mean_best is not None:
         console.print(f"Mean reward {summary.mean_reward:z.3f}, of the best of each prompt {summary.mean_best:z.3f}")
-    for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
-        console.print(f"The endpoint gave no candidate, this time {count:,} times: it {cause}", soft_wrap=True)
-    _show_end(console, summary.usage, settings)
+    _show_end(console, summary, settings)
 
 
 def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
@@ -174,10 +171,13 @@ def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
     }
     means = ", ".join(f"of {what} {mean:z.3f}" for what, mean in rewards.items() if mean is not None)
     console.print(f"Mean reward {means}" if means else "Nothing has a reward", soft_wrap=True)
-    _show_end(console, summary.usage, settings)
+    _show_end(console, summary, settings)
 
 
-def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineSettings) -> None:
+def _show_end(console: Console, summary: SampleSummary | RefineSummary, settings: SampleSettings | RefineSettings) -> None:
+    usage = summary.usage
+    for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
+        console.print(f"The endpoint gave no candidate, this time {count:,} times: it {cause}", soft_wrap=True)
     for name, total, cached in (
         ("policy", usage.policy, usage.policy_cached),
         ("judge", usage.judge, usage.judge_cached),
