@@ -262,6 +262,8 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
     if summary.made_up:
         console.print(MADE_UP)
     if settings.output is not None:
+        if not summary.kept:
+            console.print("Nothing is kept, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
         for line in _written_lines(summary, settings):
             console.print(line, soft_wrap=True)
         console.print(f"Kept {settings.rows}: {settings.output}", soft_wrap=True)

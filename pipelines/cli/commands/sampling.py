@@ -56,7 +56,7 @@ def refine(as_json: bool, **options: Any) -> None:
 @settings_options(ChooseSettings, "scored", "output", k=("-k",))
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
-    """Write the best candidates (or those of another --keep) of each prompt in SCORED to OUTPUT, as conversations."""
+    """Write the candidates of each prompt in SCORED that --keep chooses, such as the best, to OUTPUT, as conversations."""
     do_choose(build_from(ChooseSettings, options), as_json)
 
 
