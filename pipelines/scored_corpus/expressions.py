@@ -453,8 +453,9 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
             literal = missing[1].replace("'", "''")
             hint = [f"Text is written in single quotes: '{literal}' (what is in double quotes is a column's name)"]
     if (table := re.match(r'Referenced table "(.+)" not found', problem)) and RECORD in rows.column_names:
-        problem = f"there is no column {table[1]}"
-        hint = _nested_hint(text, table[1])
+        outer = table[1].split(".")[0]  # of meta.info.k, DuckDB names meta.info
+        problem = f"there is no column {outer}"
+        hint = _nested_hint(text, outer)
     connection.register(_ROWS, rows)
     reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
     keywords = {name for (name,) in reserved.fetchall()}
